@@ -16,7 +16,7 @@ impl Clock for FixedClock {
         7
     }
 }
-/// A clock that is injected. A test can replace it with `provide`.
+/// A clock that can be injected, and replaced with `provide`. It only has to compile: no test here uses it.
 #[derive(Clone)]
 pub struct SharedClock(pub Arc<dyn Clock>);
 impl Inject for SharedClock {
@@ -92,7 +92,10 @@ async fn the_configuration_does_not_change_during_a_reconcile() {
 #[tokio::test]
 async fn the_name_of_a_controller_is_not_its_type_path() {
     let path = std::any::type_name::<Reconciler<FixedClock>>();
-    assert!(path.contains('<') && path.contains("::"), "{path} could name a Lease");
+    assert!(
+        path.contains('<') && path.contains("::"),
+        "{path} is a valid name of a Lease, so this test shows nothing"
+    );
     let cx = Context::new("test", crate::unreachable_client());
     assert_eq!(
         controller_with_clock(FixedClock)(&cx).unwrap().name(),

@@ -58,7 +58,8 @@ impl Undecodable {
         self.0.remove(key).is_some()
     }
 
-    /// Removes the undecodable state of the object `by` unless it is newer than `by`. Returns true if it was removed.
+    /// Removes the undecodable state of the object of which `by` is a state, unless the undecodable state is newer than
+    /// `by`. Returns true if it was removed.
     pub(crate) fn supersede(&mut self, by: &ObjectState<'_>) -> bool {
         if self.0.is_empty() {
             return false;
@@ -68,14 +69,14 @@ impl Undecodable {
         self.0.get(&key).is_some_and(|entry| !is_newer(entry)) && self.remove(&key)
     }
 
-    /// Starts a list of the keys for which `is_in_part` is true.
+    /// Starts the list of one part of the selection, to which the keys belong for which `is_in_part` is true.
     pub(crate) fn start_list(&mut self, is_in_part: impl Fn(&Key) -> bool) {
         let entries = self.0.iter_mut().filter(|(key, _)| is_in_part(key));
         entries.for_each(|(_, entry)| entry.is_listed = false);
     }
 
-    /// Ends a list of the keys for which `is_in_part` is true. Removes the states that it did not contain, and returns
-    /// their keys.
+    /// Ends the list of one part of the selection. Removes the states of that part that the list did not contain, and
+    /// returns their keys.
     pub(crate) fn finish_list(&mut self, is_in_part: impl Fn(&Key) -> bool) -> Vec<Key> {
         self.0.extract_if(|key, entry| !entry.is_listed && is_in_part(key)).map(|(key, _)| key).collect()
     }

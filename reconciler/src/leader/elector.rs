@@ -14,11 +14,11 @@ use super::{
     lease_error::{LeaseError, LogLimit},
 };
 
-/// The longest wait of a stopping elector: for the attempt in flight, and then for the release of the lease.
+/// The longest of each wait of a stopping elector: for an attempt in flight, and for the release of the lease.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after a conflict. It doubles with each further conflict in a row, up to the retry period.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(50);
-/// The number of conflicts in a row from which on each conflict is logged as a warning.
+/// The number of conflicts in a row from which on conflicts are logged as warnings, a repeated one once a minute.
 const CONFLICTS_TO_WARN: u32 = 10;
 
 pub(super) struct Elector {
@@ -65,7 +65,7 @@ impl Elector {
         };
         tokio::select! {
             () = elect => {}
-            () = expire_terms => {}
+            () = expire_terms => {} // never returns; it runs beside the election
         }
     }
 
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_process_leads_the_lease_duration_after_the_leader_was_killed() {
+    async fn another_process_leads_once_the_lease_of_a_killed_leader_has_expired() {
         let api = FakeApi::default();
         let mut leader = Process::start(&api, "a");
         leader.wait_until_leading().await;
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unreachable_api_server_does_not_delay_the_shutdown() {
+    async fn an_unreachable_api_server_delays_the_shutdown_by_at_most_three_stop_timeouts() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
         process.wait_until_leading().await;

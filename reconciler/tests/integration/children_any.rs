@@ -34,7 +34,7 @@ impl ReconcileKind for Templater {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_by_template_is_applied_and_restored_until_the_template_is_gone() {
+async fn a_child_by_template_is_applied_and_restored_and_its_informer_closes_once_the_template_is_gone() {
     let fixture = Fixture::new("templates").await;
     fixture.create("owner", &[]).await;
     let has_template = Arc::new(Mutex::new(true));

@@ -123,7 +123,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the stream of changed objects. Each is in the store before the stream yields it.
+/// Returns the stream of changed and deleted objects. The store applies each event before the stream yields its object,
+/// but shows the objects of a list only once the list is complete.
 fn events<K>(
     api: Api<K>,
     writer: reflector::store::Writer<K>,

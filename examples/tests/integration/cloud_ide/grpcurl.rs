@@ -22,10 +22,10 @@ static GRPCURL: LazyLock<PathBuf> = LazyLock::new(|| {
     PathBuf::from(stdout.lines().last().expect("a path"))
 });
 
-/// Runs grpcurl with these flags, the address of the program and these arguments. Returns its output, or its error.
+/// Runs grpcurl with these flags, the address of the IDE and these arguments. Returns its output, or its error.
 async fn grpcurl(ide: &Ide, flags: &[&str], args: &[&str]) -> Result<String, String> {
-    let program = tokio::task::spawn_blocking(|| GRPCURL.clone()).await.expect("grpcurl");
-    let mut command = Command::new(program);
+    let path = tokio::task::spawn_blocking(|| GRPCURL.clone()).await.expect("grpcurl");
+    let mut command = Command::new(path);
     command.arg("-plaintext").args(flags).arg(&ide.address).args(args);
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.expect("grpcurl runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");

@@ -1,4 +1,4 @@
-//! The OpenAPI v3 schema of a custom resource: pruning, defaults, validation and the merging of lists.
+//! The OpenAPI v3 schema of a custom resource: pruning, defaults, validation, and the check of what server-side apply sends.
 
 mod defaults;
 mod prune;
@@ -37,7 +37,8 @@ impl Schema {
         defaults::set_defaults(object, self.root());
     }
 
-    /// Returns why the configuration cannot be applied: an unknown field, or a value of another type.
+    /// Returns why server-side apply refuses this body: a field that the schema does not declare, or a value that is not of
+    /// its declared type.
     pub(super) fn apply_fault(&self, configuration: &Value) -> Option<String> {
         typed::fault(configuration, self.root())
     }
@@ -55,7 +56,7 @@ impl Schema {
     }
 }
 
-/// The schema of a field of an object: the one declared for it, or the one of all other fields.
+/// The schema of a field of an object: the one in `properties`, else that of `additionalProperties`.
 pub(super) fn of_field<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let declared = schema.get("properties").and_then(|properties| properties.get(name));
     declared.or_else(|| schema.get("additionalProperties").filter(|schema| schema.is_object()))
