@@ -70,7 +70,7 @@ async fn scaling_0_50_7_30_with_a_watch_a_second_late_creates_and_deletes_exactl
         eventually("more than a hundred reconciles", TIMEOUT, async || passes().await > 100.0).await;
         done.store(true, Ordering::Relaxed);
     });
-    objects.wait_for_unready_pods("x", 0, 30).await;
+    objects.wait_for_ready_and_unready_pods("x", 0, 30).await;
 
     let replayed = replay_writes(&object, &deployment_recorder.all_events(), &pod_recorder.all_events());
     let (created, deleted) = (count_pod_requests(&proxy, "create"), count_pod_requests(&proxy, "delete"));

@@ -138,7 +138,7 @@ impl Objects {
     }
 
     /// Waits until the status reports `ready` ready pods and `unready` unready pods.
-    pub(crate) async fn wait_for_unready_pods(
+    pub(crate) async fn wait_for_ready_and_unready_pods(
         &self,
         name: &str,
         ready: i32,

@@ -151,7 +151,7 @@ async fn a_conflict_is_retried_in_at_most_five_attempts() {
     assert_eq!(
         passed.enqueued,
         [key()],
-        "not enqueued, although the pass has not seen the state that was read again"
+        "not enqueued, although the pass has not seen the newer state that was read after the conflict"
     );
     let passed = pass_with_conflicts(9).await;
     assert_eq!(passed.writes().len(), 5);
@@ -289,7 +289,7 @@ async fn an_unchanged_default_status_is_not_written() {
     );
 }
 
-/// A Kind whose defaults wrongly also change the status and the finalizers.
+/// A Kind whose defaults wrongly also change the status and the finalizers, or panic.
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "demo.reknit.dev", version = "v1", kind = "Odd", namespaced, status = "LampStatus")]
 struct OddSpec {
@@ -325,7 +325,7 @@ impl FinalizeKind for OddReconciler {
 }
 
 #[tokio::test]
-async fn the_status_is_compared_with_the_stored_one_even_if_defaults_change_it() {
+async fn defaults_that_change_the_status_do_not_hide_its_write_and_a_panic_in_defaults_is_an_error() {
     let pass = async |panics| {
         let mut odd = Odd::new("x", OddSpec { panics });
         odd.metadata.namespace = Some("default".into());

@@ -20,7 +20,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 const MAX_BACKOFF: Duration = Duration::from_secs(4);
 
-/// Access to an API server at the start of a process, with a timeout that all requests share.
+/// Sends the first requests of a process to an API server, with a timeout that all of them share.
 pub(crate) struct Startup<'a> {
     access: &'a Access,
     timeout: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct Startup<'a> {
 }
 
 impl<'a> Startup<'a> {
-    /// Creates the access, whose timeout starts now.
+    /// Starts the timeout.
     pub(crate) fn new(access: &'a Access, timeout: Duration) -> Self {
         Self { access, timeout, deadline: Instant::now() + timeout }
     }
@@ -79,7 +79,7 @@ impl<'a> Startup<'a> {
         }
     }
 
-    /// Describes a failed request in the line that ends the process.
+    /// Returns the error that ends the process after a failed request.
     pub(crate) fn failure(&self, error: &kube::Error) -> Failure {
         let Access { config, origin } = self.access;
         let proxy = config.proxy_url.as_ref().map_or_else(String::new, |proxy| {

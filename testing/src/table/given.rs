@@ -23,7 +23,7 @@ use crate::{ApiServer, ControllerExt, TestObject, Verb, Write};
 /// use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
 /// use reknit_injection::Context;
 /// use reknit_reconciler::{Controller, Event, Outcome, Owned, ReconcileKind, Result};
-/// use reknit_testing::{Verb, given};
+/// use reknit_testing::given;
 ///
 /// struct Quotas {
 ///     quotas: Owned<ResourceQuota>,
@@ -50,7 +50,7 @@ use crate::{ApiServer, ControllerExt, TestObject, Verb, Write};
 /// let mut shop = Namespace::default();
 /// shop.metadata.name = Some("shop".into());
 ///
-/// let passed = given(shop).failing(Verb::Create, "pods", 403).pass(controller, "shop").await;
+/// let passed = given(shop).pass(controller, "shop").await;
 /// assert!(passed.result.is_ok());
 /// assert_eq!(passed.events(), [Event::warning("NoQuota", "the namespace has no quota")]);
 /// assert!(passed.writes().is_empty());
@@ -137,7 +137,7 @@ impl Given {
         self
     }
 
-    /// Runs the reconcile as a process that does not lead the key.
+    /// Makes [`pass`](Self::pass) run as in a process that does not lead the key.
     pub fn following(mut self) -> Self {
         self.following = true;
         self
@@ -147,8 +147,8 @@ impl Given {
     ///
     /// # Panics
     ///
-    /// Panics if the constructor fails, if no object of the controller's Kind can have such a key, and if an object of
-    /// this state was changed in memory, not by a request.
+    /// Panics if the constructor fails, if no object of the controller's Kind can have such a key, and if the reconcile
+    /// changed an object of this state in the cache without a request to write it.
     #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
     pub async fn pass(self, constructor: impl FnOnce(&Context) -> Result<Controller>, key: &str) -> Passed {
         self.try_pass(constructor, key).await.unwrap_or_else(|error| panic!("{error}"))
@@ -188,6 +188,6 @@ fn check_no_mutation(checks: &[MutationCheck], writes: &[Write]) {
     let written = mutation::written(writes);
     if let Some((before, after)) = checks.iter().find_map(|check| check(&written)) {
         let diff = unified_diff(&yaml(&before), &yaml(&after), "before", "after").unwrap_or_default();
-        panic!("the reconcile changed a cached object in memory:\n{diff}");
+        panic!("the reconcile changed an object in the cache without a request:\n{diff}");
     }
 }

@@ -30,13 +30,13 @@ async fn the_status_counts_ready_and_unready_pods() {
     let (_server, objects, controller) = start("ready").await;
     let object = objects.create_deployment("x", IMAGE, 2).await;
     let pods = objects.wait_for_alive_pods(&object, 2).await;
-    objects.wait_for_unready_pods("x", 0, 2).await;
+    objects.wait_for_ready_and_unready_pods("x", 0, 2).await;
     objects.set_pod_status(&pods[0].name_any(), ready_pod_status()).await;
-    objects.wait_for_unready_pods("x", 1, 1).await;
+    objects.wait_for_ready_and_unready_pods("x", 1, 1).await;
     objects.set_pod_status(&pods[1].name_any(), ready_pod_status()).await;
     objects.wait_for_ready_pods("x", 2).await;
     objects.set_pod_status(&pods[0].name_any(), unready_pod_status()).await;
-    objects.wait_for_unready_pods("x", 1, 1).await;
+    objects.wait_for_ready_and_unready_pods("x", 1, 1).await;
     assert_eq!(objects.controlled_pods(&object).await.len(), 2, "an unready pod was replaced");
 
     objects.patch_deployment_spec("x", json!({ "replicas": 1 })).await;
@@ -56,7 +56,7 @@ async fn failed_and_evicted_pods_are_replaced_and_kept() {
     objects.set_pod_status(&failed, json!({ "phase": "Failed" })).await;
     objects.set_pod_status(&evicted, json!({ "phase": "Failed", "reason": "Evicted" })).await;
     let alive = objects.wait_for_alive_pods(&object, 3).await;
-    objects.wait_for_unready_pods("x", 1, 2).await;
+    objects.wait_for_ready_and_unready_pods("x", 1, 2).await;
     assert!(alive.iter().any(|pod| pod.name_any() == good));
     assert_eq!(objects.controlled_pods(&object).await.len(), 5, "failed pods were deleted");
 
@@ -84,7 +84,7 @@ async fn terminating_and_deleted_pods_are_replaced() {
     let terminating = objects.get_pod(&bound).await.expect("the pod still exists");
     assert!(terminating.metadata.deletion_timestamp.is_some());
     objects.delete_pod_now(&bound).await;
-    objects.wait_for_unready_pods("x", 0, 2).await;
+    objects.wait_for_ready_and_unready_pods("x", 0, 2).await;
     assert_eq!(objects.controlled_pods(&object).await.len(), 2);
     controller.stop().await;
 }
@@ -122,7 +122,7 @@ async fn pods_that_another_object_controls_are_left_alone_and_do_not_count() {
     let object = objects.create_deployment("x", IMAGE, 1).await;
     objects.wait_for_alive_pods(&object, 1).await;
     objects.set_pod_status("foreign", ready_pod_status()).await;
-    objects.wait_for_unready_pods("x", 0, 1).await;
+    objects.wait_for_ready_and_unready_pods("x", 0, 1).await;
     objects.patch_deployment_spec("x", json!({ "replicas": 0 })).await;
     objects.wait_for_alive_pods(&object, 0).await;
     objects.wait_for_ready_pods("x", 0).await;

@@ -50,7 +50,7 @@ async fn pods_that_a_quota_refuses_are_reported_in_status_and_event() {
 
     apply_pod_quota(&objects, 50).await;
     objects.wait_for_alive_pods(&object, 50).await;
-    objects.wait_for_unready_pods("x", 0, 50).await;
+    objects.wait_for_ready_and_unready_pods("x", 0, 50).await;
     let is_created = |exchange: &&Exchange| exchange.request.is("create", "pods") && exchange.status == 201;
     assert_eq!(proxy.exchanges().iter().filter(is_created).count(), 50, "created pods");
     controller.stop().await;
@@ -71,7 +71,7 @@ async fn an_invalid_image_is_reported_in_status_and_event_until_it_is_replaced()
     objects.wait_for_event("x", "FailedCreate").await;
     objects.patch_deployment_spec("x", json!({ "image": IMAGE })).await;
     objects.wait_for_alive_pods(&object, 2).await;
-    objects.wait_for_unready_pods("x", 0, 2).await;
+    objects.wait_for_ready_and_unready_pods("x", 0, 2).await;
     controller.stop().await;
 }
 

@@ -19,7 +19,7 @@ pub(super) fn now(time: &str, object: CronJob) -> Given {
     given(object).provide(FakeClock::at(&at(time).to_string()).clock())
 }
 
-pub(super) fn minutes(minutes: u64) -> Want {
+pub(super) fn requeue_after_minutes(minutes: u64) -> Want {
     Want::outcome(&Outcome::after(Duration::from_secs(minutes * 60)))
 }
 
@@ -39,38 +39,43 @@ async fn a_run_is_created_when_it_is_due() {
             "before the first run nothing is created",
             KEY,
             now("09:45", backup(json!({}))),
-            minutes(15).status(&idle(backup(json!({})))),
+            requeue_after_minutes(15).status(&idle(backup(json!({})))),
         )
         .row(
             "a run is created at its time",
             KEY,
             now("10:00", backup(json!({}))),
-            minutes(60).create(&job("10:00")).status(&created_at_ten(json!({}))),
+            requeue_after_minutes(60).create(&job("10:00")).status(&created_at_ten(json!({}))),
         )
         .row(
             "a missed run is created late",
             KEY,
             now("10:59", backup(json!({}))),
-            minutes(1).create(&job("10:00")).status(&created_at_ten(json!({}))),
+            requeue_after_minutes(1).create(&job("10:00")).status(&created_at_ten(json!({}))),
         )
         .row(
             "the Job of the last run is reported, and no second one is created",
             KEY,
             now("10:01", backup(json!({}))).and(job("10:00")),
-            minutes(59).status(&with_status(backup(json!({})), &[job("10:00")], Some("10:00"), &ACTIVE)),
+            requeue_after_minutes(59).status(&with_status(
+                backup(json!({})),
+                &[job("10:00")],
+                Some("10:00"),
+                &ACTIVE,
+            )),
         )
         .row(
             "a second pass writes nothing",
             KEY,
             now("10:01", with_status(backup(json!({})), &[job("10:00")], Some("10:00"), &ACTIVE))
                 .and(job("10:00")),
-            minutes(59),
+            requeue_after_minutes(59),
         )
         .row(
             "of several missed runs only the last is created",
             KEY,
             now("13:10", backup(json!({}))).and(finished("10:00", "Complete")),
-            minutes(50).create(&job("13:00")).status(&with_status(
+            requeue_after_minutes(50).create(&job("13:00")).status(&with_status(
                 backup(json!({})),
                 &[],
                 Some("10:00"),
@@ -85,7 +90,7 @@ async fn a_run_is_created_when_it_is_due() {
             "a run is not repeated after its Job has been deleted",
             KEY,
             now("10:01", with_status(backup(json!({})), &[], Some("10:00"), &IDLE)),
-            minutes(59),
+            requeue_after_minutes(59),
         )
         .row("a deleted CronJob has no runs", KEY, reknit::testing::nothing(), Want::skip())
         .run()
@@ -100,19 +105,19 @@ async fn a_run_may_miss_its_starting_deadline() {
             "within the deadline a missed run is created",
             KEY,
             now("10:09", backup(deadline(600))),
-            minutes(51).create(&job("10:00")).status(&created_at_ten(deadline(600))),
+            requeue_after_minutes(51).create(&job("10:00")).status(&created_at_ten(deadline(600))),
         )
         .row(
             "after the deadline it is not",
             KEY,
             now("10:10", backup(deadline(600))),
-            minutes(50).status(&idle(backup(deadline(600)))),
+            requeue_after_minutes(50).status(&idle(backup(deadline(600)))),
         )
         .row(
             "a deadline limits the missed runs that are counted",
             KEY,
             now("12:00", backup(json!({"schedule": "* * * * *", "startingDeadlineSeconds": 90}))),
-            minutes(1).create(&job("12:00")).status(&with_status(
+            requeue_after_minutes(1).create(&job("12:00")).status(&with_status(
                 backup(json!({})),
                 &[],
                 None,
@@ -151,7 +156,7 @@ async fn a_schedule_without_a_next_run_is_reported() {
             "a corrected schedule",
             KEY,
             now("09:45", with_status(backup(json!({})), &[], None, &unparseable)),
-            minutes(15).status(&idle(backup(json!({})))),
+            requeue_after_minutes(15).status(&idle(backup(json!({})))),
         )
         .run()
         .await;
@@ -196,7 +201,12 @@ async fn a_job_whose_condition_is_not_true_is_active() {
     let mut active = job("10:00");
     active.status =
         Some(serde_json::from_value(json!({"conditions": [{"type": "Failed", "status": "False"}]})).unwrap());
-    let want = minutes(59).status(&with_status(backup(json!({})), &[job("10:00")], Some("10:00"), &ACTIVE));
+    let want = requeue_after_minutes(59).status(&with_status(
+        backup(json!({})),
+        &[job("10:00")],
+        Some("10:00"),
+        &ACTIVE,
+    ));
     now("10:01", backup(json!({}))).and(active).pass(controller, KEY).await.check(want);
 }
 
@@ -234,12 +244,13 @@ async fn failed_jobs_make_the_cron_job_degraded_and_unavailable() {
     let one = "1 job(s) have failed";
     let reports =
         [NOT_PROGRESSING, ("Degraded", "True", "JobsFailed", one), ("Available", "False", "JobsFailed", one)];
-    let want = minutes(59).status(&with_status(backup(json!({})), &[], Some("10:00"), &reports));
+    let want =
+        requeue_after_minutes(59).status(&with_status(backup(json!({})), &[], Some("10:00"), &reports));
     now("10:01", backup(json!({}))).and(failed).pass(controller, KEY).await.check(want);
 }
 
 #[tokio::test]
-async fn jobs_without_a_scheduled_time_and_jobs_of_others_do_not_count_as_runs() {
+async fn jobs_without_a_valid_scheduled_time_are_active_but_no_runs_and_jobs_of_others_are_ignored() {
     let mut manual = job("10:00");
     manual.metadata.annotations = None;
     let mut invalid = job("11:00");

@@ -4,7 +4,7 @@ use reknit::testing::{Verb, Want, table};
 use serde_json::json;
 
 use super::{
-    passes::{KEY, minutes, now},
+    passes::{KEY, now, requeue_after_minutes},
     *,
 };
 use crate::support::cronjob::program::controller;
@@ -27,19 +27,24 @@ async fn a_policy_decides_about_a_run_while_another_is_active() {
             "Allow creates a second Job",
             KEY,
             second_run("Allow"),
-            minutes(60).create(&job("11:00")).status(&second_created()),
+            requeue_after_minutes(60).create(&job("11:00")).status(&second_created()),
         )
         .row(
             "Forbid skips the run",
             KEY,
             second_run("Forbid"),
-            minutes(60).status(&with_status(backup(json!({})), &[job("10:00")], Some("10:00"), &ACTIVE)),
+            requeue_after_minutes(60).status(&with_status(
+                backup(json!({})),
+                &[job("10:00")],
+                Some("10:00"),
+                &ACTIVE,
+            )),
         )
         .row(
             "Forbid creates the missed run after the other has finished",
             KEY,
             now("11:30", backup(json!({"concurrencyPolicy": "Forbid"}))).and(finished("10:00", "Complete")),
-            minutes(30).create(&job("11:00")).status(&with_status(
+            requeue_after_minutes(30).create(&job("11:00")).status(&with_status(
                 backup(json!({})),
                 &[],
                 Some("10:00"),
@@ -54,7 +59,7 @@ async fn a_policy_decides_about_a_run_while_another_is_active() {
             "Replace deletes the active Job",
             KEY,
             second_run("Replace"),
-            minutes(60)
+            requeue_after_minutes(60)
                 .delete::<Job>(&format!("default/{}", name("10:00")))
                 .create(&job("11:00"))
                 .status(&second_created()),
@@ -63,7 +68,7 @@ async fn a_policy_decides_about_a_run_while_another_is_active() {
             "Replace keeps finished Jobs",
             KEY,
             now("11:00", backup(json!({"concurrencyPolicy": "Replace"}))).and(finished("10:00", "Complete")),
-            minutes(60).create(&job("11:00")).status(&with_status(
+            requeue_after_minutes(60).create(&job("11:00")).status(&with_status(
                 backup(json!({})),
                 &[],
                 Some("10:00"),
