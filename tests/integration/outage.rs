@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use reknit::{
+    injection::Change,
     prelude::*,
     reconciler::ObserveDeletion,
     testing::{ControlPlane, Controllers, eventually},

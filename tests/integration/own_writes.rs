@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, EvictParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use parking_lot::Mutex;
-use reknit::{prelude::*, testing::eventually};
+use reknit::{injection::Change, prelude::*, testing::eventually};
 use serde_json::json;
 
 use crate::support::{
