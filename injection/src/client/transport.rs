@@ -22,8 +22,8 @@ type ResponseFuture = BoxFuture<'static, kube::Result<HttpResponse>>;
 
 /// The service that sends the process's requests to the API server. It also creates [`Client`]s that send through it.
 ///
-/// A kube `Client` sends each request through a task of its own, which costs two switches between tasks, and two more
-/// for a client that wraps another. A `Transport` calls its layers in the task that makes the request. Tests create the
+/// A kube `Client` has one task, through which it passes every request. That costs two switches between tasks for each
+/// request, and four if the client wraps another client. A `Transport` calls its layers in the task that makes the request. Tests create the
 /// transport of a [`Context`](crate::Context) from a client.
 ///
 /// ```no_run

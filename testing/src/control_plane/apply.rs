@@ -1,4 +1,4 @@
-//! Applying YAML as `kubectl apply` does.
+//! Applying YAML as `kubectl apply --server-side --force-conflicts` does.
 
 use std::{
     ffi::OsStr,

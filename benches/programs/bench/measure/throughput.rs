@@ -42,8 +42,8 @@ pub(crate) async fn measure(
 ) -> Result<Throughput> {
     let mut watch = cluster.watch().await?;
     let writes_file = cluster.folder().join("writes");
-    // Only the floor reads the file. It is written for every candidate, so that the API server serves the same list
-    // before each run.
+    // Only `bench-floor`, the client without a controller, reads the file. Its lines come from a list of all
+    // objects, which is requested for every candidate, so that the API server serves the same list before each run.
     fs::write(&writes_file, cluster.status_writes().await?)?;
     wait_for_idle_machine().await?;
     let arguments = match candidate.is_floor() {

@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Backup, gated, job_of, reason};
+use super::{ACTIVE, Backup, job_of, reason, with_pending_pods};
 
 impl Backup {
     /// Makes the pod of this hour's Job fail, and so the Job.
@@ -34,11 +34,11 @@ async fn the_oldest_successful_jobs_are_deleted_with_their_pods() {
 
 #[tokio::test]
 async fn the_oldest_failed_jobs_are_deleted_with_their_pods() {
-    let backup = Backup::start(gated(json!({"failedJobsHistoryLimit": 1}))).await;
+    let backup = Backup::start(with_pending_pods(json!({"failedJobsHistoryLimit": 1}))).await;
     for hour in 1..=2 {
         backup.pass_at(hour, 0).await;
         let previous = (1..hour).map(|hour| (hour, "Failed"));
-        backup.wait_for_jobs(&previous.chain([(hour, "")]).collect::<Vec<_>>()).await;
+        backup.wait_for_jobs(&previous.chain([(hour, ACTIVE)]).collect::<Vec<_>>()).await;
         backup.fail(hour).await;
         backup.wait_for_jobs(&[(hour, "Failed")]).await;
     }

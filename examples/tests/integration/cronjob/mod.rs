@@ -156,12 +156,15 @@ impl Backup {
 }
 
 /// Fields of a spec whose pods stay Pending.
-fn gated(mut spec: Value) -> Value {
+fn with_pending_pods(mut spec: Value) -> Value {
     let mut template = json!(cron_job("backup", json!({})).spec.job_template);
     template["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "example.com/wait"}]);
     spec["jobTemplate"] = template;
     spec
 }
+
+/// The condition of a Job that has none yet.
+const ACTIVE: &str = "";
 
 /// The type of the last condition of a Job; empty if it is active.
 fn last_condition(job: &Job) -> String {

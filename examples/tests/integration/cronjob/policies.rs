@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Backup, active, gated};
+use super::{ACTIVE, Backup, active, with_pending_pods};
 
 impl Backup {
     /// Lets the only pod run.
@@ -23,9 +23,9 @@ impl Backup {
 
 /// A CronJob with this policy, whose first run is active.
 async fn active_backup(policy: &str) -> Backup {
-    let backup = Backup::start(gated(json!({"concurrencyPolicy": policy}))).await;
+    let backup = Backup::start(with_pending_pods(json!({"concurrencyPolicy": policy}))).await;
     backup.pass_at(1, 0).await;
-    backup.wait_for_jobs(&[(1, "")]).await;
+    backup.wait_for_jobs(&[(1, ACTIVE)]).await;
     backup.wait_for_status("reports its Job", |status| active(status) == [backup.name(1)]).await;
     backup
 }
@@ -34,7 +34,7 @@ async fn active_backup(policy: &str) -> Backup {
 async fn allow_runs_jobs_concurrently() {
     let backup = active_backup("Allow").await;
     backup.pass_at(2, 0).await;
-    backup.wait_for_jobs(&[(1, ""), (2, "")]).await;
+    backup.wait_for_jobs(&[(1, ACTIVE), (2, ACTIVE)]).await;
     let both = [backup.name(1), backup.name(2)];
     backup.wait_for_status("reports both Jobs", |status| active(status) == both).await;
     backup.stop().await;
@@ -45,9 +45,9 @@ async fn forbid_delays_a_run_until_the_active_job_has_finished() {
     let backup = active_backup("Forbid").await;
     let status = backup.pass_at(2, 0).await;
     assert_eq!(active(&status), [backup.name(1)]);
-    backup.wait_for_jobs(&[(1, "")]).await;
+    backup.wait_for_jobs(&[(1, ACTIVE)]).await;
     backup.open_gate().await;
-    backup.wait_for_jobs(&[(1, "Complete"), (2, "")]).await;
+    backup.wait_for_jobs(&[(1, "Complete"), (2, ACTIVE)]).await;
     backup.stop().await;
 }
 
@@ -55,7 +55,7 @@ async fn forbid_delays_a_run_until_the_active_job_has_finished() {
 async fn replace_deletes_the_active_job_and_its_pod() {
     let backup = active_backup("Replace").await;
     backup.pass_at(2, 0).await;
-    backup.wait_for_jobs(&[(2, "")]).await;
+    backup.wait_for_jobs(&[(2, ACTIVE)]).await;
     backup.wait_for_status("reports the new Job", |status| active(status) == [backup.name(2)]).await;
     backup.stop().await;
 }

@@ -4,7 +4,7 @@ use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
 
-use super::{Backup, active, gated, reason};
+use super::{ACTIVE, Backup, active, reason, with_pending_pods};
 use crate::support::cronjob::program::CronJob;
 
 #[tokio::test]
@@ -55,27 +55,27 @@ async fn a_run_that_missed_its_starting_deadline_is_dropped() {
 
 #[tokio::test]
 async fn a_suspended_cron_job_runs_again_when_it_is_resumed() {
-    let backup = Backup::start(gated(json!({}))).await;
+    let backup = Backup::start(with_pending_pods(json!({}))).await;
     backup.pass_at(1, 0).await;
-    backup.wait_for_jobs(&[(1, "")]).await;
+    backup.wait_for_jobs(&[(1, ACTIVE)]).await;
 
     let status = backup.patch(json!({"suspend": true})).await;
     assert_eq!(reason(&status, "Available"), "Suspended");
     let status = backup.pass_at(3, 0).await;
     assert_eq!(active(&status), [backup.name(1)], "an active Job continues");
-    backup.wait_for_jobs(&[(1, "")]).await;
+    backup.wait_for_jobs(&[(1, ACTIVE)]).await;
 
     backup.patch(json!({"suspend": false})).await;
-    backup.wait_for_jobs(&[(1, ""), (3, "")]).await;
+    backup.wait_for_jobs(&[(1, ACTIVE), (3, ACTIVE)]).await;
     backup.stop().await;
 }
 
 #[tokio::test]
 async fn a_deleted_cron_job_is_deleted_with_its_jobs_and_pods() {
-    let backup = Backup::start(gated(json!({}))).await;
+    let backup = Backup::start(with_pending_pods(json!({}))).await;
     backup.pass_at(1, 0).await;
     backup.pass_at(2, 0).await;
-    backup.wait_for_jobs(&[(1, ""), (2, "")]).await;
+    backup.wait_for_jobs(&[(1, ACTIVE), (2, ACTIVE)]).await;
     backup.api::<CronJob>().delete("backup", &DeleteParams::background()).await.unwrap();
     backup.wait_for_jobs(&[]).await;
     backup.stop().await;

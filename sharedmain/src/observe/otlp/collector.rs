@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{client::error::chain, process::failure::Failure};
 
-/// The timeout of OpenTelemetry's own exporters.
+/// The timeout of one export, equal to the default of OpenTelemetry's own exporters.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The limit of a response body.
 const MAX_BODY: usize = 1 << 20;
@@ -193,9 +193,9 @@ impl ExportError {
         Self { why: format!("status {status}"), is_transient }
     }
 
-    /// Converts a gRPC status. Two codes are transient here, unlike in the specification of OTLP. tonic also uses
-    /// `Unknown` for connection errors that it does not recognize. `ResourceExhausted` is transient in OTLP only if the
-    /// status has RetryInfo, which is not read here.
+    /// Converts a gRPC status. Two codes are transient here that are not always transient in the specification of OTLP:
+    /// `Unknown`, because tonic also uses it for connection errors that it does not recognize, and `ResourceExhausted`,
+    /// which in OTLP is transient only if the status has RetryInfo, which is not read here.
     fn grpc(status: &tonic::Status) -> Self {
         use Code::*;
         let is_transient = matches!(
