@@ -144,8 +144,8 @@ impl Error {
         self
     }
 
-    /// Returns true if the pass is not retried. A [conflict](Self::is_conflict) is always retried, since it resolves
-    /// itself.
+    /// Returns true if the error was made [permanent](Self::permanent): the pass is not retried. Only a permanent error
+    /// that is a [conflict](Self::is_conflict) is retried nevertheless, since a conflict resolves itself.
     pub fn is_permanent(&self) -> bool {
         self.permanent
     }
@@ -168,7 +168,7 @@ impl Error {
         false
     }
 
-    /// Returns the source of this error, as a [`std::error::Error`].
+    /// Returns the error that this one wraps, as a [`std::error::Error`]. Its own `source` is the next cause.
     pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.source
     }
@@ -269,7 +269,8 @@ fn api_status<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
     }
 }
 
-/// The status in a `kube::Error` behind a type that shows the same text and sources, such as a boxed `anyhow::Error`.
+/// The status of a `kube::Error` in a wrapper that cannot be downcast to it, but has its text and its source, such as a boxed
+/// `anyhow::Error`.
 fn hidden_api_status<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
     let status: &Status = downcast(error.source()?)?;
     error.to_string().starts_with(&format!("ApiError: {status}")).then_some(status)
@@ -291,7 +292,7 @@ fn is_field_conflict(status: &Status) -> bool {
     causes.into_iter().any(|cause| cause.reason == "FieldManagerConflict")
 }
 
-/// Shows the error without its sources. The alternate form `{:#}` shows it [in full](Error::in_full).
+/// Shows the wrapped error without its causes. The alternate form `{:#}` shows it [in full](Error::in_full).
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match f.alternate() {

@@ -5,7 +5,7 @@ use reknit::{prelude::*, testing::Controllers};
 use samples_apis::{AddressableService, AddressableServiceStatus};
 use serde_json::{Value, json};
 
-use crate::support::{logs, loose, objects::Objects, process, server::Server};
+use crate::support::{logs, loose_kind, objects::Objects, process, server::Server};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_keys_are_dropped_and_other_keys_continue() {
@@ -138,10 +138,10 @@ async fn a_status_too_large_for_etcd_does_not_block_other_keys() {
 #[tokio::test(flavor = "multi_thread")]
 async fn status_fields_of_a_newer_version_survive_a_status_write() {
     let server = Server::shared().await;
-    server.install_crd(loose::crd()).await.expect("the CRD");
+    server.install_crd(loose_kind::crd()).await.expect("the CRD");
     let objects = server.objects_in_new_namespace("newer").await;
-    let api = loose::dynamic_api(&objects);
-    let kind = kube::discovery::ApiResource::erase::<loose::Loose>(&());
+    let api = loose_kind::dynamic_api(&objects);
+    let kind = kube::discovery::ApiResource::erase::<loose_kind::Loose>(&());
     let object = kube::api::DynamicObject::new("x", &kind).data(json!({ "spec": { "replicas": 1 } }));
     api.create(&Default::default(), &object).await.expect("the object is created");
     // A status as a newer version of the controller would write it.
@@ -154,7 +154,7 @@ async fn status_fields_of_a_newer_version_survive_a_status_write() {
 
     let client = server.client().expect("a client");
     let controllers = Controllers::new(client).controller(address_controller(&objects)).start();
-    let status = loose::wait_until_observed(&objects, "x").await.data["status"].clone();
+    let status = loose_kind::wait_until_observed(&objects, "x").await.data["status"].clone();
     println!("{status}");
     assert_eq!(status["unknown"], "text");
     assert_eq!(status["address"], json!({ "url": "http://new", "weight": 3 }));
@@ -166,17 +166,19 @@ async fn status_fields_of_a_newer_version_survive_a_status_write() {
 /// `weight`.
 fn address_controller(objects: &Objects) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let selection = select().namespace(&objects.namespace);
-    move |cx| Ok(Controller::selected::<loose::Loose>(cx, selection).reconciler(AddressReconciler).build())
+    move |cx| {
+        Ok(Controller::selected::<loose_kind::Loose>(cx, selection).reconciler(AddressReconciler).build())
+    }
 }
 
 struct AddressReconciler;
 
 impl ReconcileKind for AddressReconciler {
-    type Kind = loose::Loose;
+    type Kind = loose_kind::Loose;
 
     async fn reconcile_kind(
         &self,
-        _: &loose::Loose,
+        _: &loose_kind::Loose,
         status: &mut AddressableServiceStatus,
     ) -> Result<Outcome> {
         let url = "http://new".parse().permanent()?;

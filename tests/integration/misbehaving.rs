@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::support::{
     logs,
-    loose::{self, Loose},
+    loose_kind::{self, Loose},
     objects::Objects,
     server::Server,
     wait::TIMEOUT,
@@ -186,19 +186,19 @@ async fn a_hanging_reconcile_occupies_one_worker() {
 async fn an_undecodable_object_is_reported_with_its_key_and_other_keys_continue() {
     logs::record();
     let server = Server::shared().await;
-    server.install_crd(loose::crd()).await.expect("the CRD");
+    server.install_crd(loose_kind::crd()).await.expect("the CRD");
     let objects = server.objects_in_new_namespace("decode").await;
-    let api = loose::dynamic_api(&objects);
+    let api = loose_kind::dynamic_api(&objects);
     // One object exists before the controller starts, and one is created while the controller watches.
     create_loose_object(&api, "bad1", json!({ "replicas": "many" })).await;
     create_loose_object(&api, "good1", json!({ "replicas": 1 })).await;
     let client = server.client().expect("a client");
     let controllers =
-        Controllers::new(client).controller(loose::marking_controller(&objects.namespace)).start();
-    loose::wait_until_observed(&objects, "good1").await;
+        Controllers::new(client).controller(loose_kind::marking_controller(&objects.namespace)).start();
+    loose_kind::wait_until_observed(&objects, "good1").await;
     create_loose_object(&api, "bad2", json!({ "replicas": ["a", "b"] })).await;
     create_loose_object(&api, "good2", json!({ "replicas": 2 })).await;
-    loose::wait_until_observed(&objects, "good2").await;
+    loose_kind::wait_until_observed(&objects, "good2").await;
     for bad in ["bad1", "bad2"] {
         let warning =
             eventually("a Warning event", TIMEOUT, async || warning_event(&objects, bad, |_| true).await)
@@ -208,7 +208,7 @@ async fn an_undecodable_object_is_reported_with_its_key_and_other_keys_continue(
     }
     let patch = Patch::Merge(json!({ "spec": { "replicas": 3 } }));
     api.patch("bad1", &PatchParams::default(), &patch).await.expect("the object is corrected");
-    loose::wait_until_observed(&objects, "bad1").await;
+    loose_kind::wait_until_observed(&objects, "bad1").await;
     controllers.stop().await;
 }
 

@@ -3,7 +3,7 @@
 
 pub(crate) mod cargo;
 pub(crate) mod logs;
-pub(crate) mod loose;
+pub(crate) mod loose_kind;
 pub(crate) mod objects;
 pub(crate) mod process;
 pub(crate) mod proxy;

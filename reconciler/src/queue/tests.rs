@@ -139,7 +139,7 @@ async fn a_worker_waiting_for_a_delayed_key_takes_an_earlier_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_due_key_and_a_new_key_go_to_both_waiting_workers() {
+async fn a_due_key_and_a_new_key_go_to_one_waiting_worker_each() {
     let queue = Queue::new();
     let spawn_worker = || {
         let queue = queue.clone();
@@ -305,7 +305,7 @@ async fn many_workers_never_process_a_key_at_the_same_time() {
     assert!((10..=200).contains(&passes), "{passes}");
 }
 
-/// A dependency of 470 objects, which is away for a minute, and the four workers of the controller.
+/// A service on which 470 keys depend and which is down for a minute, and the four workers of the controller.
 struct Outage {
     queue: Queue,
     until: Arc<Mutex<Instant>>,
@@ -358,7 +358,7 @@ impl Outage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_outage_the_retries_are_only_as_slow_as_their_passes() {
+async fn after_an_outage_all_keys_succeed_in_little_more_than_the_time_of_their_passes() {
     let outage = Outage::start();
     let passes = Outage::PASS * Outage::KEYS.div_ceil(4).try_into().unwrap();
     let recovery = outage.wait_for_recovery().await;

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::faulty;
+use crate::scenarios;
 
 /// A timeout that only a failing test reaches.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,11 +26,11 @@ impl TestCommand {
         Self::with_scenario("none")
     }
 
-    /// Selects one of the scenarios in `faulty.rs`.
+    /// Selects one of the scenarios in `scenarios.rs`.
     pub(crate) fn with_scenario(scenario: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.env_clear().envs([faulty::scenario_variable(scenario)]).env("HOME", home.path());
+        command.env_clear().envs([scenarios::scenario_variable(scenario)]).env("HOME", home.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         let ports = ["KNATIVE_HEALTH_PROBES_PORT", "METRICS_PROMETHEUS_PORT", "PROFILING_PORT"];
         command.envs(ports.map(|port| (port, "0")));

@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::{
     child::{Child, TestCommand, failed_with_one_line, parse_line},
-    faulty::{LABEL, Lamp},
     life_cycle::{get, wait_for_status},
+    scenarios::{LABEL, Lamp},
     trials,
 };
 

@@ -10,11 +10,11 @@ mod collector;
 #[cfg(test)]
 mod credentials;
 #[cfg(test)]
-mod faulty;
-#[cfg(test)]
 mod life_cycle;
 #[cfg(test)]
 mod observability;
+#[cfg(test)]
+mod scenarios;
 #[cfg(test)]
 mod server;
 
@@ -23,8 +23,8 @@ use std::{process::ExitCode, time::Instant};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() -> ExitCode {
-    if faulty::is_process_under_test() {
-        return faulty::run();
+    if scenarios::is_process_under_test() {
+        return scenarios::run();
     }
     let trials = [
         bad_input::trials(),

@@ -63,7 +63,7 @@ async fn hold_a_control_plane_until_the_process_ends() -> Result<(), Box<dyn Err
 #[tokio::test]
 async fn a_killed_test_process_leaves_no_program_and_no_folder() -> Result<(), Box<dyn Error>> {
     let temporary = tempfile::tempdir()?;
-    let file = temporary.path().join("folder");
+    let file = temporary.path().join("path-of-folder");
     let mut holder = holder(&file)?.spawn()?;
     let started = eventually("a control plane in another process", START, async || {
         std::fs::read_to_string(&file).ok().filter(|folder| folder.ends_with('\n'))
@@ -95,19 +95,21 @@ async fn a_panic_leaves_no_program_and_no_folder() {
 }
 
 #[tokio::test]
-async fn an_error_without_programs_names_the_script_that_installs_them() -> Result<(), Box<dyn Error>> {
+async fn the_error_about_missing_programs_names_the_script_that_installs_them() -> Result<(), Box<dyn Error>>
+{
     let empty = tempfile::tempdir()?;
     assert_names_program_and_script(&holder_error(empty.path())?, "etcd");
     Ok(())
 }
 
 #[tokio::test]
-async fn an_error_without_node_programs_names_the_script_that_installs_them() -> Result<(), Box<dyn Error>> {
+async fn the_error_about_missing_node_programs_names_the_script_that_installs_them()
+-> Result<(), Box<dyn Error>> {
     let plane = ControlPlane::start().await?;
     let archive = tempfile::tempdir()?;
     for program in ["etcd", "kube-apiserver"] {
         let command = std::fs::read_to_string(plane.folder().join(format!("{program}.command")))?;
-        let path = command.split('\'').nth(1).ok_or("a quoted path")?;
+        let path = command.split('\'').nth(1).ok_or("no quoted path in the command")?;
         std::os::unix::fs::symlink(path, archive.path().join(program))?;
     }
     assert_names_program_and_script(&holder_error(archive.path())?, "kube-controller-manager");
@@ -125,7 +127,7 @@ async fn a_missing_assets_folder_is_an_error() -> Result<(), Box<dyn Error>> {
 
 /// The output of the holder, which fails because it finds only the programs of this folder.
 fn holder_error(folder: &Path) -> Result<String, Box<dyn Error>> {
-    let mut holder = holder(&folder.join("folder"))?;
+    let mut holder = holder(&folder.join("path-of-folder"))?;
     let output = holder.env("KUBEBUILDER_ASSETS", folder).env("XDG_CACHE_HOME", folder).output()?;
     assert!(!output.status.success());
     Ok(String::from_utf8([output.stdout, output.stderr].concat())?)

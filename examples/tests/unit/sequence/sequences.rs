@@ -50,7 +50,7 @@ fn want_channels(want: Want, sequence: &Sequence) -> Want {
     steps.fold(want, |want, step| want.child(sequence, &channel(&child_name(step))))
 }
 
-/// A pass that applies the channels and the Subscriptions, whose last reply is this.
+/// A pass that applies the channels and the Subscriptions. The last Subscription has this reply.
 fn want_children(want: Want, sequence: &Sequence, last_reply: Value) -> Want {
     let count = sequence.spec.steps.len();
     let reply = |number| if number + 1 < count { next_channel(number) } else { last_reply.clone() };
@@ -193,7 +193,7 @@ async fn a_changed_step_changes_its_subscription_only() {
 async fn the_children_of_removed_steps_are_deleted() {
     let three = Children::of(&three_steps()).await;
     let two = two_steps();
-    // The second Subscription loses its reply, the third channel.
+    // The reply of the second Subscription was the third channel, so it is removed.
     let shortened = |want: Want| want.child(&two, &subscription_of(1, step(1), Value::Null));
     let channel_not_deleted = "inducing failure for delete inmemorychannels (500 InternalError)";
     let subscription_not_deleted = "inducing failure for delete subscriptions (500 InternalError)";
