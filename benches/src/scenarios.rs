@@ -66,7 +66,7 @@ impl ReconcileKey for Counter {
     }
 }
 
-/// How a key is added to the queue.
+/// The way in which a key is added to the queue.
 #[derive(Clone, Copy, Debug)]
 pub enum Lane {
     /// At once, as after a watch event.

@@ -27,7 +27,7 @@ const PAGE: usize = 500;
 const NAMESPACES: usize = 10;
 /// The number of chunks that a watch buffers for its reader.
 const WATCH_BUFFER: usize = 16;
-/// What a change adds to a resourceVersion, so that the new version is higher than all versions before.
+/// The increment of the resourceVersion by each change, so that the new version is higher than all versions before.
 const CHANGE_STEP: usize = 10_000_000;
 
 /// A server with AddressableServices and the Services that they name. It accepts status writes and sends them to its

@@ -28,7 +28,7 @@ pub struct CronJobSpec {
     /// The time in seconds after its scheduled time at which a missed run is dropped. The default is no limit.
     #[schemars(range(min = 0))]
     pub starting_deadline_seconds: Option<i64>,
-    /// What happens to a run while Jobs of earlier runs are active.
+    /// The treatment of a run while Jobs of earlier runs are active.
     #[serde(default)]
     pub concurrency_policy: ConcurrencyPolicy,
     /// Stops further runs. Active Jobs continue. The default is false.
@@ -42,7 +42,7 @@ pub struct CronJobSpec {
     pub failed_jobs_history_limit: Option<u32>,
 }
 
-/// What happens to a run while Jobs of earlier runs are active.
+/// The treatment of a run while Jobs of earlier runs are active.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
 pub enum ConcurrencyPolicy {
     /// Jobs run concurrently.
@@ -63,7 +63,7 @@ pub struct CronJobStatus {
     pub active: Vec<ObjectReference>,
     /// The scheduled time of the last run.
     pub last_schedule_time: Option<Time>,
-    /// Whether the CronJob is `Available`, `Progressing` or `Degraded`.
+    /// The conditions `Available`, `Progressing` and `Degraded`.
     #[serde(default)]
     pub conditions: Vec<Condition>,
 }

@@ -1,7 +1,7 @@
 //! A random simulation of a store: an API server, a lagging watch, relists, and responses to own writes that arrive at
 //! any time.
 //!
-//! Whatever the order of events, the store must end with the objects of the server, and must not report a state twice.
+//! The store must end with the objects of the server in any order of events, and must not report a state twice.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -377,6 +377,7 @@ async fn while_a_dependency_is_away_its_retries_keep_to_the_limit_and_do_so_agai
     };
     failures_during_outage().await;
     outage.wait_for_recovery().await;
+    // A pause between the outages, in paused time.
     tokio::time::sleep(Duration::from_secs(5)).await;
 
     *outage.until.lock() = Instant::now() + Outage::DURATION;

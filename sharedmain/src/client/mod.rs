@@ -248,7 +248,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refused_page_is_requested_again_and_not_the_whole_list() {
-        // Whether each request was for the second page.
+        // One value for each request: true if it was for the second page.
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = requests.clone();
         let service = tower::service_fn(move |request: Request<Body>| {

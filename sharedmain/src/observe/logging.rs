@@ -25,7 +25,7 @@ pub(crate) struct Logging {
     style: Arc<Style>,
     filter: reload::Handle<EnvFilter, Registry>,
     level: Arc<Mutex<LevelFilter>>,
-    /// Whether RUST_LOG is set, which overrides the ConfigMap.
+    /// True if RUST_LOG is set, which overrides the ConfigMap.
     has_rust_log: bool,
     /// The tracer of spans, which the log level does not affect.
     pub(crate) tracer: LateTracer,

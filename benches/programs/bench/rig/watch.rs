@@ -15,7 +15,7 @@ use crate::Result;
 pub(crate) struct Event {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Whether the object is Ready. `None` if it has no Ready condition.
+    /// True if the object is Ready. `None` if it has no Ready condition.
     pub(crate) ready: Option<bool>,
     pub(crate) received_at: Instant,
 }

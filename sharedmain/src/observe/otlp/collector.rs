@@ -42,7 +42,7 @@ pub(super) struct Collector {
 #[error("{why}")]
 pub(super) struct ExportError {
     why: String,
-    /// Whether a retry may succeed.
+    /// True if a retry may succeed.
     pub(super) is_transient: bool,
 }
 
