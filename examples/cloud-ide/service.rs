@@ -8,6 +8,9 @@ use super::{
     spaces::Spaces,
 };
 
+/// The status of responses to successful calls.
+const SUCCESS: i32 = 1;
+
 #[async_trait]
 impl CloudIdeService for Spaces {
     async fn create_space_and_wait_for_running(
@@ -20,7 +23,7 @@ impl CloudIdeService for Spaces {
 
     async fn delete_space(&self, request: Request<QueryOption>) -> Result<Response<pb::Response>, Status> {
         self.delete(request.get_ref()).await?;
-        Ok(Response::new(pb::Response { status: 1, message: "deleted".into() }))
+        Ok(Response::new(pb::Response { status: SUCCESS, message: "deleted".into() }))
     }
 
     async fn get_pod_space_status(
@@ -28,7 +31,7 @@ impl CloudIdeService for Spaces {
         request: Request<QueryOption>,
     ) -> Result<Response<PodStatus>, Status> {
         let space = self.get(request.get_ref())?;
-        Ok(Response::new(PodStatus { status: 1, message: pod::phase(&space).into() }))
+        Ok(Response::new(PodStatus { status: SUCCESS, message: pod::phase(&space).into() }))
     }
 
     async fn get_pod_space_info(

@@ -160,9 +160,10 @@ impl InformerHandle for ValidatedInformer {
 
     fn state(&self) -> InformerState {
         match (self.informer.state(), &*self.invalid.borrow()) {
-            (InformerState::Synced { .. }, Some((since, why))) => {
-                InformerState::Waiting { since: *since, why: format!("ConfigMap {}: {why}", self.config_map) }
-            }
+            (InformerState::Synced { .. }, Some((since, why))) => InformerState::Waiting {
+                since: *since,
+                reason: format!("ConfigMap {}: {why}", self.config_map),
+            },
             (state, _) => state,
         }
     }
@@ -293,7 +294,9 @@ mod tests {
     async fn a_config_is_not_synced_while_its_config_map_is_invalid_at_startup() {
         let (limit, maps) = preloaded_with_data(&[("limit", "many")]);
         let informer = limit.handle().unwrap();
-        let InformerState::Waiting { why, .. } = informer.state() else { panic!("{:?}", informer.state()) };
+        let InformerState::Waiting { reason: why, .. } = informer.state() else {
+            panic!("{:?}", informer.state())
+        };
         assert!(why.starts_with("ConfigMap config-limit: invalid digit"), "{why}");
         assert!(informer.synced().now_or_never().is_none());
         maps.insert(&config_map("config-limit", &[("limit", "5")])).unwrap();

@@ -117,10 +117,10 @@ impl Features {
     /// use reknit_injection::Features;
     ///
     /// fn is_https_required(features: &Features) -> bool {
-    ///     features.is("transport-encryption", "strict")
+    ///     features.has_value("transport-encryption", "strict")
     /// }
     /// ```
-    pub fn is(&self, name: &str, value: &str) -> bool {
+    pub fn has_value(&self, name: &str, value: &str) -> bool {
         self.get(name).is_some_and(|flag| flag.as_str().eq_ignore_ascii_case(value))
     }
 }
@@ -158,9 +158,9 @@ mod tests {
         assert_eq!(names.map(|name| features.is_enabled(name)), [true, false, false, false, false]);
         assert_eq!(names.map(|name| features.is_allowed(name)), [true, true, false, false, false]);
         assert!(
-            features.is("tls", "strict")
-                && !features.is("tls", "permissive")
-                && features.is("off", "disabled")
+            features.has_value("tls", "strict")
+                && !features.has_value("tls", "permissive")
+                && features.has_value("off", "disabled")
         );
         assert_eq!(features.get("tls"), Some(&FeatureFlag::Other("Strict".into())));
         assert_eq!(features.get("_example"), None);

@@ -164,7 +164,7 @@ impl RunningControllers {
     /// Panics if a controller has panicked.
     #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
     pub async fn stop(mut self) -> Vec<Drained> {
-        self.trigger.pull();
+        self.trigger.start();
         let mut drained = Vec::new();
         for RunningController { health, task } in std::mem::take(&mut self.running) {
             let ended = task.await;
@@ -178,7 +178,9 @@ impl RunningControllers {
 fn reason_to_wait(informer: &dyn InformerHandle) -> Option<String> {
     match informer.state() {
         InformerState::Synced { .. } => None,
-        InformerState::Waiting { why, .. } if !why.is_empty() => Some(format!("{}: {why}", informer.name())),
+        InformerState::Waiting { reason, .. } if !reason.is_empty() => {
+            Some(format!("{}: {reason}", informer.name()))
+        }
         _ => Some(format!("{}: no list yet", informer.name())),
     }
 }

@@ -26,8 +26,8 @@ async fn injected_types_can_be_nested_and_are_created_once() {
     let cx = Context::new("test", crate::unreachable_client());
     cx.provide(9u8);
     let nested: Nested = cx.get();
-    assert!(nested.probe.0.same(&cx.get::<Probe>().0));
-    assert!(nested.probe.0.same(&cx.get()));
+    assert!(nested.probe.0.is_same_as(&cx.get::<Probe>().0));
+    assert!(nested.probe.0.is_same_as(&cx.get()));
     assert_eq!(nested.number, 9);
 }
 #[derive(Clone)]

@@ -32,15 +32,15 @@ impl Inject for Informers {
 async fn there_is_one_informer_for_each_kind_and_selection() {
     let cx = Context::new("test", crate::unreachable_client());
     let all: Informer<Pod> = cx.get();
-    assert!(all.same(&cx.informer::<Pod>(select())));
+    assert!(all.is_same_as(&cx.informer::<Pod>(select())));
     let ide = cx.informer::<Pod>(select().namespace("ide").label("a", "1").label("b", "2"));
     assert!(
-        ide.same(&cx.informer(select().label("b", "2").label("a", "1").namespace("ide"))),
+        ide.is_same_as(&cx.informer(select().label("b", "2").label("a", "1").namespace("ide"))),
         "the order of labels matters"
     );
-    assert!(!ide.same(&all));
+    assert!(!ide.is_same_as(&all));
     let informers: Informers = cx.get();
-    assert!(informers.services.same(&cx.get()));
+    assert!(informers.services.is_same_as(&cx.get()));
 }
 #[tokio::test]
 async fn an_object_that_leaves_the_selection_leaves_the_cache() {

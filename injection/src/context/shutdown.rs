@@ -14,7 +14,7 @@ use tokio::sync::watch;
 /// let (trigger, shutdown) = Shutdown::new();
 /// let waiting = tokio::spawn(shutdown.wait());
 /// assert!(!shutdown.is_down());
-/// trigger.pull();
+/// trigger.start();
 /// waiting.await.unwrap();
 /// assert!(shutdown.is_down());
 /// # }
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Shutdown(watch::Receiver<bool>);
 
-/// The trigger of a graceful shutdown. [Pulling](Self::pull) it starts the shutdown for every clone of its
+/// The trigger of a graceful shutdown. [`start`](Self::start) starts it for every clone of its
 /// [`Shutdown`].
 ///
 /// Dropping the trigger causes no shutdown.
@@ -41,12 +41,12 @@ impl Shutdown {
         Self::new().1
     }
 
-    /// Returns true if the trigger has been pulled.
+    /// Returns true if the shutdown has started.
     pub fn is_down(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Completes once the trigger has been pulled, even if it was pulled before the call.
+    /// Completes once the shutdown has started, even if it started before the call.
     pub fn wait(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
         let mut down = self.0.clone();
         async move {
@@ -59,7 +59,7 @@ impl Shutdown {
 
 impl ShutdownTrigger {
     /// Starts the shutdown. Further calls do nothing.
-    pub fn pull(&self) {
+    pub fn start(&self) {
         self.0.send_replace(true);
     }
 }
@@ -69,16 +69,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_wait_after_the_trigger_was_pulled_returns_at_once() {
+    async fn a_wait_after_the_shutdown_started_returns_at_once() {
         let (trigger, shutdown) = Shutdown::new();
-        trigger.pull();
+        trigger.start();
         drop(trigger);
         shutdown.wait().await;
         assert!(shutdown.is_down());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn dropping_the_trigger_without_pulling_it_causes_no_shutdown() {
+    async fn dropping_the_trigger_without_starting_a_shutdown_causes_no_shutdown() {
         let shutdown = Shutdown::never();
         let waited = tokio::time::timeout(std::time::Duration::from_secs(3600), shutdown.wait()).await;
         assert!(waited.is_err() && !shutdown.is_down());

@@ -56,7 +56,7 @@ async fn an_injected_value_shares_the_values_that_it_requests() {
     let cx = context();
     cx.provide(9u8);
     let aggregate: Aggregate = cx.get();
-    assert!(aggregate.probe.0.same(&cx.get::<Probe>().0) && aggregate.probe.0.same(&cx.get()));
+    assert!(aggregate.probe.0.is_same_as(&cx.get::<Probe>().0) && aggregate.probe.0.is_same_as(&cx.get()));
     assert_eq!(aggregate.number, 9);
 }
 
@@ -65,7 +65,7 @@ async fn a_provided_value_takes_precedence_over_inject() {
     let cx = context();
     let pods = cx.informer::<Pod>(select().namespace("x"));
     cx.provide(pods.clone());
-    assert!(cx.get::<Informer<Pod>>().same(&pods));
+    assert!(cx.get::<Informer<Pod>>().is_same_as(&pods));
 }
 
 #[tokio::test]

@@ -9,10 +9,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The error of an informer whose first list is not complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the first list of {informer} is not there yet: {why}")]
+#[error("the first list of {informer} has not arrived yet: {reason}")]
 pub struct NotSynced {
     informer: String,
-    why: String,
+    reason: String,
 }
 
 impl<K: Cached> Informer<K> {
@@ -23,18 +23,18 @@ impl<K: Cached> Informer<K> {
     /// The objects were not listed: the informers of the process are not started, the API server does not know the
     /// Kind or refuses the list, or it has not answered in time.
     pub async fn first_list(&self) -> Result<(), NotSynced> {
-        if !matches!(self.state(), InformerState::Waiting { why, .. } if !why.is_empty()) {
+        if !matches!(self.state(), InformerState::Waiting { reason, .. } if !reason.is_empty()) {
             let _ = tokio::time::timeout(TIMEOUT, self.synced()).await;
         }
-        let why = match self.state() {
+        let reason = match self.state() {
             InformerState::Synced { .. } => return Ok(()),
             InformerState::NotStarted => "the informers of this process are not started yet".into(),
-            InformerState::Waiting { why, .. } if why.is_empty() => {
+            InformerState::Waiting { reason, .. } if reason.is_empty() => {
                 "the API server has not answered yet".into()
             }
-            InformerState::Waiting { why, .. } => why,
+            InformerState::Waiting { reason, .. } => reason,
         };
-        Err(NotSynced { informer: self.name().into(), why })
+        Err(NotSynced { informer: self.name().into(), reason })
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
         let (client, _server) = server();
         let informers = Context::new("test", client).informers();
         let error = async || informers.open::<ConfigMap>(&(), select()).await.unwrap_err().to_string();
-        let message = "the first list of configmaps is not there yet: the informers of this process are not started yet";
+        let message = "the first list of configmaps has not arrived yet: the informers of this process are not started yet";
         assert_eq!(error().await, message);
         informers.start();
         assert!(error().await.ends_with("the API server has not answered yet"));

@@ -30,7 +30,7 @@ pub enum InformerState {
         /// The time at which the informer was started, or the resource was found to be unknown.
         since: Instant,
         /// The reason, such as "the API server does not know addressableservices…". Empty while nothing has failed.
-        why: String,
+        reason: String,
     },
     /// The first list is in the cache.
     Synced {
@@ -65,7 +65,7 @@ impl Progress {
     }
 
     pub(crate) fn mark_started(&self) {
-        self.parts.lock().fill(InformerState::Waiting { since: now(), why: String::new() });
+        self.parts.lock().fill(InformerState::Waiting { since: now(), reason: String::new() });
     }
 
     /// Records the time of a response or a failed request, if the part is synced.
@@ -77,8 +77,8 @@ impl Progress {
 
     /// Records why the part waits. A synced part stays synced.
     pub(crate) fn mark_failed(&self, part: usize, reason: &str) {
-        if let Some(InformerState::Waiting { why, .. }) = self.parts.lock().get_mut(part) {
-            reason.clone_into(why);
+        if let Some(InformerState::Waiting { reason: current, .. }) = self.parts.lock().get_mut(part) {
+            reason.clone_into(current);
         }
     }
 
@@ -86,7 +86,7 @@ impl Progress {
     pub(crate) fn mark_not_served(&self, part: usize, reason: &str) {
         let mut parts = self.parts.lock();
         if let Some(state @ InformerState::Synced { .. }) = parts.get_mut(part) {
-            *state = InformerState::Waiting { since: now(), why: reason.into() };
+            *state = InformerState::Waiting { since: now(), reason: reason.into() };
             self.synced.send_replace(false);
         }
     }
@@ -118,7 +118,7 @@ impl Progress {
 fn rank(state: &InformerState) -> (u8, Option<Instant>) {
     match state {
         InformerState::NotStarted => (0, None),
-        InformerState::Waiting { since, why } if !why.is_empty() => (1, Some(*since)),
+        InformerState::Waiting { since, reason } if !reason.is_empty() => (1, Some(*since)),
         InformerState::Waiting { since, .. } => (2, Some(*since)),
         InformerState::Synced { last_attempt } => (3, Some(*last_attempt)),
     }

@@ -248,7 +248,7 @@ impl<K: Cached> Informer<K> {
     }
 
     /// Returns true if both are the same informer: of the same type, Kind and selection in this process.
-    pub fn same(&self, other: &Self) -> bool {
+    pub fn is_same_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 

@@ -25,11 +25,11 @@ fn context() -> Context {
 async fn there_is_one_informer_for_each_type_kind_and_selection() {
     let cx = context();
     let all: Informer<ConfigMap> = cx.get();
-    assert!(all.same(&cx.informer(select())));
+    assert!(all.is_same_as(&cx.informer(select())));
     let selected = cx.informer::<ConfigMap>(select().namespace("x").label("a", "1").label("b", "2"));
-    assert!(selected.same(&cx.informer(select().label("b", "2").label("a", "1").namespace("x"))));
-    assert!(!selected.same(&all));
-    assert!(!all.same(&cx.informer(select().keeping_managed_fields())));
+    assert!(selected.is_same_as(&cx.informer(select().label("b", "2").label("a", "1").namespace("x"))));
+    assert!(!selected.is_same_as(&all));
+    assert!(!all.is_same_as(&cx.informer(select().keeping_managed_fields())));
     assert_eq!(selected.name(), "configmaps [namespace=x labels=a=1,b=2]");
 }
 

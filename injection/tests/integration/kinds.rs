@@ -50,7 +50,7 @@ async fn a_kind_is_watched_once_it_is_installed_and_once_it_is_installed_again()
     let reported = ReportedChanges::by(&late);
     cx.informers().start();
     let reason = || match late.state() {
-        InformerState::Waiting { why, .. } if !why.is_empty() => Some(why),
+        InformerState::Waiting { reason, .. } if !reason.is_empty() => Some(reason),
         _ => None,
     };
     let why = eventually("the reason", TIME_LIMIT, async || reason()).await;

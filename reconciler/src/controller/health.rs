@@ -61,15 +61,15 @@ impl Health {
     }
 
     /// The running passes.
-    pub fn working(&self) -> Vec<RunningPass> {
-        let working = self.queue.running().into_iter();
-        working.map(|(key, since)| RunningPass { key, age: since.elapsed() }).collect()
+    pub fn running_passes(&self) -> Vec<RunningPass> {
+        let running = self.queue.running().into_iter();
+        running.map(|(key, since)| RunningPass { key, age: since.elapsed() }).collect()
     }
 
     /// The passes that have been running for longer than `longer_than`, and for longer than the time after which a pass
     /// of this controller is [slow](crate::Builder::slow_after).
     pub fn stuck(&self, longer_than: Duration) -> Vec<RunningPass> {
         let limit = longer_than.max(self.slow_after);
-        self.working().into_iter().filter(|working| working.age > limit).collect()
+        self.running_passes().into_iter().filter(|pass| pass.age > limit).collect()
     }
 }

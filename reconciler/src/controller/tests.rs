@@ -189,7 +189,7 @@ async fn no_pass_starts_before_the_first_list_of_each_informer() {
     running.queue.add(key("a"));
     assert_eq!(running.count_after(Duration::from_secs(60)).await, 0);
     assert!(!running.health.is_synced());
-    running.stop.pull();
+    running.stop.start();
     assert_eq!(running.run.await.unwrap(), Drained { dropped: 0 });
 }
 
@@ -233,7 +233,7 @@ async fn after_the_shutdown_running_passes_end_and_no_other_starts() {
     let running = run(&["a", "b", "c"], act);
     ["a", "b", "c"].iter().for_each(|name| running.queue.add(key(name)));
     running.wait_for_passes(2).await;
-    running.stop.pull();
+    running.stop.start();
     assert_eq!(running.run.await.unwrap(), Drained { dropped: 0 });
     assert_eq!(running.passes.borrow().len(), 2, "the two workers process two of the three keys");
 }
@@ -247,7 +247,7 @@ async fn passes_that_exceed_the_drain_time_are_dropped_and_counted() {
     ["a", "b"].iter().for_each(|name| running.queue.add(key(name)));
     running.wait_for_passes(2).await;
     let shutdown = Instant::now();
-    running.stop.pull();
+    running.stop.start();
     assert_eq!(running.run.await.unwrap(), Drained { dropped: 2 });
     assert_eq!(shutdown.elapsed().as_secs(), 10);
 }
@@ -333,7 +333,7 @@ async fn values_per_key_are_dropped_with_the_controller_and_when_leadership_is_l
     let run = tokio::spawn(controller.run(parameters));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(references(), 5 + 2, "kept clones, with those of the test and the reconciler");
-    stop.pull();
+    stop.start();
     tokio::time::sleep(Duration::from_secs(1)).await;
     writers[1 - slow_bucket].set_unknown();
     tokio::time::sleep(Duration::from_secs(1)).await;

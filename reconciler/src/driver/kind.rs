@@ -76,8 +76,8 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
         let kind = R::Kind::kind(&());
         let problem = match (key.namespace.is_some(), <R::Kind as Resource>::Scope::NAMESPACED) {
             _ if key.name.is_empty() => "it holds no name".into(),
-            (false, true) => format!("a {kind} lies in a namespace, so `namespace/name` is wanted"),
-            (true, false) => format!("a {kind} lies in none, so `name` is wanted"),
+            (false, true) => format!("a {kind} is namespaced, so its key is `namespace/name`"),
+            (true, false) => format!("a {kind} is cluster-scoped, so its key is only a name"),
             _ => return None,
         };
         Some(format!("no object can have the key {key}: {problem}"))

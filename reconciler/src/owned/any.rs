@@ -141,7 +141,8 @@ impl OwnedAny {
     /// has added them.
     fn open(&self, found: &FoundKind, tracker: Tracker) -> Owned<DynamicObject> {
         let mut opened = self.opened.lock();
-        let is_same_informer = |children: &Owned<DynamicObject>| children.informer.same(&found.informer);
+        let is_same_informer =
+            |children: &Owned<DynamicObject>| children.informer.is_same_as(&found.informer);
         if let Some(children) = opened.get(found.gvk()).and_then(WeakOwned::upgrade).filter(is_same_informer)
         {
             return children;

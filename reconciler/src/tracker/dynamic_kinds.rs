@@ -52,7 +52,9 @@ pub(super) enum KindError {
         "the reference to a {kind} leads to the namespace {namespace}, and this controller reads only {selected}"
     )]
     Namespace { kind: String, namespace: String, selected: String },
-    #[error("the reference to a {kind} names no namespace, and {observer} lies in none: name the namespace")]
+    #[error(
+        "the reference to a {kind} names no namespace, and {observer} is cluster-scoped: name the namespace"
+    )]
     NoNamespace { kind: String, observer: String },
 }
 

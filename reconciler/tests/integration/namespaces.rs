@@ -115,7 +115,7 @@ async fn a_role_in_each_of_two_namespaces_is_enough_and_a_third_namespace_stays_
     let running = Running::start(client, [&b, &a]);
     eventually("the first namespace in the cache", TIMEOUT, async || running.maps.len() == 1).await;
     eventually("a reason that names the other namespace", TIMEOUT, async || {
-        let InformerState::Waiting { why, .. } = running.maps.state() else {
+        let InformerState::Waiting { reason: why, .. } = running.maps.state() else {
             panic!("synced, although b cannot be listed yet")
         };
         why.contains(&b).then_some(()).ok_or(why)

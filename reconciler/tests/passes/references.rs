@@ -101,7 +101,7 @@ async fn a_reference_without_a_namespace_from_a_cluster_scoped_object_is_a_perma
     let error = anything.get(&shop, &reference(None)).await.unwrap_err();
     assert!(error.is_permanent());
     let message =
-        "the reference to a Service of v1 names no namespace, and shop lies in none: name the namespace";
+        "the reference to a Service of v1 names no namespace, and shop is cluster-scoped: name the namespace";
     assert_eq!(error.to_string(), message);
     assert!(anything.get(&shop, &reference(Some("other"))).await.unwrap().is_none());
 }
@@ -189,7 +189,10 @@ async fn only_the_first_pass_waits_for_a_kind_that_cannot_be_listed() {
         let start = tokio::time::Instant::now();
         let error = anything.get(&lamp(), &reference).await.unwrap_err();
         assert_eq!(start.elapsed().as_secs(), seconds);
-        assert!(error.to_string().starts_with("the first list of configmaps is not there yet: "), "{error}");
+        assert!(
+            error.to_string().starts_with("the first list of configmaps has not arrived yet: "),
+            "{error}"
+        );
         assert!(!error.is_permanent());
     }
 }

@@ -239,7 +239,7 @@ mod tests {
         let maps: Informer<ConfigMap> = cx.get();
         cx.informers().start();
         let start = Instant::now();
-        while !matches!(maps.state(), InformerState::Waiting { why, .. } if why.contains("503")) {
+        while !matches!(maps.state(), InformerState::Waiting { reason, .. } if reason.contains("503")) {
             assert!(start.elapsed() < Duration::from_secs(1), "{:?}", maps.state());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

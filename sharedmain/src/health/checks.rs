@@ -48,11 +48,11 @@ impl HealthCheck for ProcessHealth {
 fn not_synced(informer: &str, state: &InformerState) -> Option<String> {
     match state {
         InformerState::NotStarted => Some(format!("the informer of {informer} is not started yet")),
-        InformerState::Waiting { since, why } if why.is_empty() => {
+        InformerState::Waiting { since, reason } if reason.is_empty() => {
             Some(format!("waiting for the first list of {informer} for {}s", age(*since)))
         }
-        InformerState::Waiting { since, why } => {
-            Some(format!("waiting for {informer} for {}s: {why}", age(*since)))
+        InformerState::Waiting { since, reason } => {
+            Some(format!("waiting for {informer} for {}s: {reason}", age(*since)))
         }
         InformerState::Synced { .. } => None,
     }
@@ -95,11 +95,11 @@ mod tests {
     fn a_waiting_informer_is_unready_with_its_reason() {
         let reason = not_synced(
             "lamps.example.com",
-            &InformerState::Waiting { since: ago(90), why: "no such CRD".into() },
+            &InformerState::Waiting { since: ago(90), reason: "no such CRD".into() },
         );
         assert_eq!(reason.unwrap(), "waiting for lamps.example.com for 90s: no such CRD");
         let reason =
-            not_synced("lamps.example.com", &InformerState::Waiting { since: ago(2), why: String::new() });
+            not_synced("lamps.example.com", &InformerState::Waiting { since: ago(2), reason: String::new() });
         assert_eq!(reason.unwrap(), "waiting for the first list of lamps.example.com for 2s");
         assert!(
             not_synced("lamps.example.com", &InformerState::NotStarted).unwrap().ends_with("not started yet")
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(reason.unwrap(), "the informer of pods has made no request for 1000s");
         assert_eq!(stuck_informer("pods", &InformerState::Synced { last_attempt: ago(600) }), None);
         assert_eq!(
-            stuck_informer("pods", &InformerState::Waiting { since: ago(1000), why: String::new() }),
+            stuck_informer("pods", &InformerState::Waiting { since: ago(1000), reason: String::new() }),
             None
         );
     }

@@ -21,6 +21,6 @@ impl Lifecycle {
     /// Stops the process. Readiness fails first, so that the process gets no new requests.
     pub(super) fn stop(&self) {
         self.probes.set_stopping();
-        self.trigger.pull();
+        self.trigger.start();
     }
 }

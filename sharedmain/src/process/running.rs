@@ -124,7 +124,7 @@ impl Running {
         let ((), task_result) = tokio::join!(
             async {
                 if drain(&mut self.controllers, deadline + GRACE).await {
-                    self.all_drained.0.pull();
+                    self.all_drained.0.start();
                     join_electors(&mut self.electors).await;
                 }
             },
@@ -215,7 +215,7 @@ mod tests {
         let early = check(Ok(())).unwrap_err();
         assert_eq!(early, "leader election ended unexpectedly");
         assert_eq!(check(panicked().await).unwrap_err(), "leader election panicked: as planned");
-        trigger.pull();
+        trigger.start();
         assert_eq!(check(Ok(())), Ok(()));
         assert!(check(panicked().await).is_err());
     }

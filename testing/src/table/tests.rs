@@ -331,16 +331,14 @@ async fn a_table_names_each_case_that_fails() {
 
 #[tokio::test]
 #[should_panic(
-    expected = "no object can have the key default/shop: a Namespace lies in none, so `name` is wanted"
+    expected = "no object can have the key default/shop: a Namespace is cluster-scoped, so its key is only a name"
 )]
 async fn a_namespace_in_the_key_of_a_cluster_scoped_object_fails() {
     given(shop()).pass(all_writes_controller, "default/shop").await;
 }
 
 #[tokio::test]
-#[should_panic(
-    expected = "the reconcile of hall:\nno object can have the key /hall: a Lamp lies in a namespace"
-)]
+#[should_panic(expected = "the reconcile of hall:\nno object can have the key /hall: a Lamp is namespaced")]
 async fn a_case_whose_key_lacks_the_namespace_fails() {
     struct NoOp;
     impl ReconcileKind for NoOp {

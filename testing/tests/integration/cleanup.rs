@@ -13,7 +13,7 @@ use reknit_testing::{ControlPlane, eventually};
 const SOON: Duration = Duration::from_secs(30);
 const START: Duration = Duration::from_secs(120);
 /// The environment variable with the file to which [`hold_a_control_plane_until_the_process_ends`] writes its folder.
-const HOLD: &str = "REKNIT_TESTING_HOLD_A_CONTROL_PLANE";
+const FOLDER_FILE: &str = "REKNIT_TESTING_HOLD_A_CONTROL_PLANE";
 
 /// The process ids of the programs of a control plane.
 fn process_ids(folder: &Path) -> io::Result<Vec<String>> {
@@ -47,13 +47,13 @@ fn holder(file: &Path) -> io::Result<Command> {
     let mut holder = Command::new(std::env::current_exe()?);
     holder
         .args(["--exact", "cleanup::hold_a_control_plane_until_the_process_ends", "--nocapture"])
-        .env(HOLD, file);
+        .env(FOLDER_FILE, file);
     Ok(holder)
 }
 
 #[tokio::test]
 async fn hold_a_control_plane_until_the_process_ends() -> Result<(), Box<dyn Error>> {
-    let Some(file) = std::env::var_os(HOLD) else { return Ok(()) };
+    let Some(file) = std::env::var_os(FOLDER_FILE) else { return Ok(()) };
     let plane = ControlPlane::start().await?;
     plane.nodes(1).await?;
     std::fs::write(file, format!("{}\n", plane.folder().display()))?;
@@ -106,6 +106,8 @@ async fn the_error_about_missing_programs_names_the_script_that_installs_them() 
 async fn the_error_about_missing_node_programs_names_the_script_that_installs_them()
 -> Result<(), Box<dyn Error>> {
     let plane = ControlPlane::start().await?;
+    // A folder with two of the five programs.
+    // A folder with two of the five programs.
     let archive = tempfile::tempdir()?;
     for program in ["etcd", "kube-apiserver"] {
         let command = std::fs::read_to_string(plane.folder().join(format!("{program}.command")))?;

@@ -47,12 +47,12 @@ impl ConfigValue {
 
     /// Fails with the reason if there is no valid value yet.
     fn check_read(&self) -> Result<(), String> {
-        let why = match self.informer.as_ref().map(|informer| informer.state()) {
+        let reason = match self.informer.as_ref().map(|informer| informer.state()) {
             None | Some(InformerState::Synced { .. }) => return Ok(()),
-            Some(InformerState::Waiting { why, .. }) if !why.is_empty() => why,
+            Some(InformerState::Waiting { reason, .. }) if !reason.is_empty() => reason,
             Some(InformerState::Waiting { .. } | InformerState::NotStarted) => "not listed yet".into(),
         };
-        Err(format!("the webhook has not read ConfigMap {} yet: {why}", self.config_map))
+        Err(format!("the webhook has not read ConfigMap {} yet: {reason}", self.config_map))
     }
 }
 

@@ -406,7 +406,7 @@ async fn a_stopped_webhook_does_not_listen() {
     let limits = reknit_webhook::Limits { quiet: Duration::from_millis(200), ..Default::default() };
     let mut process = Process::start("ends", |webhook| webhook.defaulting::<Lamp>().limits(limits)).await;
     process.configure_defaulting().await;
-    process.stop.pull();
+    process.stop.start();
     while let Some(ended) = process.tasks.join_next().await {
         ended.unwrap();
     }

@@ -258,10 +258,10 @@ async fn a_sequence_with_ready_children_is_ready_and_has_the_address_of_its_firs
 #[tokio::test]
 async fn a_changed_template_replaces_the_channels_and_subscriptions() {
     let before = Children::of(&one_step()).await;
-    let mut moved = applied(one_step());
-    moved.spec.channel_template = Some(other_template());
-    let passed = before.given_with(moved).pass(sequences, KEY).await;
-    assert!(passed.result.is_ok());
+    let mut changed = applied(one_step());
+    changed.spec.channel_template = Some(other_template());
+    let pass = before.given_with(changed).pass(sequences, KEY).await;
+    assert!(pass.result.is_ok());
     let key = child_key(0);
     let expected = [
         format!("delete inmemorychannels {key}"),
@@ -270,10 +270,10 @@ async fn a_changed_template_replaces_the_channels_and_subscriptions() {
         format!("patch subscriptions {key}"),
         format!("patch sequences/status {KEY}"),
     ];
-    assert_eq!(passed.writes(), expected);
-    assert_eq!(passed.write(1).body["spec"], other_channel(0).data["spec"]);
-    assert_eq!(passed.object::<Subscription>(&key).unwrap().spec.channel.kind, "OtherChannel");
-    let status = passed.object::<Sequence>(KEY).unwrap().status.unwrap();
+    assert_eq!(pass.writes(), expected);
+    assert_eq!(pass.write(1).body["spec"], other_channel(0).data["spec"]);
+    assert_eq!(pass.object::<Subscription>(&key).unwrap().spec.channel.kind, "OtherChannel");
+    let status = pass.object::<Sequence>(KEY).unwrap().status.unwrap();
     assert_eq!(status.channel_statuses[0].channel.kind, "OtherChannel");
 }
 
@@ -304,9 +304,9 @@ async fn a_channel_or_subscription_of_another_owner_is_reported_and_not_changed(
         (given(one.clone()).and(foreign_channel), "ChannelsReady", 1),
         (given(one).and(foreign_subscription), "SubscriptionsReady", 2),
     ] {
-        let passed = given.pass(sequences, KEY).await;
-        assert_eq!(passed.writes().len(), writes, "{:?}", passed.writes());
-        let status = passed.object::<Sequence>(KEY).unwrap().status.unwrap();
+        let pass = given.pass(sequences, KEY).await;
+        assert_eq!(pass.writes().len(), writes, "{:?}", pass.writes());
+        let status = pass.object::<Sequence>(KEY).unwrap().status.unwrap();
         let message = status.duck.condition(condition).unwrap().message.clone().unwrap();
         assert!(message.contains("exists"), "{message}");
     }
@@ -317,9 +317,9 @@ async fn the_delivery_options_of_a_step_are_those_of_its_subscription() {
     let sink = json!({"ref": channel_ref("dead-letters")});
     let mut with_delivery = step(1);
     with_delivery["delivery"] = json!({"deadLetterSink": sink, "retry": 3});
-    let passed = given(sequence_of(json!([step(0), with_delivery, step(2)]))).pass(sequences, KEY).await;
+    let pass = given(sequence_of(json!([step(0), with_delivery, step(2)]))).pass(sequences, KEY).await;
     let delivery_of =
-        |step| json!(passed.object::<Subscription>(&child_key(step)).unwrap())["spec"]["delivery"].clone();
+        |step| json!(pass.object::<Subscription>(&child_key(step)).unwrap())["spec"]["delivery"].clone();
     assert_eq!((delivery_of(0), delivery_of(2)), (Value::Null, Value::Null));
     assert_eq!(delivery_of(1)["retry"], 3);
     // The namespace is a default.
@@ -329,12 +329,12 @@ async fn the_delivery_options_of_a_step_are_those_of_its_subscription() {
 #[tokio::test]
 async fn another_version_of_the_channel_kind_keeps_the_channels() {
     let before = Children::of(&one_step()).await;
-    let mut moved = applied(one_step());
-    let mut template = moved.spec.channel_template();
+    let mut changed = applied(one_step());
+    let mut template = changed.spec.channel_template();
     template.api_version = "messaging.knative.dev/v1beta1".into();
-    moved.spec.channel_template = Some(template);
-    let passed = before.given_with(moved).pass(sequences, KEY).await;
-    assert!(passed.result.is_ok(), "{:?}", passed.result);
-    let writes = passed.writes();
+    changed.spec.channel_template = Some(template);
+    let pass = before.given_with(changed).pass(sequences, KEY).await;
+    assert!(pass.result.is_ok(), "{:?}", pass.result);
+    let writes = pass.writes();
     assert!(!writes.contains(&format!("delete inmemorychannels {}", child_key(0))), "{writes:?}");
 }

@@ -60,7 +60,7 @@ async fn the_state_names_the_reason_why_one_namespace_cannot_be_listed() {
     let _watch_a = server.watch("10").await.stream();
     list_b.fail(403, "configmaps is forbidden in b");
     let _retry = server.list().await;
-    let InformerState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    let InformerState::Waiting { reason: why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
     assert!(why.starts_with("configmaps is forbidden in b: grant this process"), "{why}");
 }
 

@@ -31,11 +31,11 @@ async fn a_pass_is_dropped_when_its_key_is_no_longer_led() {
     assert_eq!(running.count_after(Duration::from_secs(10)).await, 0, "no leader is known");
     writers[0].set_leading(Instant::now() + TERM);
     running.wait_for_passes(1).await;
-    assert_eq!(running.health.working().len(), 1);
+    assert_eq!(running.health.running_passes().len(), 1);
     writers[0].set_unknown();
     assert_eq!(running.count_after(Duration::from_secs(10)).await, 1);
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
-    assert!(running.health.working().is_empty());
+    assert!(running.health.running_passes().is_empty());
     assert_eq!(counts_of_passes(&cx), ["counted lost 1", "counted skip 1"]);
     writers[0].set_leading(Instant::now() + TERM);
     running.wait_for_passes(2).await;
