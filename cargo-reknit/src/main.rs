@@ -1,0 +1,83 @@
+//! A cargo subcommand that creates, extends and runs projects with reknit.
+
+mod add_kind;
+mod insertion;
+mod manifests;
+mod names;
+mod new;
+mod output;
+mod plan;
+mod project;
+mod template;
+
+use std::{env, io, process::ExitCode};
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// Creates, extends and runs projects with reknit, a framework for Kubernetes controllers
+///
+/// The exit status is 0 after success, 1 after a failure or a refusal, and 2 for an invalid command line. A refused
+/// command changes nothing.
+#[derive(Debug, Parser)]
+#[command(name = "cargo-reknit", bin_name = "cargo reknit", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    New(new::New),
+    #[command(subcommand)]
+    Add(Add),
+    Crd(manifests::Crd),
+    /// Prints a script that completes `cargo-reknit` in a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// Adds a part to the project of the current folder
+///
+/// Lines are inserted at the marker comments `reknit:scaffold:...` and nowhere else. A file with uncommitted changes is
+/// not changed without --allow-dirty.
+#[derive(Debug, Subcommand)]
+enum Add {
+    Kind(add_kind::AddKind),
+}
+
+fn main() -> ExitCode {
+    // cargo passes the name of the subcommand as the first argument.
+    let is_subcommand = env::args_os().nth(1).is_some_and(|first| first == "reknit");
+    let args = Args::parse_from(
+        env::args_os().enumerate().filter_map(|(i, arg)| (i != 1 || !is_subcommand).then_some(arg)),
+    );
+    let result = match args.command {
+        Command::New(new) => new.run(),
+        Command::Add(Add::Kind(add)) => add.run(),
+        Command::Crd(crd) => crd.run(),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Args::command(), "cargo-reknit", &mut io::stdout());
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+}

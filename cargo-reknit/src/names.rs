@@ -1,0 +1,273 @@
+//! The names that a user chooses: of a project, an API group, a version and a Kind.
+
+use std::str::FromStr;
+
+/// Names that generated code uses, or that YAML does not read as text.
+const RESERVED_KINDS: [&str; 35] = [
+    "Box",
+    "ConditionSet",
+    "Context",
+    "Controller",
+    "ConversionError",
+    "CustomResource",
+    "CustomResourceDefinition",
+    "Deserialize",
+    "DuckStatus",
+    "Err",
+    "Event",
+    "ExitCode",
+    "FieldError",
+    "JsonSchema",
+    "KRShaped",
+    "Main",
+    "N",
+    "No",
+    "None",
+    "Null",
+    "Off",
+    "Ok",
+    "On",
+    "Option",
+    "Outcome",
+    "ReconcileKind",
+    "Reconciler",
+    "Result",
+    "Self",
+    "Serialize",
+    "Some",
+    "String",
+    "True",
+    "Vec",
+    "Want",
+];
+
+/// The name of a project, which is the name of its package, its namespace and its image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProjectName(String);
+
+impl ProjectName {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name of the library crate.
+    pub(crate) fn krate(&self) -> String {
+        self.0.replace('-', "_")
+    }
+}
+
+impl FromStr for ProjectName {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let starts_with_letter = name.starts_with(|first: char| first.is_ascii_lowercase());
+        if !starts_with_letter || !is_label(name) {
+            return Err(
+                "a project's name is also that of its package and its namespace: use lower case letters, digits \
+                 and `-`, for example greeting-controller"
+                    .into(),
+            );
+        }
+        if ["reknit", "kube", "serde", "test", "core", "std", "alloc"].contains(&name) {
+            return Err("the generated code uses a crate of this name; choose another name".into());
+        }
+        Ok(Self(name.into()))
+    }
+}
+
+/// An API group, for example `example.com`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Group(String);
+
+impl Group {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Group {
+    type Err = String;
+
+    fn from_str(group: &str) -> Result<Self, String> {
+        if !group.contains('.') || group.len() > 253 || !group.split('.').all(is_label) {
+            return Err("use a domain name in lower case, for example example.com".into());
+        }
+        if [".k8s.io", ".kubernetes.io"].iter().any(|reserved| format!(".{group}").ends_with(reserved)) {
+            return Err("Kubernetes protects its own groups; use a domain of yours".into());
+        }
+        Ok(Self(group.into()))
+    }
+}
+
+/// A version of a Kind, for example `v1` or `v1alpha1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version(String);
+
+impl Version {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Version {
+    type Err = String;
+
+    fn from_str(version: &str) -> Result<Self, String> {
+        let is_number = |text: &str| !text.starts_with('0') && text.parse::<u32>().is_ok();
+        let digits = version.strip_prefix('v').unwrap_or_default();
+        let is_valid = match digits.split_once("alpha").or_else(|| digits.split_once("beta")) {
+            Some((major, minor)) => is_number(major) && is_number(minor),
+            None => is_number(digits),
+        };
+        is_valid
+            .then(|| Self(version.into()))
+            .ok_or_else(|| "use a version like v1, v1beta1 or v1alpha1".into())
+    }
+}
+
+/// A Kind, for example `Greeting`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kind(String);
+
+impl Kind {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name of the Kind's module: `simple_deployment` for `SimpleDeployment`.
+    pub(crate) fn module(&self) -> String {
+        let mut module = String::new();
+        let letters: Vec<char> = self.0.chars().collect();
+        for (i, letter) in letters.iter().enumerate() {
+            let follows_word = i > 0 && !letters[i - 1].is_ascii_uppercase();
+            let precedes_word = i > 0 && letters.get(i + 1).is_some_and(char::is_ascii_lowercase);
+            if letter.is_ascii_uppercase() && (follows_word || precedes_word) {
+                module.push('_');
+            }
+            module.push(letter.to_ascii_lowercase());
+        }
+        module
+    }
+
+    /// The name in the API: `simpledeployment` for `SimpleDeployment`.
+    pub(crate) fn singular(&self) -> String {
+        self.0.to_lowercase()
+    }
+
+    /// The name of the resource in the API: `policies` for `Policy`.
+    pub(crate) fn plural(&self) -> String {
+        let singular = self.singular();
+        let ends_in = |endings: &[&str]| endings.iter().any(|ending| singular.ends_with(ending));
+        match singular.strip_suffix('y') {
+            Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+            _ if ends_in(&["s", "x", "z", "ch", "sh"]) => format!("{singular}es"),
+            _ => format!("{singular}s"),
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(kind: &str) -> Result<Self, String> {
+        let starts_upper = kind.starts_with(|first: char| first.is_ascii_uppercase());
+        if !starts_upper || kind.len() > 40 || !kind.chars().all(|letter| letter.is_ascii_alphanumeric()) {
+            return Err(
+                "use a singular name in CamelCase of at most 40 letters and digits, for example Greeting"
+                    .into(),
+            );
+        }
+        if RESERVED_KINDS.contains(&kind) || ["Y", "Yes", "False"].contains(&kind) {
+            return Err("the generated files cannot use this name; choose another Kind".into());
+        }
+        let parsed = Self(kind.into());
+        if is_keyword(&parsed.module()) || ["webhook", "bin", "main", "lib"].contains(&&*parsed.module()) {
+            return Err(
+                "Rust or the project has another use for a module of this name; choose another Kind".into()
+            );
+        }
+        Ok(parsed)
+    }
+}
+
+/// A DNS label as in RFC 1123.
+fn is_label(text: &str) -> bool {
+    let is_inner = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    !text.is_empty()
+        && text.len() <= 63
+        && text.chars().all(is_inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+fn is_keyword(word: &str) -> bool {
+    const KEYWORDS: [&str; 51] = [
+        "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do",
+        "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let",
+        "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return", "self",
+        "static", "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use",
+        "virtual", "where", "while", "yield",
+    ];
+    KEYWORDS.contains(&word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_project_is_named_as_a_package_and_a_namespace() {
+        assert_eq!("greeting-controller".parse::<ProjectName>().unwrap().krate(), "greeting_controller");
+        for invalid in
+            ["", "Greeting", "greeting_controller", "1greeting", "-x", "x-", "kube", &"x".repeat(64)]
+        {
+            assert!(invalid.parse::<ProjectName>().is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_a_domain_outside_of_kubernetes() {
+        assert!("shop.example.com".parse::<Group>().is_ok());
+        for invalid in
+            ["", "example", "Example.com", "example..com", "k8s.io", "example.k8s.io", "x.kubernetes.io"]
+        {
+            assert!(invalid.parse::<Group>().is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_one_of_kubernetes() {
+        for valid in ["v1", "v12", "v1alpha1", "v2beta3"] {
+            assert!(valid.parse::<Version>().is_ok(), "{valid}");
+        }
+        for invalid in ["", "1", "v", "v0", "v1beta", "v1beta0", "v1gamma1", "v1alpha1beta1"] {
+            assert!(invalid.parse::<Version>().is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn a_kind_is_camel_case_and_not_reserved() {
+        for invalid in ["", "greeting", "Greet-ing", "Result", "No", "Match", "Webhook", &"X".repeat(41)] {
+            assert!(invalid.parse::<Kind>().is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn the_module_and_the_resource_of_a_kind_are_derived() {
+        let names = |kind: &str| {
+            let kind: Kind = kind.parse().unwrap();
+            (kind.module(), kind.singular(), kind.plural())
+        };
+        let owned =
+            |module: &str, singular: &str, plural: &str| (module.into(), singular.into(), plural.into());
+        assert_eq!(names("Greeting"), owned("greeting", "greeting", "greetings"));
+        assert_eq!(
+            names("SimpleDeployment"),
+            owned("simple_deployment", "simpledeployment", "simpledeployments")
+        );
+        assert_eq!(names("HTTPRoute"), owned("http_route", "httproute", "httproutes"));
+        assert_eq!(names("Policy"), owned("policy", "policy", "policies"));
+        assert_eq!(names("Key"), owned("key", "key", "keys"));
+        assert_eq!(names("Batch"), owned("batch", "batch", "batches"));
+    }
+}

@@ -1,0 +1,104 @@
+//! `cargo reknit new`: a new project.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    names::{Group, Kind, ProjectName, Version},
+    output,
+    plan::{Plan, PlanFlags},
+    template::{CARGO_LOCK, GIT_DEPENDENCY, KIND, Names, PROJECT},
+};
+
+/// Creates a project with one Kind, its controller and its tests, and the manifests that deploy it
+#[derive(Debug, clap::Args)]
+pub(crate) struct New {
+    /// The folder of the project, which has to be empty or absent
+    folder: PathBuf,
+    /// The API group of the project's Kinds, for example example.com
+    #[arg(long)]
+    group: Group,
+    /// The version of the Kind
+    #[arg(long, default_value = "v1alpha1")]
+    version: Version,
+    /// The Kind in CamelCase, for example Greeting
+    #[arg(long)]
+    kind: Kind,
+    /// The name of the package, the namespace and the image; the default is the name of the folder
+    #[arg(long)]
+    name: Option<ProjectName>,
+    /// Depends on a checkout of reknit in this folder; the default is its git repository
+    #[arg(long, value_name = "CHECKOUT")]
+    path: Option<PathBuf>,
+    #[command(flatten)]
+    plan: PlanFlags,
+}
+
+impl New {
+    pub(crate) fn run(self) -> Result<()> {
+        self.check_empty()?;
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => self.name_of_folder()?,
+        };
+        let names =
+            Names::default().project(&name).group(&self.group).version(&self.version).kind(&self.kind);
+        let mut plan = Plan::new(&self.folder);
+        plan.create_all(PROJECT, &names);
+        plan.create_all(KIND, &names);
+        plan.create("Cargo.lock", CARGO_LOCK);
+        if let Some(checkout) = &self.path {
+            plan.replace("Cargo.toml", GIT_DEPENDENCY, &path_dependency(checkout)?);
+        }
+        plan.execute(self.plan, false)?;
+        if !self.plan.is_dry_run() {
+            output::next(&[&format!("cd {}", self.folder.display()), "cargo test", "cargo reknit dev"]);
+        }
+        Ok(())
+    }
+
+    fn check_empty(&self) -> Result<()> {
+        let folder = &self.folder;
+        if !folder.exists() {
+            return Ok(());
+        }
+        let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+        let names = names
+            .collect::<Result<Vec<_>, _>>()
+            .with_context(|| format!("cannot read {}", folder.display()))?;
+        if names.iter().any(|name| name != ".git") {
+            bail!("{} is not empty; choose an empty or absent folder", folder.display());
+        }
+        Ok(())
+    }
+
+    fn name_of_folder(&self) -> Result<ProjectName> {
+        let folder = env::current_dir().context("cannot determine the current folder")?.join(&self.folder);
+        // A path that ends in `..` or `.` has a name only once it is resolved.
+        let folder = folder.canonicalize().unwrap_or(folder);
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.parse().map_err(|error| {
+            anyhow::anyhow!("the folder's name {name:?} cannot be the project's: {error}; or pass --name")
+        })
+    }
+}
+
+/// Returns the dependency on a checkout, after a check that reknit is there.
+fn path_dependency(checkout: &Path) -> Result<String> {
+    let resolved = checkout.canonicalize().with_context(|| format!("cannot find {}", checkout.display()))?;
+    let manifest = fs::read_to_string(resolved.join("Cargo.toml")).unwrap_or_default();
+    if !manifest.contains("name = \"reknit\"") {
+        bail!(
+            "{} is not a checkout of reknit: it has no Cargo.toml of the package reknit",
+            resolved.display()
+        );
+    }
+    // A string of JSON is one of TOML too.
+    let path = serde_json::to_string(&resolved.display().to_string()).context("cannot quote the path")?;
+    Ok(format!("reknit = {{ path = {path} }}"))
+}

@@ -1,0 +1,111 @@
+//! The files of `template/`, with the names of a user's project.
+//!
+//! The files belong to a project `hello-world` with a Kind `WarmGreeting`. Its names occur for nothing else, so
+//! they are replaced as text.
+
+use crate::names::{Group, Kind, ProjectName, Version};
+
+/// A file of a template: its path in the project, and its content.
+pub(crate) type File = (&'static str, &'static str);
+
+macro_rules! files {
+    ($folder:literal: $($path:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../template/", $folder, "/", $path)))),*]
+    };
+}
+
+/// The files that a new project starts with. `Cargo.toml.in` becomes `Cargo.toml`: cargo leaves folders with a
+/// Cargo.toml out of a package.
+pub(crate) const PROJECT: &[File] = files!("project":
+    "Cargo.toml.in",
+    ".gitignore",
+    ".dockerignore",
+    ".vscode/launch.json",
+    "Dockerfile",
+    "README.md",
+    "src/main.rs",
+    "src/lib.rs",
+    "src/bin/crd.rs",
+    "tests/config.rs",
+    "config/Kustomization",
+    "config/100-namespace.yaml",
+    "config/200-rbac.yaml",
+    "config/300-crds.yaml",
+    "config/500-controller.yaml",
+);
+
+/// The files of a Kind.
+pub(crate) const KIND: &[File] = files!("project":
+    "src/warm_greeting/mod.rs",
+    "src/warm_greeting/kind.rs",
+    "src/warm_greeting/controller.rs",
+    "tests/warm_greeting.rs",
+    "config/example/warm_greeting.yaml",
+);
+
+/// The versions that reknit is tested with. Cargo removes the packages that a project does not need.
+pub(crate) const CARGO_LOCK: &str = include_str!(concat!(env!("OUT_DIR"), "/Cargo.lock"));
+
+/// The dependency on reknit in the template.
+pub(crate) const GIT_DEPENDENCY: &str = r#"reknit = { git = "https://github.com/reknit/reknit" }"#;
+
+/// The replacements of the names in a template.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names(Vec<(&'static str, String)>);
+
+impl Names {
+    pub(crate) fn project(mut self, name: &ProjectName) -> Self {
+        self.0.push(("hello-world", name.as_str().into()));
+        self.0.push(("hello_world", name.krate()));
+        self
+    }
+
+    pub(crate) fn group(mut self, group: &Group) -> Self {
+        self.0.push(("hello.example.com", group.as_str().into()));
+        self
+    }
+
+    pub(crate) fn kind(mut self, kind: &Kind) -> Self {
+        self.0.push(("WarmGreeting", kind.as_str().into()));
+        self.0.push(("warm_greeting", kind.module()));
+        self.0.push(("warmgreetings", kind.plural()));
+        self.0.push(("warmgreeting", kind.singular()));
+        self
+    }
+
+    pub(crate) fn version(mut self, version: &Version) -> Self {
+        self.0.push(("v1alpha1", version.as_str().into()));
+        self
+    }
+
+    /// Replaces the names in a text. Names that were inserted are not replaced again.
+    pub(crate) fn apply(&self, text: &str) -> String {
+        let mut result = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(next) = rest.chars().next() {
+            match self.0.iter().find(|(name, _)| rest.starts_with(name)) {
+                Some((name, replacement)) => {
+                    result += replacement;
+                    rest = &rest[name.len()..];
+                }
+                None => {
+                    result.push(next);
+                    rest = &rest[next.len_utf8()..];
+                }
+            }
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_replaced_once() {
+        let names = Names::default().kind(&"Policy".parse().unwrap()).version(&"v1beta1".parse().unwrap());
+        let text = "WarmGreeting warm_greeting warmgreetings warmgreeting v1alpha1 apps/v1";
+        assert_eq!(names.apply(text), "Policy policy policies policy v1beta1 apps/v1");
+    }
+}

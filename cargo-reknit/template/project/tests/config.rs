@@ -1,0 +1,16 @@
+//! Tests that the generated files in `config/` match the code.
+
+use std::fs;
+
+use reknit::prelude::*;
+
+#[test]
+fn the_definitions_in_config_match_the_code() -> Result<()> {
+    let file = fs::read_to_string("config/300-crds.yaml")?;
+    let is_current = file == hello_world::definitions_yaml()?;
+    assert!(
+        is_current,
+        "config/300-crds.yaml is out of date: run `cargo reknit crd --write`"
+    );
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! The command line: help, exit statuses, and what is refused. Nothing is compiled here.
+#![cfg(test)]
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+fn cargo_reknit(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cargo-reknit")).args(args).current_dir(folder).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs the command, and asserts that it is refused with this status and a message that contains each of the parts.
+fn assert_refused(folder: &Path, args: &[&str], status: i32, parts: &[&str]) {
+    let output = cargo_reknit(folder, args);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {message}");
+    for part in parts {
+        assert!(message.contains(part), "{args:?}: no {part:?} in {message}");
+    }
+}
+
+/// A folder with a project of the Kind Greeting, `greetings`.
+fn project() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["new", "greetings", "--group", "example.com", "--kind", "Greeting"];
+    let output = cargo_reknit(folder.path(), &args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    folder
+}
+
+/// The paths of all files in a folder, and their contents.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push((path.display().to_string(), fs::read(&path).unwrap())),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn invalid_arguments_are_usage_errors_that_name_the_argument() {
+    let folder = tempfile::tempdir().unwrap();
+    let new =
+        |group, version, kind| ["new", "greetings", "--group", group, "--version", version, "--kind", kind];
+    let cases = [
+        (new("Example.com", "v1", "Greeting"), "'Example.com' for '--group"),
+        (new("example", "v1", "Greeting"), "'example' for '--group"),
+        (new("example.k8s.io", "v1", "Greeting"), "'example.k8s.io' for '--group"),
+        (new("example.com", "1", "Greeting"), "'1' for '--version"),
+        (new("example.com", "v1beta", "Greeting"), "'v1beta' for '--version"),
+        (new("example.com", "v1", "greeting"), "'greeting' for '--kind"),
+        (new("example.com", "v1", "Greet-ing"), "'Greet-ing' for '--kind"),
+        (new("example.com", "v1", "Result"), "'Result' for '--kind"),
+    ];
+    for (args, message) in cases {
+        assert_refused(folder.path(), &args, 2, &[message]);
+    }
+    assert_refused(folder.path(), &["new", "greetings"], 2, &["--group", "--kind"]);
+    assert_refused(folder.path(), &["old"], 2, &["unrecognized subcommand 'old'"]);
+    assert!(files(folder.path()).is_empty());
+}
+
+#[test]
+fn a_folder_that_is_not_empty_is_refused_and_not_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("mine"), "mine").unwrap();
+    let before = files(folder.path());
+    let args = ["new", ".", "--group", "example.com", "--kind", "Greeting", "--name", "greetings"];
+    assert_refused(folder.path(), &args, 1, &["is not empty"]);
+    assert_eq!(files(folder.path()), before);
+}
+
+#[test]
+fn a_folder_whose_name_is_not_a_projects_needs_a_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["new", "Greetings!", "--group", "example.com", "--kind", "Greeting"];
+    assert_refused(folder.path(), &args, 1, &["\"Greetings!\"", "--name"]);
+    assert!(files(folder.path()).is_empty());
+}
+
+#[test]
+fn a_path_that_is_not_a_checkout_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["new", "greetings", "--group", "example.com", "--kind", "Greeting", "--path", "."];
+    assert_refused(folder.path(), &args, 1, &["is not a checkout of reknit"]);
+    assert!(files(folder.path()).is_empty());
+}
+
+#[test]
+fn a_project_depends_on_reknit_by_git_by_default() {
+    let folder = project();
+    let manifest = fs::read_to_string(folder.path().join("greetings/Cargo.toml")).unwrap();
+    assert!(manifest.contains("reknit = { git = \"https://github.com/reknit/reknit\" }"), "{manifest}");
+}
+
+#[test]
+fn no_name_of_the_template_is_left_in_a_project() {
+    for (path, content) in files(project().path()).iter().filter(|(path, _)| !path.ends_with("Cargo.lock")) {
+        let text = format!("{path}\n{}", String::from_utf8_lossy(content));
+        for name in [
+            "hello-world",
+            "hello_world",
+            "hello.example.com",
+            "WarmGreeting",
+            "warm_greeting",
+            "warmgreeting",
+        ] {
+            assert!(!text.contains(name), "{name} in {text}");
+        }
+    }
+}
+
+#[test]
+fn a_dry_run_creates_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["new", "greetings", "--group", "example.com", "--kind", "Greeting", "--dry-run"];
+    let output = cargo_reknit(folder.path(), &args);
+    assert!(
+        output.status.success() && stderr(&output).contains("would create src/lib.rs"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(files(folder.path()).is_empty());
+}
+
+#[test]
+fn commands_for_a_project_are_refused_outside_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [&["add", "kind", "Farewell"][..], &["crd"]] {
+        assert_refused(folder.path(), args, 1, &["no project in", "cargo reknit new"]);
+    }
+}
+
+#[test]
+fn a_kind_that_exists_is_refused() {
+    let folder = project();
+    let before = files(folder.path());
+    assert_refused(
+        &folder.path().join("greetings"),
+        &["add", "kind", "Greeting"],
+        1,
+        &["src/greeting already"],
+    );
+    assert_eq!(files(folder.path()), before);
+}
+
+#[test]
+fn adding_a_kind_only_creates_files_and_inserts_lines() {
+    let folder = project();
+    let before = files(folder.path());
+    let output = cargo_reknit(&folder.path().join("greetings"), &["add", "kind", "Farewell"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let after = files(folder.path());
+    for (path, content) in before {
+        let (_, new) = after.iter().find(|(other, _)| *other == path).unwrap();
+        let (old, new) = (String::from_utf8_lossy(&content), String::from_utf8_lossy(new));
+        let kept = new.lines().filter(|line| !line.contains("farewell") || old.contains(line));
+        let mut kept = kept.collect::<Vec<_>>().into_iter();
+        assert!(old.lines().all(|line| kept.any(|other| other == line)), "{path}: {new}");
+    }
+    assert!(after.iter().any(|(path, _)| path.ends_with("src/farewell/controller.rs")));
+}
+
+#[test]
+fn messages_have_no_colours_unless_they_go_to_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = cargo_reknit(folder.path(), &["crd"]);
+    assert!(stderr(&output).starts_with("error: no project"), "{}", stderr(&output));
+}
+
+#[test]
+fn help_lists_the_commands_as_cargo_runs_them_and_directly() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [&["--help"][..], &["reknit", "--help"]] {
+        let output = cargo_reknit(folder.path(), args);
+        let help = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && help.contains("cargo reknit <COMMAND>"), "{help}");
+        assert!(["new", "add", "crd", "completions"].iter().all(|command| help.contains(command)), "{help}");
+    }
+}
+
+#[test]
+fn completions_name_the_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = cargo_reknit(folder.path(), &["completions", shell]);
+        let script = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success() && script.contains("cargo-reknit") && script.contains("new"),
+            "{shell}"
+        );
+    }
+}

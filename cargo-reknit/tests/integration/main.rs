@@ -1,0 +1,5 @@
+//! Tests that compile projects and run them against a real API server.
+#![cfg(test)]
+
+mod life_of_a_project;
+mod project;

@@ -1,0 +1,85 @@
+//! A project outside the workspace that shares the target folder of the workspace.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// A project that is removed at the end of the test.
+pub(crate) struct Project {
+    parent: PathBuf,
+    pub(crate) folder: PathBuf,
+}
+
+impl Project {
+    /// Creates the project by `cargo reknit new` with these arguments, with a dependency on this checkout. Its path is
+    /// the same in each run, so that cargo reuses what it built for it.
+    pub(crate) fn new(name: &str, args: &[&str]) -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let checkout = root.display().to_string().replace('/', "-");
+        let parent = env::temp_dir().join(format!("cargo-reknit{checkout}"));
+        let project = Self { folder: parent.join(name), parent };
+        // A run that was killed leaves its folder behind.
+        let _ = fs::remove_dir_all(&project.folder);
+        // The same profile for dependencies as in the workspace, so that cargo reuses them.
+        fs::create_dir_all(project.parent.join(".cargo")).unwrap();
+        let profile = "[profile.dev.package.\"*\"]\ndebug = false\n";
+        fs::write(project.parent.join(".cargo/config.toml"), profile).unwrap();
+        let mut new = project.command(&["reknit", "new", name]);
+        new.args(args).arg("--path").arg(root).current_dir(&project.parent);
+        succeed(&mut new);
+        project
+    }
+
+    /// A cargo command in the project. It finds the `cargo-reknit` of this checkout.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let program = Path::new(env!("CARGO_BIN_EXE_cargo-reknit"));
+        let path =
+            format!("{}:{}", program.parent().unwrap().display(), env::var("PATH").unwrap_or_default());
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        let mut command = Command::new(env!("CARGO"));
+        command.args(args).env("PATH", path).env("CARGO_TARGET_DIR", target);
+        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+        // Variables that cargo sets for this test would make it rebuild dependencies.
+        let of_this_test = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        for (name, _) in env::vars().filter(|(name, _)| of_this_test(name) || name == "OUT_DIR") {
+            command.env_remove(name);
+        }
+        if self.folder.exists() {
+            command.current_dir(&self.folder);
+        }
+        command
+    }
+
+    /// Runs a cargo command that has to succeed, and returns its output.
+    pub(crate) fn cargo(&self, args: &[&str]) -> String {
+        succeed(&mut self.command(args))
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.folder.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Replaces a text that occurs once in a file, as a user edits it.
+    pub(crate) fn edit(&self, path: &str, old: &str, new: &str) {
+        let text = self.read(path);
+        assert_eq!(text.matches(old).count(), 1, "{path} has to contain {old:?} once:\n{text}");
+        fs::write(self.folder.join(path), text.replace(old, new)).unwrap();
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Runs a command that has to succeed, and returns what it printed.
+pub(crate) fn succeed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {text}");
+    text
+}
