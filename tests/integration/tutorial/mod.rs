@@ -37,7 +37,7 @@ async fn every_file_and_command_of_the_tutorial_works() -> TestResult {
             Block::Console { run: Run::Stop, .. } => reader.stop()?,
             Block::Console { run: Run::Yes, steps } => {
                 for step in steps {
-                    if step.command.starts_with("kubectl delete -f example.yaml") {
+                    if step.command.starts_with("kubectl delete -f config/example/greeting.yaml") {
                         check_deployed_controller(&plane, &mut reader).await?;
                     }
                     reader.run(&step)?;
@@ -53,8 +53,8 @@ async fn every_file_and_command_of_the_tutorial_works() -> TestResult {
 /// Runs the program with the service account in config/ and with leader election, as its Deployment would, and asserts
 /// that the program makes a Greeting ready.
 async fn check_deployed_controller(plane: &ControlPlane, reader: &mut Reader) -> TestResult {
-    let kubeconfig = plane.kubeconfig_as("greeting-controller", "controller").await?;
-    reader.start_deployed(&kubeconfig, "greeting-controller")?;
+    let kubeconfig = plane.kubeconfig_as("greetings", "controller").await?;
+    reader.start_deployed(&kubeconfig, "greetings")?;
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Greeting"));
     let greetings: Api<DynamicObject> = Api::namespaced_with(plane.client()?, "default", &kind);
     let greeting = DynamicObject::new("all", &kind).data(json!({"spec": {"to": "all"}}));

@@ -91,7 +91,7 @@ impl Reader {
     /// Starts the program that was built last, with the kubeconfig of a service account and with leader election in
     /// `namespace`.
     pub(crate) fn start_deployed(&mut self, kubeconfig: &Path, namespace: &str) -> TestResult {
-        let mut command = Command::new(target_folder().join("debug/greeting-controller"));
+        let mut command = Command::new(target_folder().join("debug/greetings"));
         command.arg("--kubeconfig").arg(kubeconfig).args(["--bind-address", "127.0.0.1"]);
         self.running =
             Some(self.with_reader_environment(&mut command).env("SYSTEM_NAMESPACE", namespace).spawn()?);
@@ -127,7 +127,9 @@ impl Reader {
         // The toolchain and the crates of the user, not of the reader's home folder.
         let users_folder = |name: &str, folder: &str| env::var_os(name).unwrap_or(home.join(folder).into());
         let assets = env::var("KUBEBUILDER_ASSETS").unwrap_or_default();
-        let path = format!("{assets}:{}", env::var("PATH").unwrap_or_default());
+        // `cargo-reknit` is in the target folder.
+        let programs = target_folder().join("debug");
+        let path = format!("{assets}:{}:{}", programs.display(), env::var("PATH").unwrap_or_default());
         without_test_variables(command)
             .current_dir(&self.folder)
             .env_remove("KUBECONFIG")
