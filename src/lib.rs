@@ -108,6 +108,7 @@
 //! | `fmt.Errorf("failed to …: %w", err)`, `anyhow::Context` | [`ResultExt::context`](prelude::ResultExt::context) |
 //! | `Status().Update`, `patch_status` | nothing to call: fill in the status |
 //! | `conditionSet.Manage(status).MarkTrue(..)` | `MyKind::CONDITIONS.manage(status).mark_true(..)` |
+//! | `PropagateSinkBindingStatus(..)` and the like | [`Conditions::propagate`](apis::Conditions::propagate) |
 //! | `meta.SetStatusCondition(&conditions, ..)`, `meta.IsStatusConditionTrue` | [`StatusConditions`](prelude::StatusConditions), for a Kind with `conditions: metav1(conditions)` in [`kind!`](prelude::kind) |
 //! | `sharedmain.MainWithContext`, `mgr.Start` | [`sharedmain::main`], [`Main`](prelude::Main) |
 //!
@@ -126,7 +127,7 @@
 //! | create or update a child without server-side apply | [`Owned::create_or_update`](prelude::Owned::create_or_update) | `controllerutil.CreateOrUpdate` |
 //! | take over the children of a controller that updated them | [`Owned::upgrading_from`](prelude::Owned::upgrading_from) | client-go's `csaupgrade` |
 //! | own children of a Kind that is only known at run time, by a template | `build.owns_any()` and [`OwnedAny::kind`](reconciler::OwnedAny::kind) | Knative's duck types with a dynamic client |
-//! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](prelude::TrackedAny::get_as) with a [`Duck`](reconciler::Duck) | Knative's duck informers |
+//! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](prelude::TrackedAny::get_as) or [`Duck::of`](reconciler::Duck::of), with a [`Duck`](reconciler::Duck) | Knative's duck informers |
 //! | find the keys that read an object | [`Tracked::observers`](prelude::Tracked::observers) | `GetObservers` of Knative's tracker |
 //! | make an object the controller of another by hand | [`controller_reference`](reconciler::controller_reference) | `kmeta.NewControllerRef`; `controllerutil.SetControllerReference` |
 //! | delete a child with its dependents | [`Owned::delete`](prelude::Owned::delete), in the background; [`delete_with`](prelude::Owned::delete_with) | `Delete` with `PropagationPolicy` |
@@ -134,7 +135,7 @@
 //! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
 //! | filter those events | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and other filters in [`injection`] | predicates; `FilteringResourceEventHandler` |
 //! | reconcile only some objects of the Kind | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
-//! | work in some namespaces only, with a Role in each | `select().namespaces(..)`, the flag [`NamespaceFlag`](sharedmain::NamespaceFlag) | `cache.Options.DefaultNamespaces` |
+//! | work in some namespaces only, with a Role in each | the flag [`NamespaceFlag`](sharedmain::NamespaceFlag), or [`Controller::selected`](prelude::Controller::selected) with `select().namespaces(..)` | `cache.Options.DefaultNamespaces` |
 //! | reconcile again after a while | [`Outcome::after`](prelude::Outcome::after) | `RequeueAfter`; `Action::requeue` |
 //! | tell the time, which a test can set | `cx.get::<Clock>()`, [`Clock`](injection::Clock), with [`FakeClock`](testing::FakeClock) in tests | `clock.Clock` of k8s.io/utils and its `testing.FakeClock` |
 //! | enqueue a key from an external event | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |

@@ -8,7 +8,7 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 use kube::ResourceExt;
-use reknit::{injection::Clock, prelude::*, sharedmain::NamespaceFlag};
+use reknit::{injection::Clock, prelude::*};
 use tracing::{info, warn};
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
 
 /// Reconciles CronJobs, and owns Jobs.
 pub fn controller(cx: &Context) -> Result<Controller> {
-    let mut build = Controller::selected::<CronJob>(cx, cx.get::<NamespaceFlag>().selection());
+    let mut build = Controller::of::<CronJob>(cx);
     let jobs = build.owns();
     Ok(build.reconciler(Reconciler { jobs, clock: cx.get() }).build())
 }

@@ -60,7 +60,7 @@ kind!(Foo { status: FooStatus });
 
 /// Reconciles Foos, and owns Deployments.
 pub fn controller(cx: &Context) -> Result<Controller> {
-    let mut build = Controller::selected::<Foo>(cx, cx.get::<NamespaceFlag>().selection());
+    let mut build = Controller::of::<Foo>(cx);
     let deployments = build.owns();
     Ok(build.reconciler(Reconciler { deployments }).build())
 }

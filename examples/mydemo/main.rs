@@ -23,10 +23,8 @@ kind!(Mydemo {});
 
 /// Reconciles Mydemos, and logs their changes.
 pub fn controller(cx: &Context) -> Result<Controller> {
-    let selection = cx.get::<NamespaceFlag>().selection();
-    cx.informer(selection.clone()).on(log);
-    let build = Controller::selected::<Mydemo>(cx, selection);
-    Ok(build.reconciler(Reconciler).observing_deletion().build())
+    cx.informer(cx.get()).on(log);
+    Ok(Controller::of::<Mydemo>(cx).reconciler(Reconciler).observing_deletion().build())
 }
 
 /// Logs an added object and each changed field.

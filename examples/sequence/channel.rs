@@ -4,7 +4,6 @@ use kube::{CustomResource, ResourceExt};
 use reknit::{
     apis::{AddressStatus, ChannelableSpec, ChannelableStatus, service_host_name},
     prelude::*,
-    sharedmain::NamespaceFlag,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,8 +30,7 @@ kind!(InMemoryChannel { status: ChannelableStatus, conditions: knative(["Address
 
 /// Reconciles InMemoryChannels.
 pub fn controller(cx: &Context) -> Result<Controller> {
-    let build = Controller::selected::<InMemoryChannel>(cx, cx.get::<NamespaceFlag>().selection());
-    Ok(build.reconciler(Reconciler).build())
+    Ok(Controller::of::<InMemoryChannel>(cx).reconciler(Reconciler).build())
 }
 
 struct Reconciler;

@@ -7,7 +7,7 @@ use kube::{
     ResourceExt,
     api::{DynamicObject, ObjectMeta},
 };
-use reknit::{prelude::*, reconciler::OwnedAny, sharedmain::NamespaceFlag};
+use reknit::{prelude::*, reconciler::OwnedAny};
 use serde_json::json;
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
 
 /// Reconciles Sequences. They own Subscriptions, and channels of any Kind.
 pub fn controller(cx: &Context) -> Result<Controller> {
-    let mut build = Controller::selected::<Sequence>(cx, cx.get::<NamespaceFlag>().selection());
+    let mut build = Controller::of::<Sequence>(cx);
     let (channels, subscriptions) = (build.owns_any(), build.owns());
     Ok(build.reconciler(Reconciler { channels, subscriptions }).build())
 }
@@ -58,7 +58,7 @@ impl Reconciler {
             let name = child_name(sequence, step);
             let channel =
                 applied.context(format_args!("failed to reconcile channel {name} at step {step}"))?;
-            reconciled.push(DynamicObject::clone(&channel).try_parse()?);
+            reconciled.push(Channelable::of(&channel)?);
         }
         Ok(reconciled)
     }
@@ -80,13 +80,10 @@ impl Reconciler {
         sequence: &Sequence,
         desired: Subscription,
     ) -> Result<Arc<Subscription>> {
-        let has_other_channel = |existing: &Arc<Subscription>| {
-            existing.name_any() == desired.name_any() && existing.spec.channel != desired.spec.channel
-        };
-        if let Some(existing) = self.subscriptions.of(sequence).find(has_other_channel) {
-            self.subscriptions.delete(&existing).await?;
-        }
-        Ok(self.subscriptions.apply(sequence, desired).await?.into_object())
+        let channel = desired.spec.channel.clone();
+        let has_other_channel = |existing: &Subscription| existing.spec.channel != channel;
+        let applied = self.subscriptions.apply_or_replace(sequence, desired, has_other_channel).await?;
+        Ok(applied.into_object())
     }
 
     /// Deletes the channels of the Kind that the template had when the status was written.

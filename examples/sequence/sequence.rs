@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube::{CustomResource, Resource, api::ObjectMeta};
+use kube::CustomResource;
 use reknit::{
     apis::{AddressStatus, ChannelableStatus, Condition, DeliverySpec, Destination},
     prelude::*,
@@ -143,7 +143,7 @@ impl SequenceStatus {
     /// Records the channels, and the address of the first one.
     pub fn propagate_channel_statuses(&mut self, channels: &[Channelable]) {
         let statuses = channels.iter().map(|channel| SequenceChannelStatus {
-            channel: reference(&channel.api_version, &channel.kind, &channel.metadata),
+            channel: channel.reference(),
             ready: ready_condition("Channel", &channel.status.duck),
         });
         self.channel_statuses = statuses.collect();
@@ -158,11 +158,7 @@ impl SequenceStatus {
     /// Records the Subscriptions.
     pub fn propagate_subscription_statuses(&mut self, subscriptions: &[Arc<Subscription>]) {
         let statuses = subscriptions.iter().map(|subscription| SequenceSubscriptionStatus {
-            subscription: reference(
-                &Subscription::api_version(&()),
-                &Subscription::kind(&()),
-                &subscription.metadata,
-            ),
+            subscription: KReference::of(&**subscription),
             ready: ready_condition("Subscription", &subscription.status.clone().unwrap_or_default().duck),
         });
         self.subscription_statuses = statuses.collect();
@@ -195,16 +191,6 @@ impl SequenceStatus {
             true => conditions.mark_true("Addressable"),
             false => conditions.mark_unknown("Addressable", "emptyAddress", "addressable is nil"),
         }
-    }
-}
-
-fn reference(api_version: &str, kind: &str, metadata: &ObjectMeta) -> KReference {
-    KReference {
-        api_version: api_version.into(),
-        kind: kind.into(),
-        namespace: metadata.namespace.clone(),
-        name: metadata.name.clone().unwrap_or_default(),
-        address: None,
     }
 }
 

@@ -5,7 +5,6 @@ use reknit::{
     apis::{DeliverySpec, Destination},
     prelude::*,
     reconciler::AddressResolver,
-    sharedmain::NamespaceFlag,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -69,7 +68,7 @@ kind!(Subscription { status: SubscriptionStatus, conditions: knative(duck, ["Ref
 
 /// Reconciles Subscriptions, and tracks all that they refer to.
 pub fn controller(cx: &Context) -> Result<Controller> {
-    let mut build = Controller::selected::<Subscription>(cx, cx.get::<NamespaceFlag>().selection());
+    let mut build = Controller::of::<Subscription>(cx);
     let resolver = build.resolver();
     Ok(build.reconciler(Reconciler { resolver }).build())
 }

@@ -101,7 +101,7 @@ kind!(Waitdeployment { status: DeploymentStatus });
 
 /// Reconciles Waitdeployments and owns Deployments. The probes enqueue keys.
 pub fn controller(cx: &Context) -> Result<Controller> {
-    let mut build = Controller::selected::<Waitdeployment>(cx, cx.get::<NamespaceFlag>().selection());
+    let mut build = Controller::of::<Waitdeployment>(cx);
     let (deployments, probes) = (build.owns(), Probes::new(build.per_key(), build.queue()));
     Ok(build.reconciler(Reconciler { deployments, probes }).build())
 }

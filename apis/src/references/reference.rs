@@ -3,6 +3,7 @@
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::Resource;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -44,6 +45,28 @@ pub struct KReference {
 }
 
 impl KReference {
+    /// Returns a reference to this object, with its namespace. An object without a name has an empty one in the reference.
+    ///
+    /// ```
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use reknit_apis::KReference;
+    ///
+    /// let mut deployment = Deployment::default();
+    /// deployment.metadata.name = Some("web".into());
+    /// deployment.metadata.namespace = Some("default".into());
+    /// let reference = KReference::of(&deployment);
+    /// assert_eq!((reference.api_version.as_str(), reference.to_string()), ("apps/v1", "Deployment default/web".into()));
+    /// ```
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        Self {
+            api_version: K::api_version(&()).into_owned(),
+            kind: K::kind(&()).into_owned(),
+            namespace: object.meta().namespace.clone(),
+            name: object.meta().name.clone().unwrap_or_default(),
+            address: None,
+        }
+    }
+
     /// Validates that the reference names an object.
     pub fn validate(&self) -> FieldError {
         check_required(&self.name, "name")

@@ -107,6 +107,17 @@ impl fmt::Display for ConditionStatus {
     }
 }
 
+impl From<&str> for ConditionStatus {
+    /// Converts the text of a status, such as that of a Deployment's condition. Any other text is `Unknown`.
+    fn from(text: &str) -> Self {
+        match text {
+            "True" => Self::True,
+            "False" => Self::False,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 impl PartialEq<str> for ConditionStatus {
     fn eq(&self, other: &str) -> bool {
         self.as_str() == other

@@ -173,6 +173,27 @@ impl Conditions<'_> {
         }
     }
 
+    /// Marks the condition with the status, the reason and the message of another object's condition, such as `Ready` of
+    /// a child. As in Knative, a True one gets neither reason nor message.
+    ///
+    /// ```
+    /// use reknit_apis::{Condition, ConditionSet, DuckStatus};
+    ///
+    /// let ready = Condition { kind: "Ready".into(), reason: Some("NoPods".into()), ..Condition::default() };
+    /// let mut status = DuckStatus::default();
+    /// let mut conditions = ConditionSet::living(&["Deployed"]).manage(&mut status);
+    /// conditions.propagate("Deployed", &ready);
+    /// assert_eq!(conditions.top().unwrap().reason.as_deref(), Some("NoPods"));
+    /// ```
+    pub fn propagate(&mut self, kind: &str, from: &Condition) {
+        let (reason, message) = (from.reason.as_deref().unwrap_or_default(), from.message.as_deref());
+        match from.status {
+            ConditionStatus::True => self.mark_true(kind),
+            ConditionStatus::False => self.mark_false(kind, reason, message.unwrap_or_default()),
+            ConditionStatus::Unknown => self.mark_unknown(kind, reason, message.unwrap_or_default()),
+        }
+    }
+
     /// Stores the condition with the current time, and does not change the top condition.
     pub fn set(&mut self, mut condition: Condition) {
         condition.reason = condition.reason.filter(|text| !text.is_empty());

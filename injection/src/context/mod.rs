@@ -396,6 +396,14 @@ impl<K: Cached<DynamicType = ()>> Inject for Informer<K> {
     }
 }
 
+/// The namespaces of the process's controllers, all by default. The flag `--namespace` of `reknit_sharedmain` provides
+/// another selection, and so may a test.
+impl Inject for Selection {
+    fn inject(_: &Context) -> Self {
+        select()
+    }
+}
+
 impl Inject for Client {
     fn inject(cx: &Context) -> Self {
         cx.client()

@@ -1,14 +1,14 @@
 //! The controller of AddressableService, which publishes the address of the Service that an object names.
 
 use k8s_openapi::api::core::v1::Service;
-use reknit::{prelude::*, sharedmain::NamespaceFlag};
+use reknit::prelude::*;
 use samples_apis::{AddressableService, AddressableServiceStatus};
 
 use crate::ClusterDomain;
 
 /// Watches AddressableServices and the Services that they name.
 pub fn controller(cx: &Context) -> Result<Controller> {
-    let mut build = Controller::selected::<AddressableService>(cx, cx.get::<NamespaceFlag>().selection());
+    let mut build = Controller::of::<AddressableService>(cx);
     let services = build.track::<Service>();
     Ok(build.reconciler(Reconciler { services, domain: cx.get() }).finalizing().build())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::{StreamExt, future::join_all, stream};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::{ResourceExt, api::ObjectMeta, core::Expression};
-use reknit::{prelude::*, sharedmain::NamespaceFlag};
+use reknit::prelude::*;
 use samples_apis::{POD_OWNER, SimpleDeployment, SimpleDeploymentStatus};
 
 use crate::pods;
@@ -17,10 +17,9 @@ const MAX_CONCURRENT: usize = 16;
 
 /// Watches SimpleDeployments and the pods with the owner label.
 pub fn controller(cx: &Context) -> Result<Controller> {
-    let selection = cx.get::<NamespaceFlag>().selection();
-    let labelled = selection.clone().labels([Expression::Exists(POD_OWNER.into())]);
+    let labelled = cx.get::<Selection>().labels([Expression::Exists(POD_OWNER.into())]);
     let pods = cx.informer::<Pod>(labelled);
-    let mut build = Controller::selected::<SimpleDeployment>(cx, selection);
+    let mut build = Controller::of::<SimpleDeployment>(cx);
     build.watch(&pods).keys(keys::label(POD_OWNER)); // also for pods without an owner reference
     let pods = build.owns_in(&pods);
     Ok(build.reconciler(Reconciler { pods }).build())

@@ -2,7 +2,7 @@
 
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
-use kube::{Client, api::DynamicObject};
+use kube::{Client, Resource, api::DynamicObject};
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
 use reknit_injection::{Cached, Config, Context, FromConfigMap, Informer, InformerHandle, Selection, select};
 
@@ -58,7 +58,10 @@ pub enum Keys {}
 pub struct Builder<K> {
     pub(super) cx: Context,
     pub(super) parts: Parts,
+    /// The selected objects of the Kind.
     pub(super) selection: Selection,
+    /// The namespaces of the objects that are tracked and owned.
+    namespaces: Selection,
     pub(super) trackers: Trackers,
     has_kind: bool,
     kind: PhantomData<fn() -> K>,
@@ -67,8 +70,13 @@ pub struct Builder<K> {
 impl Controller {
     /// Builds a controller of this Kind, named `<plural>.<group>`. If a process has several controllers of one Kind,
     /// all but one need another [name](ControllerBuilder::name).
+    ///
+    /// It reads the namespaces that `cx.get::<Selection>()` selects: all of them, or those of the flag `--namespace` of
+    /// `reknit_sharedmain`. This includes the objects that it tracks and owns. Cluster-scoped objects are always read.
     pub fn of<K: Kind>(cx: &Context) -> Builder<K> {
-        Self::selected(cx, select())
+        let namespaces = cx.get::<Selection>().same_namespaces();
+        let objects = if K::Scope::NAMESPACED { namespaces.clone() } else { select() };
+        Builder { namespaces, ..Self::selected(cx, objects) }
     }
 
     /// Builds a controller of the selected objects of this Kind. The objects that it tracks and owns are selected in
@@ -107,6 +115,7 @@ impl<K> Builder<K> {
         Self {
             cx: cx.clone(),
             parts: Parts::new(name, Recorder::new(cx, &format!("{reporter}-controller"))),
+            namespaces: selection.same_namespaces(),
             selection,
             trackers: Trackers::default(),
             has_kind: false,
@@ -223,8 +232,7 @@ impl<K: Kind> Builder<K> {
     /// A controller of selected namespaces reads only objects in them, unless the Kind is cluster-scoped. Use
     /// [`track_in`](Self::track_in) for another selection.
     pub fn track<T: Cached<DynamicType = (), Scope: Scope>>(&mut self) -> Tracked<T> {
-        let selection = if T::Scope::NAMESPACED { self.selection.same_namespaces() } else { select() };
-        self.track_in(&self.cx.informer(selection))
+        self.track_in(&self.cx.informer(self.selection_of::<T>()))
     }
 
     /// Tracks objects of a selected informer.
@@ -249,7 +257,12 @@ impl<K: Kind> Builder<K> {
 
     fn dynamic_kinds(&self) -> DynamicKinds {
         let (queue, trackers) = (self.parts.queue.clone(), self.trackers.clone());
-        DynamicKinds::new(self.cx.informers(), self.selection.same_namespaces(), queue, trackers)
+        DynamicKinds::new(self.cx.informers(), self.namespaces.clone(), queue, trackers)
+    }
+
+    /// The objects of this Kind in the namespaces of the controller.
+    fn selection_of<T: Resource<Scope: Scope>>(&self) -> Selection {
+        if T::Scope::NAMESPACED { self.namespaces.clone() } else { select() }
     }
 
     /// Lists and [applies](Owned::apply) owned objects: objects of another Kind that objects of this Kind control. A
@@ -259,7 +272,7 @@ impl<K: Kind> Builder<K> {
     where
         T: Cached<DynamicType = (), Scope: Scope + OwnedBy<K::Scope>>,
     {
-        self.owns_in(&self.cx.informer(self.selection.same_namespaces()))
+        self.owns_in(&self.cx.informer(self.selection_of::<T>()))
     }
 
     /// Lists and applies owned objects as [`owns`](Self::owns) does, within the selection of this informer.

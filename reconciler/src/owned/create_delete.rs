@@ -6,12 +6,12 @@ use kube::{
     Resource,
     api::{DeleteParams, Preconditions, PropagationPolicy},
 };
-use reknit_apis::{Key, OwnedBy};
+use reknit_apis::{Key, OwnedBy, Scope};
 use reknit_injection::Cached;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{lister::Owned, owner::controller_reference};
+use super::{applied::Applied, error::NotApplied, lister::Owned, owner::controller_reference};
 use crate::object_client::status_code;
 
 impl<T: Cached> Owned<T> {
@@ -63,6 +63,47 @@ impl<T: Cached> Owned<T> {
         self.request(self.shared.kind.request_builder(&Key::of(&child)).create(&params, body))
             .await
             .map(Arc::new)
+    }
+
+    /// Applies a child as [`apply`](Self::apply) does, but first deletes the existing one if `must_replace` returns true for
+    /// it. Use it for a child with an immutable field, such as the pod template of a Job.
+    ///
+    /// A child with a finalizer is created anew by the pass that follows the end of its deletion.
+    ///
+    /// ```
+    /// use k8s_openapi::api::batch::v1::{CronJob, Job};
+    /// use reknit_reconciler::{Owned, Result};
+    ///
+    /// async fn run(jobs: &Owned<Job>, owner: &CronJob, job: Job) -> Result<()> {
+    ///     let template = job.spec.as_ref().map(|spec| spec.template.clone());
+    ///     let has_other_template = |old: &Job| old.spec.as_ref().map(|spec| &spec.template) != template.as_ref();
+    ///     jobs.apply_or_replace(owner, job, has_other_template).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`apply`](Self::apply), and [`NotApplied::Refused`] if the deletion fails.
+    pub async fn apply_or_replace<O>(
+        &self,
+        owner: &O,
+        child: T,
+        must_replace: impl FnOnce(&T) -> bool,
+    ) -> Result<Applied<T>, NotApplied>
+    where
+        O: Resource<DynamicType = (), Scope: Scope>,
+        T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
+    {
+        let existing = self.of(owner).find(|existing| existing.meta().name == child.meta().name);
+        if let Some(outdated) = existing.filter(|existing| must_replace(existing)) {
+            let refused = |source| NotApplied::Refused {
+                child: self.shared.kind.with_key(&Key::of(&*outdated)),
+                source: Box::new(source),
+            };
+            self.delete(&outdated).await.map_err(refused)?;
+        }
+        self.apply(owner, child).await
     }
 
     /// Deletes this object in the background: the garbage collector deletes its dependents after it, such as the Pods

@@ -7,8 +7,10 @@ use kube::{
     api::{ApiResource, DynamicObject, ObjectMeta},
     core::DynamicResourceScope,
 };
-use reknit_apis::Key;
+use reknit_apis::{KReference, Key};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+
+use crate::{Result, ResultExt};
 
 /// The fields that a controller reads of objects of any Kind, as in Knative's duck types: the metadata, and those
 /// fields of the spec and the status that the types name. Other fields are ignored, and an absent or null spec or
@@ -59,6 +61,48 @@ pub struct Duck<Spec = NoFields, Status = NoFields> {
     /// The fields of the status.
     #[serde(default, deserialize_with = "or_default")]
     pub status: Status,
+}
+
+impl<Spec, Status> Duck<Spec, Status>
+where
+    Self: DeserializeOwned,
+{
+    /// Reads the fields of an object of any Kind, such as a child of [`OwnedAny`](crate::OwnedAny).
+    ///
+    /// ```
+    /// use kube::api::DynamicObject;
+    /// use reknit_reconciler::{Duck, NoFields, Result};
+    /// use serde::Deserialize;
+    ///
+    /// #[derive(Deserialize, Default)]
+    /// struct Scalable {
+    ///     replicas: Option<i32>,
+    /// }
+    ///
+    /// fn replicas_of(object: &DynamicObject) -> Result<Option<i32>> {
+    ///     Ok(Duck::<Scalable, NoFields>::of(object)?.spec.replicas)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if a field has another type. The error is permanent, since only a change of the object can help.
+    pub fn of(object: &DynamicObject) -> Result<Self> {
+        decode(object).permanent()
+    }
+}
+
+impl<Spec, Status> Duck<Spec, Status> {
+    /// Returns a reference to the object.
+    pub fn reference(&self) -> KReference {
+        KReference {
+            api_version: self.api_version.clone(),
+            kind: self.kind.clone(),
+            namespace: self.metadata.namespace.clone(),
+            name: self.metadata.name.clone().unwrap_or_default(),
+            address: None,
+        }
+    }
 }
 
 /// A spec or a status of which no field is read.

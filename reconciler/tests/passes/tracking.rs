@@ -7,7 +7,7 @@ use kube::{
     Resource, ResourceExt,
     core::{Expression, Selector},
 };
-use reknit_injection::{Context, Informer, named};
+use reknit_injection::{Context, Informer, named, select};
 use reknit_reconciler::{Owned, ReconcileKey, Tracked, keys};
 use reknit_testing::{ApiServer, ControllerExt, InformerExt};
 use serde_json::json;
@@ -294,4 +294,29 @@ async fn a_watch_of_a_shared_dependency_enqueues_every_key() {
     };
     assert_eq!(change("other"), []);
     assert_eq!(change("power"), [key(), Key::new("default", "y")]);
+}
+
+#[tokio::test]
+async fn a_controller_reads_the_namespaces_of_the_process_and_all_cluster_scoped_objects() {
+    let config_map = |namespace: &str| {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("settings".into());
+        map.metadata.namespace = Some(namespace.into());
+        map
+    };
+    let mut tenant = Namespace::default();
+    tenant.metadata.name = Some("tenant".into());
+    let server = ApiServer::new();
+    let objects = vec![
+        server.insert(&tenant),
+        server.insert(&config_map("mine")),
+        server.insert(&config_map("theirs")),
+    ];
+    let cx = Context::preloaded("test", server.client(), objects);
+    cx.provide(select().namespace("mine"));
+    let mut build = Controller::of::<Namespace>(&cx);
+    let (maps, nodes) = (build.track::<ConfigMap>(), build.track::<Namespace>());
+    assert!(maps.get_in(&tenant, "mine", "settings").is_some());
+    assert!(maps.get_in(&tenant, "theirs", "settings").is_none());
+    assert!(nodes.get(&tenant, "tenant").is_some());
 }

@@ -203,3 +203,28 @@ impl Main {
         Ok((constructed.controllers, constructed.tasks))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::client::Body;
+    use reknit_injection::{Selection, select};
+
+    use super::*;
+    use crate::NamespaceFlag;
+
+    #[tokio::test]
+    async fn the_namespace_flag_selects_the_namespaces_of_all_controllers() {
+        for (args, expected) in
+            [(vec!["test", "--namespace", "a,b"], select().namespaces(["a", "b"])), (vec!["test"], select())]
+        {
+            let refused = tower::service_fn(|_: http::Request<Body>| async {
+                Err::<http::Response<Body>, _>("refused")
+            });
+            let cx = Context::new("test", kube::Client::new(refused, "default"));
+            let args: Vec<_> = args.into_iter().map(OsString::from).collect();
+            let program = Main::new("test").flags::<NamespaceFlag>().into_program(&args).unwrap();
+            program.constructors.run(&cx, &[]).map(drop).map_err(|failure| failure.to_string()).unwrap();
+            assert_eq!(cx.get::<Selection>(), expected);
+        }
+    }
+}

@@ -1,12 +1,12 @@
 //! The flag that restricts a process to some namespaces.
 use reknit_apis::dns_label;
-use reknit_injection::{Context, Inject, Selection, select};
+use reknit_injection::{Selection, select};
 
 /// The flag `--namespace`, for programs that can work in some namespaces with the permissions of a Role in each.
 ///
 /// Several names are separated by commas, or each has its own flag: `--namespace a,b` or `--namespace a --namespace b`.
-///
-/// Without the flag, objects of all namespaces are selected.
+/// The controllers of [`Controller::of`](reknit_reconciler::Controller::of) read only these namespaces. Other code gets
+/// them as `cx.get::<Selection>()`. Without the flag, all namespaces are selected.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -26,8 +26,7 @@ use reknit_injection::{Context, Inject, Selection, select};
 /// }
 ///
 /// fn controller(cx: &Context) -> Result<Controller> {
-///     let selection = cx.get::<NamespaceFlag>().selection();
-///     Ok(Controller::selected::<ConfigMap>(cx, selection).reconciler(Logger).build())
+///     Ok(Controller::of::<ConfigMap>(cx).reconciler(Logger).build())
 /// }
 ///
 /// fn main() -> ExitCode {
@@ -45,12 +44,6 @@ impl NamespaceFlag {
     /// Returns the selection of the namespaces.
     pub fn selection(&self) -> Selection {
         select().namespaces(&self.namespace)
-    }
-}
-
-impl Inject for NamespaceFlag {
-    fn inject(_: &Context) -> Self {
-        Self::default()
     }
 }
 

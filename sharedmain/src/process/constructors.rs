@@ -7,7 +7,10 @@ use reknit_reconciler::{Controller, Result};
 use reknit_webhook::{Health, Webhook};
 
 use super::{Task, failure::Failure, panics};
-use crate::webhook::{self, WebhookSettings};
+use crate::{
+    cli::NamespaceFlag,
+    webhook::{self, WebhookSettings},
+};
 
 type Constructor<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
 type Provide = Box<dyn FnOnce(&Context)>;
@@ -41,6 +44,9 @@ impl Constructors {
         for provide_flags in self.flags {
             provide_flags(cx, &self.matches)
                 .map_err(|e| Failure::usage(e.to_string().trim_start_matches("error: ")))?;
+        }
+        if let Ok(flag) = cx.provided::<NamespaceFlag>() {
+            cx.provide(flag.selection());
         }
         self.values.into_iter().for_each(|provide| provide(cx));
         let mut controllers = construct_all("controller", self.controllers, cx)?;

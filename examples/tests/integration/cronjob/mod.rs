@@ -19,7 +19,6 @@ use kube::{
 };
 use reknit::{
     apis::StatusConditions,
-    sharedmain::NamespaceFlag,
     testing::{Controllers, FakeClock, RunningControllers, eventually},
 };
 use serde::de::DeserializeOwned;
@@ -62,7 +61,7 @@ impl Backup {
         let controllers = Controllers::new(restricted)
             .controller(controller)
             .provide(clock.clock())
-            .provide(NamespaceFlag { namespace: vec![namespace.clone()] })
+            .provide(select().namespace(&namespace))
             .start();
         controllers.synced(TIMEOUT).await;
 

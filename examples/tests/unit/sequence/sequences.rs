@@ -121,16 +121,15 @@ fn subscription_failure(step: usize, cause: &str) -> String {
     format!("failed to reconcile subscription resource for step: {step}: {cause}")
 }
 
-fn subscription_not_applied(step: usize) -> String {
-    let cause = "inducing failure for patch subscriptions (500 InternalError)";
+fn subscription_not_applied(step: usize, verb: &str) -> String {
+    let cause = format!("inducing failure for {verb} subscriptions (500 InternalError)");
     subscription_failure(step, &format!("cannot apply Subscription {}: {cause}", child_key(step)))
 }
 
 #[tokio::test]
 async fn a_failed_request_is_reported_by_the_condition_of_its_kind() {
     let one = one_step();
-    let not_deleted =
-        subscription_failure(0, "inducing failure for delete subscriptions (500 InternalError)");
+    let not_deleted = subscription_not_applied(0, "delete");
     // A Subscription to a channel of another Kind has to be replaced.
     let mut outdated = Children::of(&one).await.subscriptions.remove(0);
     outdated.spec.channel.kind = "OtherKindOfChannel".into();
@@ -146,8 +145,8 @@ async fn a_failed_request_is_reported_by_the_condition_of_its_kind() {
             "a Subscription cannot be created",
             KEY,
             given(one.clone()).failing(Verb::Patch, "subscriptions", 500),
-            want_children(want_failure(&subscription_not_applied(0)), &one, Value::Null)
-                .status(&subscriptions_failed(one.clone(), &subscription_not_applied(0))),
+            want_children(want_failure(&subscription_not_applied(0, "patch")), &one, Value::Null)
+                .status(&subscriptions_failed(one.clone(), &subscription_not_applied(0, "patch"))),
         )
         .row(
             "a Subscription to another channel cannot be deleted",
@@ -161,10 +160,10 @@ async fn a_failed_request_is_reported_by_the_condition_of_its_kind() {
             "a Subscription to another channel is deleted, and cannot be created again",
             KEY,
             given(one.clone()).and(outdated.clone()).failing(Verb::Patch, "subscriptions", 500),
-            want_channels(want_failure(&subscription_not_applied(0)), &one)
+            want_channels(want_failure(&subscription_not_applied(0, "patch")), &one)
                 .delete::<Subscription>(&child_key(0))
                 .child(&one, &subscription_of(0, step(0), Value::Null))
-                .status(&subscriptions_failed(one.clone(), &subscription_not_applied(0))),
+                .status(&subscriptions_failed(one.clone(), &subscription_not_applied(0, "patch"))),
         )
         .row(
             "a Subscription to another channel is deleted and created again",

@@ -8,7 +8,6 @@ use kube::{Api, api::DeleteParams};
 use reknit::testing::{ControllerExt, InformerExt};
 use reknit::{
     prelude::*,
-    sharedmain::NamespaceFlag,
     testing::{ApiServer, Given, Verb, Want, given, nothing, table},
 };
 use samples_apis::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
@@ -141,7 +140,7 @@ async fn single_passes_reconcile_and_finalize() {
             "default/x",
             given(object_naming("web"))
                 .and(service("default", "web"))
-                .provide(NamespaceFlag { namespace: vec!["shop".into()] }),
+                .provide(select().namespace("shop")),
             Want::skip(),
         )
         .row("an absent object is skipped", "default/x", nothing(), Want::skip())
