@@ -1,6 +1,7 @@
 //! A cargo subcommand that creates, extends and runs projects with reknit.
 
 mod add_kind;
+mod dev;
 mod insertion;
 mod manifests;
 mod names;
@@ -32,6 +33,7 @@ enum Command {
     #[command(subcommand)]
     Add(Add),
     Crd(manifests::Crd),
+    Dev(dev::Dev),
     /// Prints a script that completes `cargo-reknit` in a shell
     Completions {
         /// The shell
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::New(new) => new.run(),
         Command::Add(Add::Kind(add)) => add.run(),
         Command::Crd(crd) => crd.run(),
+        Command::Dev(dev) => dev.run(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "cargo-reknit", &mut io::stdout());
             Ok(())

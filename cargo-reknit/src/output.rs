@@ -4,6 +4,7 @@ use anstyle::{AnsiColor, Style};
 
 const STEP: Style = AnsiColor::Green.on_default().bold();
 const ERROR: Style = AnsiColor::Red.on_default().bold();
+const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const ADDED: Style = AnsiColor::Green.on_default();
 
 /// Prints a step with its object, aligned as cargo does.
@@ -28,4 +29,9 @@ pub(crate) fn next(commands: &[&str]) {
     for command in commands {
         anstream::eprintln!("  {command}");
     }
+}
+
+/// Prints a warning.
+pub(crate) fn warning(message: &str) {
+    anstream::eprintln!("{WARNING}warning{WARNING:#}: {message}");
 }

@@ -1,5 +1,6 @@
 //! Tests that compile projects and run them against a real API server.
 #![cfg(test)]
 
+mod dev;
 mod life_of_a_project;
 mod project;

@@ -32,13 +32,21 @@ impl Project {
         project
     }
 
+    /// A command of this checkout's `cargo-reknit` in the project.
+    pub(crate) fn reknit(&self, args: &[&str]) -> Command {
+        self.with_environment(Command::new(env!("CARGO_BIN_EXE_cargo-reknit")), args)
+    }
+
     /// A cargo command in the project. It finds the `cargo-reknit` of this checkout.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
+        self.with_environment(Command::new(env!("CARGO")), args)
+    }
+
+    fn with_environment(&self, mut command: Command, args: &[&str]) -> Command {
         let program = Path::new(env!("CARGO_BIN_EXE_cargo-reknit"));
         let path =
             format!("{}:{}", program.parent().unwrap().display(), env::var("PATH").unwrap_or_default());
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let mut command = Command::new(env!("CARGO"));
         command.args(args).env("PATH", path).env("CARGO_TARGET_DIR", target);
         command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
         // Variables that cargo sets for this test would make it rebuild dependencies.

@@ -1,0 +1,103 @@
+//! `cargo reknit dev`: the project's programs against a local control plane.
+
+mod build;
+mod manifests;
+mod process;
+mod session;
+mod sources;
+mod table;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tokio::{
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
+    time::interval,
+};
+
+use self::{build::Executables, session::Session, sources::Sources};
+use crate::{output, project::Project};
+
+/// How often objects are read.
+const REFRESH: Duration = Duration::from_millis(500);
+/// The time for `--once`, after the programs have started.
+const ONCE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Runs the project against a local control plane, until Ctrl-C
+///
+/// Starts an API server on 127.0.0.1, applies config/ and config/example/, and runs the programs of the Deployments as
+/// their service accounts, without leader election. Prints the objects whenever they change. Builds and restarts the
+/// programs when a file in src/ or config/ changes; while the project does not compile, the old programs keep running.
+///
+/// kube-apiserver and etcd have to be installed: in the folder that KUBEBUILDER_ASSETS names, or in ~/.cache/reknit by
+/// hack/setup-envtest.sh of a checkout of reknit.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Dev {
+    /// Exits once every example is ready, with status 1 if that takes longer than two minutes
+    #[arg(long)]
+    once: bool,
+}
+
+impl Dev {
+    pub(crate) fn run(self) -> Result<()> {
+        let project = Project::current()?;
+        let runtime =
+            Builder::new_multi_thread().enable_all().build().context("cannot start the tokio runtime")?;
+        runtime.block_on(self.run_session(&project))
+    }
+
+    async fn run_session(&self, project: &Project) -> Result<()> {
+        let began = Instant::now();
+        let (mut interrupt, mut terminate) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let sources = Sources::watch(&project.folder)?;
+        let mut stopped = false;
+        let started = tokio::select! {
+            started = Session::start(project, began) => Some(started?),
+            _ = interrupt.recv() => None,
+            _ = terminate.recv() => None,
+        };
+        // Dropping a session that has not started removes the control plane.
+        let Some(mut session) = started else { return Ok(()) };
+        let result = tokio::select! {
+            result = self.follow(&mut session, &sources) => result,
+            _ = interrupt.recv() => { stopped = true; Ok(()) }
+            _ = terminate.recv() => { stopped = true; Ok(()) }
+        };
+        if stopped {
+            output::step("stopping", "the programs and the control plane");
+        }
+        session.stop().await?;
+        result
+    }
+
+    /// Shows objects and restarts programs. Returns with `--once`.
+    async fn follow(&self, session: &mut Session<'_>, sources: &Sources) -> Result<()> {
+        let started = Instant::now();
+        let mut refresh = interval(REFRESH);
+        // Kept between iterations, because a change would be lost if this future were dropped while it debounces.
+        let mut changed = Box::pin(sources.changed());
+        loop {
+            tokio::select! {
+                _ = refresh.tick() => {
+                    session.refresh().await;
+                    if self.once && session.is_ready() {
+                        return Ok(());
+                    }
+                    if self.once && started.elapsed() > ONCE_TIMEOUT {
+                        bail!("the examples were not ready within {} s", ONCE_TIMEOUT.as_secs());
+                    }
+                }
+                () = &mut changed => {
+                    changed.set(sources.changed());
+                    output::step("changed", "the sources; building");
+                    match Executables::build(session.folder()).await {
+                        Ok(executables) => session.update(executables).await,
+                        Err(error) => output::warning(&format!("{error}; the running programs are kept")),
+                    }
+                }
+            }
+        }
+    }
+}

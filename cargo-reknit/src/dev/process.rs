@@ -1,0 +1,84 @@
+//! The running programs of the project.
+
+use std::{
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    process::{Child, Command},
+    time::timeout,
+};
+
+/// The limit on a clean shutdown. A controller ends running reconciles within 25 seconds by default.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How to run a program against the control plane.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) program: String,
+    pub(crate) namespace: String,
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) webhook_port: u16,
+}
+
+/// A running program. It is killed when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+}
+
+impl Process {
+    /// Starts a program. Its log goes to this process's output.
+    pub(crate) fn start(
+        executable: &std::path::Path,
+        settings: &Settings,
+        folder: &std::path::Path,
+    ) -> Result<Self> {
+        let mut command = Command::new(executable);
+        command
+            .args(["--disable-ha", "--bind-address", "127.0.0.1", "--kubeconfig"])
+            .arg(&settings.kubeconfig)
+            .current_dir(folder)
+            .env("SYSTEM_NAMESPACE", &settings.namespace)
+            .env("WEBHOOK_PORT", settings.webhook_port.to_string())
+            // Port 0: a free port.
+            .env("KNATIVE_HEALTH_PROBES_PORT", "0")
+            .env("METRICS_PROMETHEUS_PORT", "0")
+            .env("PROFILING_PORT", "0")
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            // Ctrl-C does not reach the program, which has to stop before the control plane does.
+            .process_group(0);
+        // No proxy reaches 127.0.0.1.
+        for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+            command.env_remove(proxy);
+        }
+        let child = command.spawn().with_context(|| format!("cannot start {}", executable.display()))?;
+        Ok(Self { name: settings.program.clone(), child })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the status of the program if it has exited.
+    pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Sends SIGTERM and waits until the program has exited. A program that does not exit is killed.
+    pub(crate) async fn stop(mut self) {
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(pid) = pid {
+            // It may have exited already.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        // Dropping the child kills it.
+        let _ = timeout(EXIT_TIMEOUT, self.child.wait()).await;
+    }
+}

@@ -1,0 +1,258 @@
+//! One run of the project against a control plane of its own.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::TcpListener,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use kube::{
+    Api, Client,
+    api::DynamicObject,
+    core::GroupVersionKind,
+    discovery::{Scope, pinned_kind},
+};
+use reknit_testing::ControlPlane;
+use serde_json::Value;
+
+use super::{
+    build::Executables,
+    manifests::{self, Workload},
+    process::{Process, Settings},
+    table::{self, Resource},
+};
+use crate::{output, project::Project};
+
+/// The control plane, the running programs, and what was last shown.
+pub(crate) struct Session<'a> {
+    project: &'a Project,
+    plane: ControlPlane,
+    client: Client,
+    webhook_port: u16,
+    executables: Executables,
+    workloads: Vec<Workload>,
+    processes: Vec<Process>,
+    resources: Vec<Resource>,
+    examples: Vec<Value>,
+    /// The error with which the last attempt to apply the examples ended, or `None` once they are applied.
+    pending: Option<String>,
+    tables: BTreeMap<String, String>,
+    began: Instant,
+    built: Instant,
+    /// The examples that have been ready.
+    ready: BTreeSet<String>,
+}
+
+impl<'a> Session<'a> {
+    /// Builds the project, starts the control plane, and starts the programs.
+    pub(crate) async fn start(project: &'a Project, began: Instant) -> Result<Self> {
+        output::step("building", "the project");
+        let executables = Executables::build(&project.folder).await?;
+        let built = Instant::now();
+        output::step("starting", "the control plane");
+        let plane = ControlPlane::start().await.context("cannot start a local control plane")?;
+        let client = plane.client()?;
+        let mut session = Self {
+            project,
+            client,
+            plane,
+            webhook_port: free_port()?,
+            executables,
+            workloads: Vec::new(),
+            processes: Vec::new(),
+            resources: Vec::new(),
+            examples: Vec::new(),
+            pending: Some(String::new()),
+            tables: BTreeMap::new(),
+            began,
+            built,
+            ready: BTreeSet::new(),
+        };
+        session.apply().await?;
+        session.start_programs().await?;
+        output::step("started", &format!("in {} after the build", seconds(built.elapsed())));
+        output::step(
+            "next",
+            &format!("export KUBECONFIG={}    # in another terminal", session.plane.kubeconfig().display()),
+        );
+        Ok(session)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.project.folder
+    }
+
+    /// True once every example has been ready.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.pending.is_none() && self.examples.iter().all(|example| self.ready.contains(&describe(example)))
+    }
+
+    /// Applies `config/`, and then what the programs `crd` and `rbac` print, which may be newer.
+    async fn apply(&mut self) -> Result<()> {
+        let mut objects = manifests::read_folder(&self.project.folder.join("config"))?;
+        for program in ["crd", "rbac"] {
+            if let Some(text) = self.executables.print(program, &self.project.folder).await? {
+                objects.extend(
+                    manifests::parse(&text)
+                        .with_context(|| format!("the program {program} printed no YAML"))?,
+                );
+            }
+        }
+        self.workloads = manifests::workloads(&objects, self.project.name.as_str());
+        for object in manifests::localize(&objects, self.webhook_port) {
+            self.plane.apply_yaml(&object.to_string()).await.context("cannot apply config/")?;
+        }
+        let definitions = objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition");
+        self.resources = definitions.filter_map(Resource::of).collect();
+        self.resources.dedup();
+        self.resources.sort_by(|a, b| a.name.cmp(&b.name));
+        self.resources.dedup();
+        self.examples = manifests::read_folder(&self.project.folder.join("config/example"))?;
+        self.pending = Some(String::new());
+        Ok(())
+    }
+
+    async fn start_programs(&mut self) -> Result<()> {
+        for workload in &self.workloads {
+            let settings = Settings {
+                program: workload.program.clone(),
+                namespace: workload.namespace.clone(),
+                kubeconfig: self.plane.kubeconfig_as(&workload.namespace, &workload.service_account).await?,
+                webhook_port: self.webhook_port,
+            };
+            let executable = self.executables.find(&workload.program)?;
+            self.processes.push(Process::start(executable, &settings, &self.project.folder)?);
+            output::step(
+                "running",
+                &format!("{} as {}/{}", workload.program, workload.namespace, workload.service_account),
+            );
+        }
+        Ok(())
+    }
+
+    async fn stop_programs(&mut self) {
+        for process in self.processes.drain(..) {
+            process.stop().await;
+        }
+    }
+
+    /// Applies the manifests again, and restarts the programs if they have changed or exited.
+    pub(crate) async fn update(&mut self, executables: Executables) {
+        let changed = self.executables != executables || self.processes.len() < self.workloads.len();
+        self.executables = executables;
+        if let Err(error) = self.apply().await {
+            output::warning(&format!("{error:#}; the running programs are kept"));
+            return;
+        }
+        if changed || self.processes.len() != self.workloads.len() {
+            self.stop_programs().await;
+            if let Err(error) = self.start_programs().await {
+                output::warning(&format!("{error:#}"));
+            }
+        }
+    }
+
+    /// Applies the examples if they are not applied yet, shows changed tables, and reports programs that exited.
+    pub(crate) async fn refresh(&mut self) {
+        self.report_exits();
+        self.apply_examples().await;
+        for resource in &self.resources {
+            // The API server does not serve a new Kind at once.
+            let Ok(table) = table::list(&self.client, resource).await else { continue };
+            if self.tables.get(&resource.name) != Some(&table) {
+                output::step("objects", &resource.name);
+                anstream::println!("{table}");
+                self.tables.insert(resource.name.clone(), table);
+            }
+        }
+        if self.pending.is_none() {
+            self.report_ready().await;
+        }
+    }
+
+    fn report_exits(&mut self) {
+        self.processes.retain_mut(|process| match process.exit_status() {
+            Some(status) => {
+                output::warning(&format!(
+                    "{} exited ({status}); it is started again after the next change",
+                    process.name()
+                ));
+                false
+            }
+            None => true,
+        });
+    }
+
+    /// Tries to apply the examples. They may be refused until the webhook is called. Prints an error once.
+    async fn apply_examples(&mut self) {
+        let Some(last) = &self.pending else { return };
+        let mut error = None;
+        for example in &self.examples {
+            if let Err(refusal) = self.plane.apply_yaml(&example.to_string()).await {
+                error = Some(format!("{:#}", anyhow::Error::new(refusal)));
+                break;
+            }
+        }
+        if let Some(error) = error.as_ref().filter(|error| *error != last) {
+            output::warning(&format!("cannot apply config/example/ yet: {error}"));
+        }
+        self.pending = error;
+    }
+
+    /// Reports examples that are ready for the first time, with the time that it took.
+    async fn report_ready(&mut self) {
+        for example in &self.examples {
+            let name = describe(example);
+            if !self.ready.contains(&name) && self.is_example_ready(example).await.unwrap_or(false) {
+                let (total, since_build) = (seconds(self.began.elapsed()), seconds(self.built.elapsed()));
+                output::step("ready", &format!("{name}, {since_build} after the build, {total} in total"));
+                self.ready.insert(name);
+            }
+        }
+    }
+
+    /// Tells whether an example has the condition `Ready` or `Available`.
+    async fn is_example_ready(&self, example: &Value) -> Result<bool> {
+        let example: DynamicObject = serde_json::from_value(example.clone())?;
+        let types = example.types.as_ref().context("no apiVersion and kind")?;
+        let (resource, capabilities) = pinned_kind(&self.client, &GroupVersionKind::try_from(types)?).await?;
+        let api: Api<DynamicObject> = match capabilities.scope {
+            Scope::Cluster => Api::all_with(self.client.clone(), &resource),
+            Scope::Namespaced => {
+                let namespace = example.metadata.namespace.as_deref().unwrap_or("default");
+                Api::namespaced_with(self.client.clone(), namespace, &resource)
+            }
+        };
+        let object = api.get(example.metadata.name.as_deref().unwrap_or_default()).await?;
+        let conditions = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let is_ready = |condition: &Value| {
+            ["Ready", "Available"].iter().any(|name| condition["type"] == *name)
+                && condition["status"] == "True"
+        };
+        Ok(conditions.iter().any(is_ready))
+    }
+
+    /// Stops the programs, and then the control plane, which removes its data.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.stop_programs().await;
+        self.plane.stop().await.context("cannot stop the control plane")
+    }
+}
+
+/// The Kind and the name of an object.
+fn describe(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]))
+}
+
+/// Returns a port on 127.0.0.1 that nothing listens on.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port for the webhook")?;
+    Ok(listener.local_addr().context("cannot find a free port for the webhook")?.port())
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}

@@ -1,0 +1,121 @@
+//! The objects of the project's Kinds as tables, as kubectl gets them from the API server.
+
+use anyhow::{Context, Result};
+use http::{Request, header::ACCEPT};
+use kube::Client;
+use serde::Deserialize;
+use serde_json::Value;
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+/// A resource of a CustomResourceDefinition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resource {
+    pub(crate) name: String,
+    path: String,
+}
+
+impl Resource {
+    /// Returns the resource of a CustomResourceDefinition in the version in which objects are stored.
+    pub(crate) fn of(definition: &Value) -> Option<Self> {
+        let spec = &definition["spec"];
+        let (group, plural) = (spec["group"].as_str()?, spec["names"]["plural"].as_str()?);
+        let stored = spec["versions"].as_array()?.iter().find(|version| version["storage"] == true)?;
+        let version = stored["name"].as_str()?;
+        Some(Self { name: format!("{plural}.{group}"), path: format!("/apis/{group}/{version}/{plural}") })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Table {
+    column_definitions: Vec<Column>,
+    #[serde(default)]
+    rows: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Column {
+    name: String,
+    r#type: String,
+    #[serde(default)]
+    priority: i64,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    cells: Vec<Value>,
+    object: Value,
+}
+
+/// Returns the table of all objects of a resource.
+pub(crate) async fn list(client: &Client, resource: &Resource) -> Result<String> {
+    let request = Request::get(&resource.path).header(ACCEPT, TABLE).body(Vec::new());
+    let request = request.with_context(|| format!("cannot list {}", resource.name))?;
+    let table: Table =
+        client.request(request).await.with_context(|| format!("cannot list {}", resource.name))?;
+    Ok(table.render())
+}
+
+impl Table {
+    /// Aligns the columns. Columns with dates are left out, because the API server shows these as ages, so that a table
+    /// would change every second.
+    fn render(&self) -> String {
+        let is_shown = |column: &&(usize, &Column)| column.1.priority == 0 && column.1.r#type != "date";
+        let columns: Vec<(usize, &Column)> = self.column_definitions.iter().enumerate().collect();
+        let columns: Vec<&(usize, &Column)> = columns.iter().filter(is_shown).collect();
+        let header = columns.iter().map(|(_, column)| column.name.to_uppercase());
+        let mut lines = vec![std::iter::once("NAMESPACE".to_owned()).chain(header).collect::<Vec<_>>()];
+        for row in &self.rows {
+            let namespace = row.object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+            let cells = columns.iter().map(|(i, _)| text(row.cells.get(*i)));
+            lines.push(std::iter::once(namespace).chain(cells).collect());
+        }
+        let width =
+            |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
+        let widths: Vec<usize> = (0..=columns.len()).map(width).collect();
+        let rendered = lines.iter().map(|line| {
+            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            cells.collect::<Vec<_>>().join("   ").trim_end().to_owned() + "\n"
+        });
+        rendered.collect()
+    }
+}
+
+fn text(cell: Option<&Value>) -> String {
+    match cell {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_ages_and_wide_columns_are_left_out() {
+        let column =
+            |name: &str, kind: &str, priority: i64| json!({"name": name, "type": kind, "priority": priority});
+        let table: Table = serde_json::from_value(json!({
+            "columnDefinitions": [
+                column("Name", "string", 0), column("Ready", "string", 0), column("Age", "date", 0),
+                column("Reason", "string", 1),
+            ],
+            "rows": [{"cells": ["hello", null, "5s", "why"], "object": {"metadata": {"namespace": "default"}}}],
+        }))
+        .unwrap();
+        assert_eq!(table.render(), "NAMESPACE   NAME    READY\ndefault     hello\n");
+    }
+
+    #[test]
+    fn a_resource_is_read_in_its_storage_version() {
+        let versions = json!([{"name": "v1", "storage": false}, {"name": "v1beta1", "storage": true}]);
+        let spec = json!({"group": "example.com", "names": {"plural": "greetings"}, "versions": versions});
+        let resource = Resource::of(&json!({"spec": spec})).unwrap();
+        assert_eq!(resource.path, "/apis/example.com/v1beta1/greetings");
+    }
+}

@@ -1,0 +1,98 @@
+//! `cargo reknit dev`, which runs a project against a control plane of its own.
+
+use std::{
+    io::{BufRead, BufReader},
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Child, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::project::Project;
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A running `cargo reknit dev` and the lines that it prints.
+struct Dev {
+    child: Child,
+    lines: Receiver<String>,
+    printed: Vec<String>,
+}
+
+impl Dev {
+    fn start(project: &Project) -> Self {
+        // The program itself rather than cargo, so that SIGINT reaches it.
+        let mut command = project.reknit(&["dev"]);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
+        let (sender, lines) = channel();
+        let out = BufReader::new(child.stdout.take().unwrap()).lines();
+        let errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        let to_errors = sender.clone();
+        thread::spawn(move || out.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        thread::spawn(move || errors.map_while(Result::ok).try_for_each(|line| to_errors.send(line)));
+        Self { child, lines, printed: Vec::new() }
+    }
+
+    /// Waits for a line that contains the text, and returns it.
+    fn wait_for(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let rest = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(rest) else {
+                panic!("no {text:?} within {TIMEOUT:?} after\n{}", self.printed.join("\n"))
+            };
+            self.printed.push(line.clone());
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Sends SIGINT as Ctrl-C does, and asserts that the command then succeeds.
+    fn interrupt(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        let status = self.child.wait().unwrap();
+        self.printed.extend(self.lines.try_iter());
+        assert!(status.success(), "{status}:\n{}", self.printed.join("\n"));
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+    }
+}
+
+#[test]
+fn programs_follow_the_sources_until_ctrl_c() {
+    let project = Project::new("notes", &["--group", "notes.example.com", "--kind", "Note"]);
+    let mut dev = Dev::start(&project);
+    let kubeconfig = dev.wait_for("export KUBECONFIG=");
+    let kubeconfig =
+        kubeconfig.split(['=', ' ']).find(|word| word.ends_with("/kubeconfig")).map(PathBuf::from).unwrap();
+    assert!(kubeconfig.exists(), "{}", kubeconfig.display());
+    let ready = dev.wait_for("ready Note/hello");
+    assert!(ready.contains("s after the build"), "{ready}");
+
+    project.edit("src/note/controller.rs", "Ok(Outcome::done())", "Ok(Outcome::unknown())");
+    dev.wait_for("error[E0599]");
+    dev.wait_for("the project does not compile; the running programs are kept");
+
+    project.edit("src/note/controller.rs", "Ok(Outcome::unknown())", "Ok(Outcome::done())");
+    project.edit(
+        "src/note/controller.rs",
+        "mark_true(\"Ready\")",
+        "mark_false(\"Ready\", \"Changed\", \"by the test\")",
+    );
+    dev.wait_for("received SIGTERM");
+    dev.wait_for("running notes as notes/controller");
+    dev.wait_for("False");
+
+    dev.interrupt();
+    assert!(!kubeconfig.exists(), "the folder of the control plane was not removed");
+}
