@@ -1,8 +1,9 @@
 //! A clock that reconcilers get by injection, so that a test can set the time.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, future::pending, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{Context, Inject};
 
@@ -32,18 +33,75 @@ use crate::{Context, Inject};
 /// }
 /// # let _ = (reconciler, Reconciler::requeue_after);
 /// ```
+///
+/// The work queue follows the clock too: a key is due once this clock shows the time that its delay leads to. A clock that
+/// a test sets forward enqueues the keys that are due then. Retries of failed reconciles follow the system clock.
 #[derive(Clone)]
-pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+pub struct Clock(Source);
+
+#[derive(Clone)]
+enum Source {
+    System,
+    Set(Set),
+}
+
+/// A time that a test sets, and the point of the monotonic clock that its first value stands for.
+#[derive(Clone)]
+struct Set {
+    times: watch::Receiver<Timestamp>,
+    start: (Instant, Timestamp),
+}
 
 impl Clock {
-    /// Creates a clock whose time is the result of this function.
-    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now))
+    /// Creates a clock that shows the latest time of this channel.
+    pub fn set_by(times: watch::Receiver<Timestamp>) -> Self {
+        let start = (Instant::now(), *times.borrow());
+        Self(Source::Set(Set { times, start }))
     }
 
     /// Returns the current time.
     pub fn now(&self) -> Timestamp {
-        (self.0)()
+        match &self.0 {
+            Source::System => Timestamp::now(),
+            Source::Set(set) => *set.times.borrow(),
+        }
+    }
+
+    /// Returns the current time as an instant, so that a delay can be added to it. A clock that is set back before its
+    /// first time stands still there.
+    pub(crate) fn instant(&self) -> Instant {
+        match &self.0 {
+            Source::System => Instant::now(),
+            Source::Set(Set { times, start: (instant, first) }) => {
+                let passed = times.borrow().duration_since(*first).try_into().unwrap_or_default();
+                instant.checked_add(passed).unwrap_or(*instant)
+            }
+        }
+    }
+
+    /// Returns a future that ends when the clock is set after this call. It never ends for the system clock.
+    pub(crate) fn next_change(&self) -> impl Future<Output = ()> + Send + use<> {
+        let times = match &self.0 {
+            Source::System => None,
+            Source::Set(set) => Some(set.times.clone()),
+        };
+        let times = times.map(|mut times| {
+            times.mark_unchanged();
+            times
+        });
+        async move {
+            if let Some(mut times) = times
+                && times.changed().await.is_ok()
+            {
+                return;
+            }
+            pending().await
+        }
+    }
+
+    /// Returns true if a test sets the clock.
+    pub(crate) fn is_set(&self) -> bool {
+        matches!(self.0, Source::Set(_))
     }
 
     /// Returns the time that has passed since `then`; zero if `then` is in the future.
@@ -60,7 +118,7 @@ impl Clock {
 impl Default for Clock {
     /// The system clock.
     fn default() -> Self {
-        Self::new(Timestamp::now)
+        Self(Source::System)
     }
 }
 

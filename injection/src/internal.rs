@@ -3,8 +3,9 @@
 use kube::{api::DynamicObject, discovery::ApiResource};
 use reknit_apis::Key;
 use serde::Serialize;
+use tokio::time::Instant;
 
-use crate::{Cached, Informer, Informers, Selection};
+use crate::{Cached, Clock, Informer, Informers, Selection};
 pub use crate::{
     client::{NoRetry, ResourcePath},
     config::with_pinned_config,
@@ -18,6 +19,21 @@ pub fn open_unsynced(
     selection: Selection,
 ) -> Informer<DynamicObject> {
     informers.get(kind.clone(), selection)
+}
+
+/// Returns the time of the clock as an instant.
+pub fn clock_instant(clock: &Clock) -> Instant {
+    clock.instant()
+}
+
+/// Returns a future that ends when the clock is set after this call. It never ends for the system clock.
+pub fn next_clock_change(clock: &Clock) -> impl Future<Output = ()> + Send + use<> {
+    clock.next_change()
+}
+
+/// Returns true if a test sets the clock.
+pub fn is_clock_set(clock: &Clock) -> bool {
+    clock.is_set()
 }
 
 /// For tests: inserts an object into the informer's cache and calls its handlers. An object that the selection does not

@@ -1,14 +1,15 @@
 //! A clock whose time a test sets.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use reknit_injection::Clock;
+use tokio::sync::watch;
 
 /// A clock that stands still until a test [sets](Self::set) or [advances](Self::advance) it. Clones share one time.
+///
+/// Running controllers follow it: a key that was requeued after an hour is reconciled once the clock has been moved
+/// forward by an hour.
 ///
 /// Provide its [`clock`](Self::clock) to the constructor of the controller, which gets it as `cx.get::<Clock>()`:
 ///
@@ -57,7 +58,7 @@ use reknit_injection::Clock;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct FakeClock(Arc<Mutex<Timestamp>>);
+pub struct FakeClock(watch::Sender<Timestamp>);
 
 impl FakeClock {
     /// Creates a clock that shows this RFC 3339 time: `FakeClock::at("2026-11-25T10:00:00Z")`.
@@ -66,18 +67,17 @@ impl FakeClock {
     ///
     /// Panics if the text is not a time.
     pub fn at(time: &str) -> Self {
-        Self(Arc::new(Mutex::new(parse(time))))
+        Self(watch::Sender::new(parse(time)))
     }
 
     /// Returns a clock that shows the time of this one.
     pub fn clock(&self) -> Clock {
-        let fake = self.clone();
-        Clock::new(move || fake.now())
+        Clock::set_by(self.0.subscribe())
     }
 
     /// Returns the time that the clock shows.
     pub fn now(&self) -> Timestamp {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.borrow()
     }
 
     /// Sets the clock to this RFC 3339 time, which may be earlier than before.
@@ -86,7 +86,7 @@ impl FakeClock {
     ///
     /// Panics if the text is not a time.
     pub fn set(&self, time: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = parse(time);
+        self.0.send_replace(parse(time));
     }
 
     /// Moves the clock forward.
@@ -95,7 +95,7 @@ impl FakeClock {
     ///
     /// Panics if the new time is after the year 9999.
     pub fn advance(&self, by: Duration) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += by;
+        self.0.send_modify(|time| *time += by);
     }
 }
 

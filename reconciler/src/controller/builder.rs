@@ -114,7 +114,11 @@ impl<K> Builder<K> {
     fn new(cx: &Context, name: String, reporter: &str, selection: Selection) -> Self {
         Self {
             cx: cx.clone(),
-            parts: Parts::new(name, Recorder::new(cx, &format!("{reporter}-controller"))),
+            parts: Parts::new(
+                name,
+                Recorder::new(cx, &format!("{reporter}-controller")),
+                Queue::with_clock(cx.get()),
+            ),
             namespaces: selection.same_namespaces(),
             selection,
             trackers: Trackers::default(),

@@ -73,11 +73,11 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    fn new(name: String, recorder: Recorder) -> Self {
+    fn new(name: String, recorder: Recorder, queue: Queue) -> Self {
         Self {
             name,
             kind: String::new(),
-            queue: Queue::new(),
+            queue,
             informers: Vec::new(),
             workers: 2,
             resync: Duration::from_secs(10 * 60 * 60),

@@ -13,6 +13,10 @@ use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use reknit_apis::Key;
+use reknit_injection::{
+    Clock,
+    internal::{clock_instant, is_clock_set, next_clock_change},
+};
 use tokio::{sync::Notify, time::Instant};
 
 use self::{
@@ -44,6 +48,8 @@ pub struct Queue(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
+    /// The clock of delayed keys.
+    clock: Clock,
     /// Notified when a key is queued, a delayed key becomes the next to be due, or the queue is closed.
     changed: Notify,
 }
@@ -62,7 +68,13 @@ struct State {
 }
 
 impl Queue {
+    #[cfg(test)]
     pub(crate) fn new() -> Self {
+        Self::with_clock(Clock::default())
+    }
+
+    /// Creates a queue whose delayed keys follow this clock.
+    pub(crate) fn with_clock(clock: Clock) -> Self {
         let state = State {
             lanes: Lanes::default(),
             delayed: Delayed::default(),
@@ -72,7 +84,7 @@ impl Queue {
             closed: false,
             metrics: None,
         };
-        Self(Arc::new(Shared { state: Mutex::new(state), changed: Notify::new() }))
+        Self(Arc::new(Shared { state: Mutex::new(state), clock, changed: Notify::new() }))
     }
 
     /// Enqueues a key.
@@ -85,7 +97,8 @@ impl Queue {
         self.add_to(Lane::Slow, key);
     }
 
-    /// Enqueues a key after this time. The earliest of several times counts.
+    /// Enqueues a key after this time. The earliest of several times counts. A [`Clock`] that a test provides to the
+    /// Context decides when the time has passed.
     pub fn add_after(&self, key: Key, wait: Duration) {
         self.add_delayed(Arc::new(key), wait);
     }
@@ -116,19 +129,21 @@ impl Queue {
         loop {
             let mut changed = std::pin::pin!(self.0.changed.notified());
             changed.as_mut().enable();
+            let clock_change = next_clock_change(&self.0.clock);
             let due = {
                 let mut state = self.0.state.lock();
                 if state.closed {
                     return None;
                 }
-                state.enqueue_due();
+                state.enqueue_due(&self.0.clock);
                 if let Some(key) = state.claim() {
                     return Some(ClaimedKey { key, queue: self.clone() });
                 }
-                state.next_due()
+                state.next_due(&self.0.clock)
             };
             tokio::select! {
                 () = changed => {}
+                () = clock_change => {}
                 () = sleep_until_optional(due) => {}
             }
         }
@@ -182,7 +197,7 @@ impl Queue {
     /// Removes and returns the queued keys, sorted. A delayed or failed key that is due counts as queued.
     pub(crate) fn take_all(&self) -> Vec<Key> {
         let mut state = self.0.state.lock();
-        state.enqueue_due();
+        state.enqueue_due(&self.0.clock);
         let mut keys: Vec<_> = state.lanes.take_all().into_iter().map(Arc::unwrap_or_clone).collect();
         state.report_depth();
         keys.sort();
@@ -202,7 +217,7 @@ impl Queue {
     }
 
     fn add_delayed(&self, key: Arc<Key>, wait: Duration) {
-        let Some(due) = Instant::now().checked_add(wait) else { return }; // beyond the range of the clock
+        let Some(due) = clock_instant(&self.0.clock).checked_add(wait) else { return }; // beyond the range of the clock
         let is_first_due = {
             let mut state = self.0.state.lock();
             !state.closed && state.delayed.add(key, due)
@@ -227,16 +242,18 @@ impl State {
         result == AddResult::Queued
     }
 
-    fn enqueue_due(&mut self) {
-        let now = Instant::now();
-        while let Some(key) = self.delayed.pop_due(now).or_else(|| self.retries.pop_due(now)) {
+    fn enqueue_due(&mut self, clock: &Clock) {
+        let (now, set_time) = (Instant::now(), clock_instant(clock));
+        while let Some(key) = self.delayed.pop_due(set_time).or_else(|| self.retries.pop_due(now)) {
             self.add(key, Lane::Fast);
         }
     }
 
-    /// The time at which the next delayed or failed key is due.
-    fn next_due(&self) -> Option<Instant> {
-        self.delayed.next_due().into_iter().chain(self.retries.next_due()).min()
+    /// The time at which the next delayed or failed key is due. The time of delayed keys is not known if a test sets the
+    /// clock.
+    fn next_due(&self, clock: &Clock) -> Option<Instant> {
+        let delayed = self.delayed.next_due().filter(|_| !is_clock_set(clock));
+        delayed.into_iter().chain(self.retries.next_due()).min()
     }
 
     fn claim(&mut self) -> Option<Arc<Key>> {

@@ -1,5 +1,7 @@
 use std::collections::HashSet;
 
+use k8s_openapi::jiff::Timestamp;
+
 use super::*;
 
 fn key(name: &str) -> Key {
@@ -387,4 +389,28 @@ async fn while_a_dependency_is_away_its_retries_keep_to_the_limit_and_do_so_agai
     *outage.until.lock() = Instant::now() + Outage::DURATION;
     (0..Outage::KEYS).for_each(|n| outage.queue.add(key(&n.to_string())));
     failures_during_outage().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn delayed_keys_follow_a_clock_that_is_set_and_failed_keys_do_not() {
+    let minute = Duration::from_secs(60);
+    let (times, clock) = tokio::sync::watch::channel(Timestamp::UNIX_EPOCH);
+    let queue = Queue::with_clock(Clock::set_by(clock));
+    queue.add_after(key("delayed"), minute);
+    tokio::time::advance(2 * minute).await;
+    assert_eq!(queue.take_all(), [], "the clock stands still");
+
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.next().await.map(|claimed| (*claimed).clone()) }
+    });
+    tokio::task::yield_now().await;
+    times.send_modify(|time| *time += minute);
+    assert_eq!(waiting.await.unwrap(), Some(key("delayed")));
+
+    queue.add(key("failed"));
+    let claimed = queue.next().await.unwrap();
+    queue.retry(&claimed, None);
+    drop(claimed);
+    assert_eq!(queue.next().await.as_deref(), Some(&key("failed")));
 }
