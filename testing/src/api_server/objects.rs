@@ -57,6 +57,7 @@ impl Objects {
     ) -> Value {
         metadata(&mut object).entry("resourceVersion").or_insert_with(|| json!("1"));
         self.record_kind(collection, &object);
+        self.raise_version(collection, &object);
         let name = text(&object["metadata"]["name"]);
         let stored = Stored { object: object.clone(), managed_fields };
         self.stored.insert(object_key(collection, &name), stored);
@@ -215,6 +216,13 @@ impl Objects {
         if let Some(kind) = object["kind"].as_str() {
             self.kinds.insert(collection.full_resource(), kind.into());
         }
+    }
+
+    /// Counts the changes that led to an object with a version of another server, so that the next version is higher.
+    fn raise_version(&mut self, collection: &Collection, object: &Value) {
+        let version: Option<u64> = text(&object["metadata"]["resourceVersion"]).parse().ok();
+        let changes = self.changes.entry(collection.full_resource()).or_default();
+        *changes = version.map_or(*changes, |version| version.saturating_sub(BASE_VERSION).max(*changes));
     }
 
     /// The resourceVersion of the latest change to the resource.

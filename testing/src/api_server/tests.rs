@@ -62,6 +62,17 @@ async fn only_a_change_raises_the_resource_version() {
 }
 
 #[tokio::test]
+async fn a_change_raises_the_version_of_an_object_of_another_server() {
+    let (first, second) = (ApiServer::new(), ApiServer::new());
+    create(&first, "a").await;
+    let changed = merge(&first, "a", json!({"data": {"k": "v"}})).await.unwrap();
+    second.insert(&changed);
+    let again = merge(&second, "a", json!({"data": {"k": "w"}})).await.unwrap();
+    let version = |map: &ConfigMap| map.metadata.resource_version.as_ref().unwrap().parse::<u64>().unwrap();
+    assert!(version(&again) > version(&changed));
+}
+
+#[tokio::test]
 async fn a_stale_resource_version_or_another_uid_is_refused() {
     let server = ApiServer::new();
     let created = create(&server, "a").await;
