@@ -4,6 +4,7 @@ use kube::{CustomResourceExt, discovery::ApiResource};
 use reknit_apis::Key;
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
+use reknit_webhook::Webhook;
 use serde_json::Value;
 
 use super::{
@@ -154,25 +155,72 @@ impl Given {
         self.try_pass(constructor, key).await.unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// Constructs the program's webhook, whose caches contain the objects of this state. Its
+    /// [`admit`](Webhook::admit) then answers as the webhook of a process would.
+    ///
+    /// ```
+    /// use kube::{Client, CustomResource};
+    /// use reknit_apis::kind;
+    /// use reknit_injection::Context;
+    /// use reknit_reconciler::Result;
+    /// use reknit_testing::nothing;
+    /// use reknit_webhook::{Proposal, Webhook};
+    /// use schemars::JsonSchema;
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// #[kube(group = "example.com", version = "v1", kind = "Lamp", namespaced)]
+    /// struct LampSpec {
+    ///     #[serde(default)]
+    ///     watts: u32,
+    /// }
+    ///
+    /// kind!(Lamp { defaults: |lamp| lamp.spec.watts = lamp.spec.watts.max(40) });
+    ///
+    /// fn webhook(_: &Context) -> Result<Webhook> {
+    ///     Ok(Webhook::new("example.com").defaulting::<Lamp>())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let lamp = Lamp::new("hall", LampSpec { watts: 0 });
+    /// let admitted = nothing().webhook(webhook).admit(Proposal::create(&lamp)).await.unwrap();
+    /// assert_eq!(admitted.object["spec"]["watts"], 40);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if the constructor fails.
+    #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
+    pub fn webhook(self, constructor: impl FnOnce(&Context) -> Result<Webhook>) -> Webhook {
+        let (cx, ..) = self.into_context();
+        let webhook = constructor(&cx).unwrap_or_else(|error| panic!("the constructor failed: {error}"));
+        webhook.watch_bindings(&cx)
+    }
+
+    /// Creates the Context of the constructor, and provides the values to it.
+    fn into_context(self) -> (Context, ApiServer, Vec<OpenMutationCheck>, bool) {
+        let Self { server, objects, mutation_checks, provided, system_namespace, following } = self;
+        let cx = Context::builder("test", server.client())
+            .system_namespace(Some(system_namespace))
+            .preloaded(objects)
+            .build();
+        provided.into_iter().for_each(|provide| provide(&cx));
+        (cx, server, mutation_checks, following)
+    }
+
     /// Runs the reconcile. Fails if no object of the controller's Kind can have this key.
     pub(super) async fn try_pass(
         self,
         constructor: impl FnOnce(&Context) -> Result<Controller>,
         key: &str,
     ) -> Result<Passed> {
-        let Self { server, objects, mutation_checks, provided, system_namespace, following } = self;
-        let (controller, mutation_checks) = {
-            let cx = Context::builder("test", server.client())
-                .system_namespace(Some(system_namespace))
-                .preloaded(objects)
-                .build();
-            provided.into_iter().for_each(|provide| provide(&cx));
-            #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
-            let controller =
-                constructor(&cx).unwrap_or_else(|error| panic!("the constructor failed: {error}"));
-            let mutation_checks = mutation_checks.into_iter().filter_map(|open| open(&cx));
-            (controller, mutation_checks.collect::<Vec<_>>())
-        };
+        let (cx, server, mutation_checks, following) = self.into_context();
+        #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
+        let controller = constructor(&cx).unwrap_or_else(|error| panic!("the constructor failed: {error}"));
+        let mutation_checks: Vec<_> = mutation_checks.into_iter().filter_map(|open| open(&cx)).collect();
+        drop(cx);
         let key = Key::from(key);
         controller.check_key(&key)?;
         let result =
