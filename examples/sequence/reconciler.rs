@@ -50,7 +50,7 @@ impl Reconciler {
         sequence: &Sequence,
         status: &SequenceStatus,
     ) -> Result<Vec<Channelable>> {
-        self.delete_channels_of_previous_kind(sequence, status).await?;
+        self.delete_channels_of_other_kinds(sequence, status).await?;
         let channels = self.channels_of_template(sequence).await?;
         let mut reconciled = Vec::new();
         for step in 0..sequence.spec.steps.len() {
@@ -86,21 +86,18 @@ impl Reconciler {
         Ok(applied.into_object())
     }
 
-    /// Deletes the channels of the Kind that the template had when the status was written.
-    async fn delete_channels_of_previous_kind(
+    /// Deletes the channels of Kinds that the template had before.
+    async fn delete_channels_of_other_kinds(
         &self,
         sequence: &Sequence,
         status: &SequenceStatus,
     ) -> Result<()> {
-        let previous = status.channel_statuses.first().map(|status| &status.channel);
-        let Some(previous) =
-            previous.filter(|previous| !sequence.spec.channel_template().is_of_kind(previous))
-        else {
-            return Ok(());
-        };
-        let channels = self.channels.kind(sequence, &previous.api_version, &previous.kind).await?;
-        for channel in channels.of(sequence) {
-            channels.delete(&channel).await?;
+        let stored = status.channel_statuses.iter().map(|status| &status.channel);
+        for channel in self.channels.of(sequence, stored).await? {
+            let reference = Channelable::of(&channel)?.reference();
+            if !sequence.spec.channel_template().is_of_kind(&reference) {
+                self.channels.delete(sequence, &channel).await?;
+            }
         }
         Ok(())
     }

@@ -1,14 +1,14 @@
 //! [`OwnedAny`]: children of Kinds that are known only at run time.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt,
     sync::Arc,
 };
 
 use kube::{Client, Resource, api::DynamicObject, core::GroupVersionKind};
 use parking_lot::Mutex;
-use reknit_apis::{Key, Scope};
+use reknit_apis::{KReference, Key, Scope};
 
 use super::{
     child_kind::ChildKind,
@@ -61,8 +61,7 @@ pub struct OwnedAny {
 
 impl fmt::Debug for OwnedAny {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let opened: Vec<_> = self.opened.lock().values().filter_map(WeakOwned::upgrade).collect();
-        f.debug_struct("OwnedAny").field("opened", &opened).finish_non_exhaustive()
+        f.debug_struct("OwnedAny").field("opened", &self.open_children()).finish_non_exhaustive()
     }
 }
 
@@ -119,9 +118,75 @@ impl OwnedAny {
     where
         O: Resource<DynamicType = (), Scope: Scope> + Sync,
     {
-        let found = self.kinds.find(api_version, kind).await?;
+        self.children_of_kind(owner, self.kinds.find(api_version, kind).await?).await
+    }
+
+    /// Lists the children of this owner, of all Kinds that are in use, and of the Kinds of these references. References
+    /// in the owner's status to its children lead to the children of an earlier template, also after a restart. A Kind
+    /// that the API server no longer knows has no children.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use reknit_reconciler::{KReference, OwnedAny, Result};
+    ///
+    /// async fn delete_other_kinds(channels: &OwnedAny, owner: &ConfigMap, stored: &[KReference]) -> Result<()> {
+    ///     for channel in channels.of(owner, stored).await? {
+    ///         if channel.types.as_ref().is_none_or(|types| types.kind != "InMemoryChannel") {
+    ///             channels.delete(owner, &channel).await?;
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`kind`](Self::kind), except for those of an unknown Kind.
+    pub async fn of<'a, O>(
+        &self,
+        owner: &O,
+        stored: impl IntoIterator<Item = &'a KReference>,
+    ) -> Result<Vec<Arc<DynamicObject>>>
+    where
+        O: Resource<DynamicType = (), Scope: Scope> + Sync,
+    {
+        // Listing the Kinds in use is no use of them: otherwise owners would keep each other's informers open.
+        let mut children: Vec<_> = self.open_children().iter().flat_map(|open| open.of(owner)).collect();
+        let kinds = stored.into_iter().map(|child| (&child.api_version, &child.kind));
+        for (api_version, kind) in kinds.collect::<BTreeSet<_>>() {
+            if let Some(found) = self.kinds.find_known(api_version, kind).await? {
+                children.extend(self.children_of_kind(owner, found).await?.of(owner));
+            }
+        }
+        let mut uids = HashSet::new();
+        children.retain(|child| child.metadata.uid.as_ref().is_none_or(|uid| uids.insert(uid.clone())));
+        Ok(children)
+    }
+
+    /// Deletes a child as [`Owned::delete`] does. It needs its apiVersion and kind, as objects of [`of`](Self::of) have.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`kind`](Self::kind) and of the request.
+    pub async fn delete<O>(&self, owner: &O, child: &DynamicObject) -> Result<()>
+    where
+        O: Resource<DynamicType = (), Scope: Scope> + Sync,
+    {
+        let types = child.types.clone().unwrap_or_default();
+        Ok(self.kind(owner, &types.api_version, &types.kind).await?.delete(child).await?)
+    }
+
+    /// The children of the Kinds whose informers are open.
+    fn open_children(&self) -> Vec<Owned<DynamicObject>> {
+        self.opened.lock().values().filter_map(WeakOwned::upgrade).collect()
+    }
+
+    async fn children_of_kind<O>(&self, owner: &O, found: FoundKind) -> Result<Owned<DynamicObject>>
+    where
+        O: Resource<DynamicType = (), Scope: Scope> + Sync,
+    {
         if O::Scope::NAMESPACED && !found.is_namespaced {
-            let (api_version, kind) = (api_version.into(), kind.into());
+            let (api_version, kind) = (found.resource.api_version, found.resource.kind);
             return Err(ClusterScoped { api_version, kind, owner: super::error::kind_and_key(owner) })
                 .permanent();
         }

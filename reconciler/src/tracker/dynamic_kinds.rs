@@ -95,14 +95,19 @@ impl DynamicKinds {
     /// Finds a Kind if its API group is allowed, and returns it with its informer. The informer closes again unless
     /// [`read`](Self::read) follows.
     pub(crate) async fn find(&self, api_version: &str, kind: &str) -> Result<FoundKind> {
-        let gvk = self.allowed_kind(api_version, kind).permanent()?;
-        let found = self.informers.resolve(&gvk).await?;
         let unknown = || KindError::Unknown { kind: describe(api_version, kind) };
-        let (resource, scope) = found.ok_or_else(|| Error::from(unknown()).retry_within(RETRY_WITHIN))?;
+        let found = self.find_known(api_version, kind).await?;
+        found.ok_or_else(|| Error::from(unknown()).retry_within(RETRY_WITHIN))
+    }
+
+    /// Finds a Kind as [`find`](Self::find) does. `None` if the API server does not know it.
+    pub(crate) async fn find_known(&self, api_version: &str, kind: &str) -> Result<Option<FoundKind>> {
+        let gvk = self.allowed_kind(api_version, kind).permanent()?;
+        let Some((resource, scope)) = self.informers.resolve(&gvk).await? else { return Ok(None) };
         let is_namespaced = scope == Scope::Namespaced;
         let selection = if is_namespaced { self.namespaces.clone() } else { select() };
         let informer = open_unsynced(&self.informers, &resource, selection);
-        Ok(FoundKind { gvk, resource, is_namespaced, informer })
+        Ok(Some(FoundKind { gvk, resource, is_namespaced, informer }))
     }
 
     /// Records a read of the Kind, which keeps its informer open, and returns the tracker of the Kind.

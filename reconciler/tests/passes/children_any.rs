@@ -8,7 +8,7 @@ use kube::{
     core::GroupVersionKind,
 };
 use reknit_injection::Context;
-use reknit_reconciler::{Applied, Controller, Outcome, OwnedAny, ReconcileKind, Result};
+use reknit_reconciler::{Applied, Controller, KReference, Outcome, OwnedAny, ReconcileKind, Result};
 use reknit_testing::{ApiServer, ControllerExt};
 use serde_json::{Value, json};
 
@@ -148,4 +148,25 @@ async fn a_kind_of_another_group_or_scope_is_a_permanent_error() {
         "Secret of v1 is in the API group \"\", and this controller is limited to [\"messaging.knative.dev\"]: add the \
          group to its `.groups(…)`"
     );
+}
+
+#[tokio::test]
+async fn the_children_of_all_kinds_in_use_and_of_known_references_are_listed_and_deleted() {
+    let fixture = Fixture::new("InMemoryChannel", vec![]);
+    fixture.pass().await;
+    let reference = |kind: &str| KReference {
+        api_version: GROUP_VERSION.into(),
+        kind: kind.into(),
+        name: "child".into(),
+        ..KReference::default()
+    };
+    let stored = [reference("InMemoryChannel")];
+    let unknown: &[KReference] = &[];
+    for stored in [&stored[..], unknown] {
+        let children = fixture.children.of(&lamp(), stored).await.unwrap();
+        assert_eq!(children.iter().map(|child| child.name_any()).collect::<Vec<_>>(), ["child"]);
+    }
+    let child = fixture.children.of(&lamp(), &stored).await.unwrap().remove(0);
+    fixture.children.delete(&lamp(), &child).await.unwrap();
+    assert!(fixture.children.of(&lamp(), &stored).await.unwrap().is_empty());
 }
