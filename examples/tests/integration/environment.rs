@@ -4,15 +4,15 @@ use std::fmt::Debug;
 
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::{apps::v1::Deployment, events::v1::Event},
+    api::{apps::v1::Deployment, events::v1::Event, rbac::v1::RoleBinding},
 };
 use kube::{
     Api, Client, Resource,
-    api::{ListParams, Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use reknit::testing::{ControlPlane, eventually};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{
     file,
@@ -32,11 +32,23 @@ pub(crate) struct Environment {
 pub(crate) async fn plane_with_nodes() -> &'static ControlPlane {
     let plane = ControlPlane::shared().await.expect("a control plane");
     // Before the nodes, because the garbage collector discovers Kinds at its start, and later only every 30 s.
-    for example in ["cronjob", "foo", "mydemo", "sequence", "waitdeployment"] {
+    for example in ["cronjob", "eventing", "foo", "mydemo", "sequence", "waitdeployment"] {
         plane.apply_path(file(example, "crd.yaml")).await.expect("the definition");
     }
     plane.nodes(1).await.expect("nodes");
     plane
+}
+
+/// Binds a ClusterRole to a service account of this namespace, for the namespace.
+pub(crate) async fn bind_role(client: &Client, role: &str, account: &str, namespace: &str) {
+    let binding = json!({
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    });
+    let binding: RoleBinding = serde_json::from_value(binding).expect("a binding");
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
+    bindings.create(&PostParams::default(), &binding).await.expect("a binding");
 }
 
 impl Environment {

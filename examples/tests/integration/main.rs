@@ -4,6 +4,7 @@
 mod cloud_ide;
 mod cronjob;
 mod environment;
+mod eventing;
 mod foo;
 mod mydemo;
 mod sequence;

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test crate uses only some of the helpers")]
 
 pub(crate) mod cronjob;
+pub(crate) mod eventing;
 pub(crate) mod foo;
 pub(crate) mod mydemo;
 pub(crate) mod sequence;

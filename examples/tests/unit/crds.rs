@@ -8,6 +8,7 @@ use reknit::apis::kubernetes_schema;
 
 use crate::support::{
     cronjob::program::CronJob,
+    eventing::program::{self as eventing, Broker, ContainerSource, SinkBinding, Trigger},
     file,
     foo::program::Foo,
     mydemo::program::Mydemo,
@@ -19,6 +20,17 @@ use crate::support::{
 fn definitions() -> Vec<(&'static str, Vec<CustomResourceDefinition>)> {
     vec![
         ("cronjob", vec![CronJob::crd()]),
+        (
+            "eventing",
+            vec![
+                ContainerSource::crd(),
+                SinkBinding::crd(),
+                Trigger::crd(),
+                Broker::crd(),
+                eventing::InMemoryChannel::crd(),
+                eventing::Subscription::crd(),
+            ],
+        ),
         ("foo", vec![Foo::crd()]),
         ("mydemo", vec![Mydemo::crd()]),
         ("sequence", vec![Sequence::crd(), Subscription::crd(), InMemoryChannel::crd()]),

@@ -6,6 +6,7 @@
 mod cloud_ide;
 mod crds;
 mod cronjob;
+mod eventing;
 mod foo;
 mod mydemo;
 mod sequence;

@@ -10,7 +10,7 @@ use std::{fmt::Debug, time::Duration};
 
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::{batch::v1::Job, core::v1::Pod, rbac::v1::RoleBinding},
+    api::{batch::v1::Job, core::v1::Pod},
     jiff::Timestamp,
 };
 use kube::{
@@ -18,14 +18,14 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use reknit::{
-    apis::StatusConditions,
+    prelude::*,
     testing::{Controllers, FakeClock, RunningControllers, eventually},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
-    environment::plane_with_nodes,
+    environment::{bind_role, plane_with_nodes},
     support::{
         cronjob::{
             cron_job,
@@ -54,7 +54,7 @@ impl Backup {
         let namespace = plane.namespace("cronjob").await.expect("a namespace");
         let client = plane.client().expect("a client");
         plane.apply_path(file("cronjob", "role.yaml")).await.expect("the role");
-        bind_role(&client, &namespace).await;
+        bind_role(&client, "cronjob", "cronjob", &namespace).await;
 
         let clock = FakeClock::at(&Timestamp::now().to_string());
         let restricted = plane.client_as(&namespace, "cronjob").await.expect("a client");
@@ -185,15 +185,4 @@ fn active(status: &CronJobStatus) -> Vec<String> {
 
 fn reason<'a>(status: &'a CronJobStatus, condition: &str) -> &'a str {
     status.conditions.condition(condition).map_or("", |condition| &*condition.reason)
-}
-
-async fn bind_role(client: &Client, namespace: &str) {
-    let binding = json!({
-        "metadata": {"name": "cronjob"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cronjob"},
-        "subjects": [{"kind": "ServiceAccount", "name": "cronjob", "namespace": namespace}],
-    });
-    let binding: RoleBinding = serde_json::from_value(binding).expect("a binding");
-    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
-    bindings.create(&PostParams::default(), &binding).await.expect("a binding");
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use reknit::{
     prelude::*,
-    testing::ApiServer,
+    testing::nothing,
     webhook::{Admitted, Proposal, Refused},
 };
 use serde_json::{Value, json};
@@ -18,10 +18,7 @@ use crate::support::cronjob::{
 const LONG_NAME: &str = "this-name-is-way-too-long-and-should-fail-validation-because-it-is-way-too-long";
 
 /// Made once, because the schema of a pod is large.
-static WEBHOOK: LazyLock<Webhook> = LazyLock::new(|| {
-    let cx = Context::preloaded("cronjob", ApiServer::new().client(), Vec::new());
-    webhook(&cx).unwrap()
-});
+static WEBHOOK: LazyLock<Webhook> = LazyLock::new(|| nothing().webhook(webhook));
 
 async fn admit(proposal: Proposal) -> Result<Admitted, Refused> {
     WEBHOOK.admit(proposal).await

@@ -1,0 +1,105 @@
+//! The Broker Kind, and its controller, which creates the channel of the Broker's events.
+
+use kube::{CustomResource, ResourceExt};
+use reknit::{
+    apis::{AddressStatus, DeliverySpec, DeliveryStatus, child_name, service_host_name},
+    prelude::*,
+    reconciler::AddressResolver,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::channel::{InMemoryChannel, InMemoryChannelSpec};
+
+/// The annotation that names the implementation of a Broker.
+pub(crate) const CLASS: &str = "eventing.knative.dev/broker.class";
+/// The class of the Brokers whose events are in a channel.
+pub(crate) const CHANNEL_BASED: &str = "MTChannelBasedBroker";
+/// The annotation in the status of a Broker with the API version of its channel.
+pub(crate) const CHANNEL_API_VERSION: &str = "knative.dev/channelAPIVersion";
+/// The Kind of the channel.
+pub(crate) const CHANNEL_KIND: &str = "knative.dev/channelKind";
+/// The name of the channel.
+pub(crate) const CHANNEL_NAME: &str = "knative.dev/channelName";
+
+/// Receives events, from which Triggers select.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[kube(
+    group = "eventing.knative.dev",
+    version = "v1",
+    kind = "Broker",
+    doc = "Receives events, from which Triggers select.",
+    namespaced,
+    status = "BrokerStatus",
+    printcolumn = r#"{"name": "URL", "type": "string", "jsonPath": ".status.address.url"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#
+)]
+#[serde(default)]
+pub struct BrokerSpec {
+    /// The options of delivering events to Triggers that have none of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<DeliverySpec>,
+}
+
+/// The state of the Broker. Annotations name its channel.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+pub struct BrokerStatus {
+    /// The conditions, the observed generation and the annotations.
+    #[serde(flatten)]
+    pub duck: DuckStatus,
+    /// The address that accepts events.
+    #[serde(flatten)]
+    pub addresses: AddressStatus,
+    /// The address of events that could not be delivered.
+    #[serde(flatten)]
+    pub delivery: DeliveryStatus,
+}
+
+kind!(Broker { status: BrokerStatus, conditions: knative(duck, ["TriggerChannelReady", "Addressable"]) });
+
+/// Reconciles Brokers of this class. They own channels.
+pub fn controller(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::of::<Broker>(cx);
+    let (channels, resolver) = (build.owns(), build.resolver());
+    Ok(build.reconciler(Reconciler { channels, resolver }).class(CLASS, CHANNEL_BASED).build())
+}
+
+struct Reconciler {
+    channels: Owned<InMemoryChannel>,
+    resolver: AddressResolver,
+}
+
+impl ReconcileKind for Reconciler {
+    type Kind = Broker;
+
+    async fn reconcile_kind(&self, broker: &Broker, status: &mut BrokerStatus) -> Result<Outcome> {
+        let name = child_name(&broker.name_any(), "-kne-trigger");
+        let channel = InMemoryChannel::new(&name, InMemoryChannelSpec::default());
+        let channel = self.channels.apply(broker, channel).await?;
+        let KReference { api_version, kind, name, .. } = KReference::of(&*channel);
+        status.duck.annotations.extend([
+            (CHANNEL_API_VERSION.into(), api_version),
+            (CHANNEL_KIND.into(), kind),
+            (CHANNEL_NAME.into(), name),
+        ]);
+        status.delivery = self.dead_letter_sink(broker).await?;
+        let host = service_host_name("broker-ingress", &broker.namespace().unwrap_or_default());
+        status.addresses =
+            AddressStatus::one(Addressable { url: Some(Url::http(host)), ..Addressable::default() });
+        let mut conditions = Broker::CONDITIONS.manage(status);
+        conditions.mark_true("Addressable");
+        let channel_status = channel.status.clone().unwrap_or_default();
+        let ready = channel_status.duck.condition("Ready").cloned().unwrap_or_default();
+        conditions.propagate("TriggerChannelReady", &ready);
+        Ok(Outcome::done())
+    }
+}
+
+impl Reconciler {
+    async fn dead_letter_sink(&self, broker: &Broker) -> Result<DeliveryStatus> {
+        match broker.spec.delivery.as_ref().and_then(|delivery| delivery.dead_letter_sink.as_ref()) {
+            Some(sink) => Ok(self.resolver.resolve(broker, sink).await?.into()),
+            None => Ok(DeliveryStatus::default()),
+        }
+    }
+}

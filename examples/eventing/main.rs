@@ -1,0 +1,51 @@
+//! Controllers for Knative Eventing's ContainerSource, SinkBinding, Trigger and Broker. No events flow.
+
+mod broker;
+mod container_source;
+mod sink_binding;
+mod trigger;
+// The channels and Subscriptions that Brokers and Triggers create are those of the example sequence.
+#[path = "../sequence/channel.rs"]
+#[allow(clippy::duplicate_mod, reason = "tests load both programs")]
+mod channel;
+#[path = "../sequence/subscription.rs"]
+#[allow(clippy::duplicate_mod, reason = "tests load both programs")]
+mod subscription;
+
+use std::process::ExitCode;
+
+use reknit::{prelude::*, sharedmain::NamespaceFlag};
+
+pub use self::{
+    broker::{Broker, controller as brokers},
+    channel::{InMemoryChannel, controller as channels},
+    container_source::{ContainerSource, controller as container_sources},
+    sink_binding::{SinkBinding, controller as sink_bindings},
+    subscription::{Subscription, controller as subscriptions},
+    trigger::{Trigger, controller as triggers},
+};
+
+/// The webhook of all Kinds. It also injects into the subjects of SinkBindings before they are stored.
+pub fn webhook(_: &Context) -> Result<Webhook> {
+    Ok(Webhook::new("eventing.knative.dev")
+        .defaulting::<ContainerSource>()
+        .defaulting::<SinkBinding>()
+        .defaulting::<Trigger>()
+        .validation::<ContainerSource>()
+        .validation::<SinkBinding>()
+        .validation::<Trigger>()
+        .binding::<SinkBinding>())
+}
+
+fn main() -> ExitCode {
+    Main::new("eventing")
+        .flags::<NamespaceFlag>()
+        .controller(container_sources)
+        .controller(sink_bindings)
+        .controller(triggers)
+        .controller(brokers)
+        .controller(channels)
+        .controller(subscriptions)
+        .webhook(webhook)
+        .run()
+}

@@ -1,0 +1,424 @@
+//! The Trigger Kind, and its controller, which subscribes the filter of a Trigger to the channel of its broker.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use kube::{CustomResource, ResourceExt, api::ObjectMeta};
+use reknit::{
+    apis::{DeliverySpec, DeliveryStatus, Destination, SourceStatus, child_name, service_host_name},
+    prelude::*,
+    reconciler::{AddressResolver, Duck, NoFields},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    broker::{
+        BrokerSpec, BrokerStatus, CHANNEL_API_VERSION, CHANNEL_BASED, CHANNEL_KIND, CHANNEL_NAME, CLASS,
+    },
+    subscription::{Subscription, SubscriptionSpec},
+};
+
+/// The annotation with a reference, in JSON, to the source on which a Trigger depends.
+const DEPENDENCY: &str = "knative.dev/dependency";
+
+/// Sends the events of a broker that pass a filter to a subscriber.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq, JsonSchema)]
+#[kube(
+    group = "eventing.knative.dev",
+    version = "v1",
+    kind = "Trigger",
+    doc = "Sends the events of a broker that pass a filter to a subscriber.",
+    namespaced,
+    status = "TriggerStatus",
+    validation = Rule::new("self.spec.broker == oldSelf.spec.broker").message("spec.broker is immutable"),
+    printcolumn = r#"{"name": "Broker", "type": "string", "jsonPath": ".spec.broker"}"#,
+    printcolumn = r#"{"name": "Subscriber_URI", "type": "string", "jsonPath": ".status.subscriberUri"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].reason"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct TriggerSpec {
+    /// The name of the Broker. The default is `default`. Empty if `brokerRef` names the broker. It cannot be changed.
+    #[serde(default)]
+    pub broker: String,
+    /// The broker, which may be of another Kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broker_ref: Option<KReference>,
+    /// The filter. Without one, all events pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<TriggerFilter>,
+    /// The destination of the events.
+    pub subscriber: Destination,
+    /// The options of delivering events. The default is those of the broker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<DeliverySpec>,
+}
+
+/// The events that pass.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+pub struct TriggerFilter {
+    /// The attributes that an event must have, with these values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// The state of the Trigger.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TriggerStatus {
+    /// The conditions and the observed generation.
+    #[serde(flatten)]
+    pub duck: DuckStatus,
+    /// The address of the subscriber.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subscriber_uri: Option<Url>,
+    /// The certificate authorities of the subscriber in PEM.
+    #[serde(rename = "subscriberCACerts", default, skip_serializing_if = "Option::is_none")]
+    pub subscriber_ca_certs: Option<String>,
+    /// The address of events that could not be delivered.
+    #[serde(flatten)]
+    pub delivery: DeliveryStatus,
+}
+
+kind!(Trigger {
+    status: TriggerStatus,
+    conditions: knative(
+        duck,
+        [
+            "BrokerReady",
+            "SubscriptionReady",
+            "DependencyReady",
+            "SubscriberResolved",
+            "DeadLetterSinkResolved"
+        ]
+    ),
+    defaults: |trigger| {
+        let namespace = trigger.metadata.namespace.clone().unwrap_or_default();
+        let spec = &mut trigger.spec;
+        if spec.broker.is_empty() && spec.broker_ref.is_none() {
+            spec.broker = "default".into();
+        }
+        spec.subscriber.set_defaults(&namespace);
+        spec.delivery.iter_mut().for_each(|delivery| delivery.set_defaults(&namespace));
+    },
+});
+
+impl Validatable for Trigger {
+    fn validate(&self, _: &Request) -> FieldError {
+        let spec = &self.spec;
+        let broker = match (&spec.broker_ref, spec.broker.as_str()) {
+            (None, "") => FieldError::missing_one_of(["broker", "brokerRef"]),
+            (Some(_), broker) if !broker.is_empty() => FieldError::multiple_one_of(["broker", "brokerRef"]),
+            (Some(reference), _) => reference.validate().via_field("brokerRef"),
+            (None, _) => FieldError::none(),
+        };
+        let delivery = spec.delivery.as_ref().map(DeliverySpec::validate).unwrap_or_default();
+        let spec = broker
+            .also(validate_filter(spec.filter.as_ref()).via_field("filter"))
+            .also(spec.subscriber.validate().via_field("subscriber"))
+            .also(delivery.via_field("delivery"));
+        spec.via_field("spec").also(self.validate_dependency())
+    }
+}
+
+/// Names of attributes consist of lower-case letters and digits, and start with a letter.
+fn validate_filter(filter: Option<&TriggerFilter>) -> FieldError {
+    let is_valid = |name: &&String| {
+        name.starts_with(|first: char| first.is_ascii_lowercase())
+            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+    };
+    let names = filter.into_iter().flat_map(|filter| filter.attributes.keys());
+    names.filter(|name| !is_valid(name)).fold(FieldError::none(), |errors, name| {
+        errors.also(FieldError::generic(format!("Invalid attribute name: {name:?}"), ["attributes"]))
+    })
+}
+
+impl Trigger {
+    /// The broker that the spec names.
+    fn broker(&self) -> Cow<'_, KReference> {
+        match &self.spec.broker_ref {
+            Some(reference) => Cow::Borrowed(reference),
+            None => Cow::Owned(KReference {
+                api_version: "eventing.knative.dev/v1".into(),
+                kind: "Broker".into(),
+                name: self.spec.broker.clone(),
+                ..KReference::default()
+            }),
+        }
+    }
+
+    /// The source in the annotation, if there is one.
+    fn dependency(&self) -> Option<serde_json::Result<KReference>> {
+        self.annotations().get(DEPENDENCY).map(|json| serde_json::from_str(json))
+    }
+
+    fn validate_dependency(&self) -> FieldError {
+        let error = match self.dependency() {
+            None => FieldError::none(),
+            Some(Ok(dependency)) => {
+                dependency.validate_within(self.metadata.namespace.as_deref().unwrap_or_default())
+            }
+            Some(Err(error)) => {
+                let json = &self.annotations()[DEPENDENCY];
+                let message = format!("The provided annotation was not a corev1.ObjectReference: {json:?}");
+                FieldError::generic(message, [""]).details(error.to_string())
+            }
+        };
+        error.via_field(&format!("metadata.annotations[{DEPENDENCY}]"))
+    }
+}
+
+/// A broker of any Kind.
+type AnyBroker = Duck<BrokerSpec, BrokerStatus>;
+/// A source of any Kind.
+type AnySource = Duck<NoFields, SourceStatus>;
+
+/// Reconciles Triggers, and tracks what they refer to. They own Subscriptions.
+pub fn controller(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::of::<Trigger>(cx);
+    let reconciler = Reconciler {
+        objects: build.track_any(),
+        resolver: build.resolver(),
+        subscriptions: build.owns(),
+        filter_host: service_host_name("broker-filter", cx.system_namespace().unwrap_or("knative-eventing")),
+    };
+    Ok(build.reconciler(reconciler).build())
+}
+
+struct Reconciler {
+    objects: TrackedAny,
+    resolver: AddressResolver,
+    subscriptions: Owned<Subscription>,
+    /// The host of the program that filters events.
+    filter_host: String,
+}
+
+impl ReconcileKind for Reconciler {
+    type Kind = Trigger;
+
+    async fn reconcile_kind(&self, trigger: &Trigger, status: &mut TriggerStatus) -> Result<Outcome> {
+        let Some(broker) = self.broker(trigger, status).await? else { return Ok(Outcome::done()) };
+        if broker.annotations().get(CLASS).map(String::as_str) != Some(CHANNEL_BASED) {
+            return Ok(Outcome::skip());
+        }
+        if !propagate_broker(&broker, status) {
+            return Ok(Outcome::done());
+        }
+        let channel = channel_of(&broker).ok_or("Broker.Status.Annotations nil or missing values");
+        let channel = channel.inspect_err(|why| {
+            let message = format!("Failed to get broker {:?} annotations: {why}", broker.name_any());
+            Trigger::CONDITIONS.manage(status).mark_false("BrokerReady", "MissingBrokerChannel", message);
+        })?;
+        self.resolve_subscriber(trigger, status).await?;
+        self.resolve_dead_letter_sink(trigger, &broker, status).await?;
+        self.subscribe(trigger, &broker, channel, status).await?;
+        self.check_dependency(trigger, status).await?;
+        Ok(Outcome::done())
+    }
+}
+
+impl Reconciler {
+    /// Returns the broker. If it does not exist, the condition says so, and its creation enqueues the Trigger.
+    async fn broker(&self, trigger: &Trigger, status: &mut TriggerStatus) -> Result<Option<AnyBroker>> {
+        let reference = trigger.broker();
+        let found = self.objects.get_as::<AnyBroker>(trigger, &reference).await;
+        let (reason, message) = match &found {
+            Ok(Some(_)) => return found,
+            Ok(None) => ("BrokerDoesNotExist", format!("Broker {:?} does not exist", reference.name)),
+            Err(error) => {
+                let message = format!("Failed to get broker {:?} : {}", reference.name, error.in_full());
+                ("FailedToGetBroker", message)
+            }
+        };
+        Trigger::CONDITIONS.manage(status).mark_false("BrokerReady", reason, message);
+        found
+    }
+
+    async fn resolve_subscriber(&self, trigger: &Trigger, status: &mut TriggerStatus) -> Result<()> {
+        let resolved = self.resolver.resolve(trigger, &trigger.spec.subscriber).await;
+        let address = resolved.as_ref().ok().cloned().unwrap_or_default();
+        (status.subscriber_uri, status.subscriber_ca_certs) = (address.url, address.ca_certs);
+        let mut conditions = Trigger::CONDITIONS.manage(status);
+        match resolved {
+            Ok(_) => conditions.mark_true("SubscriberResolved"),
+            Err(error) => {
+                let reason = "Unable to get the Subscriber's URI";
+                conditions.mark_false("SubscriberResolved", reason, error.in_full());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Resolves the dead letter sink of the Trigger, or else takes over that of the broker.
+    async fn resolve_dead_letter_sink(
+        &self,
+        trigger: &Trigger,
+        broker: &AnyBroker,
+        status: &mut TriggerStatus,
+    ) -> Result<()> {
+        const CONDITION: &str = "DeadLetterSinkResolved";
+        status.delivery = DeliveryStatus::default();
+        if let Some(sink) = dead_letter_sink(trigger.spec.delivery.as_ref()) {
+            let resolved = self.resolver.resolve(trigger, sink).await.inspect_err(|error| {
+                let reason = "Unable to get the dead letter sink's URI";
+                Trigger::CONDITIONS.manage(status).mark_false(CONDITION, reason, error.in_full());
+            })?;
+            status.delivery = resolved.into();
+        } else if dead_letter_sink(broker.spec.delivery.as_ref()).is_none() {
+            let message = "No dead letter sink is configured.";
+            let mut conditions = Trigger::CONDITIONS.manage(status);
+            conditions.mark_true_with_reason(CONDITION, "DeadLetterSinkNotConfigured", message);
+            return Ok(());
+        } else if broker.status.delivery.dead_letter_sink_uri.is_none() {
+            let reason = format!("Broker {} didn't set status.deadLetterSinkURI", broker.name_any());
+            Trigger::CONDITIONS.manage(status).mark_false(CONDITION, &reason, "");
+            return Err(Error::permanent(reason));
+        } else {
+            status.delivery = broker.status.delivery.clone();
+        }
+        Trigger::CONDITIONS.manage(status).mark_true(CONDITION);
+        Ok(())
+    }
+
+    /// Applies the Subscription. Its channel is immutable, so a Subscription to another channel is replaced.
+    async fn subscribe(
+        &self,
+        trigger: &Trigger,
+        broker: &AnyBroker,
+        channel: KReference,
+        status: &mut TriggerStatus,
+    ) -> Result<()> {
+        let desired = new_subscription(trigger, broker, channel.clone(), &self.filter_host)?;
+        let name = desired.name_any();
+        let has_other_channel = |existing: &Subscription| existing.spec.channel != channel;
+        let applied = self.subscriptions.apply_or_replace(trigger, desired, has_other_channel).await;
+        let mut conditions = Trigger::CONDITIONS.manage(status);
+        match &applied {
+            Ok(subscription) => {
+                match subscription.status.as_ref().and_then(|one| one.duck.condition("Ready")) {
+                    Some(ready) => conditions.propagate("SubscriptionReady", ready),
+                    None => {
+                        let message = "Subscription has not yet been reconciled.";
+                        conditions.mark_unknown("SubscriptionReady", "SubscriptionNotConfigured", message);
+                    }
+                }
+            }
+            Err(NotApplied::Taken { .. }) => {
+                let message = format!("trigger {:?} does not own subscription {name:?}", trigger.name_any());
+                conditions.mark_false("SubscriptionReady", "SubscriptionNotOwnedByTrigger", message);
+            }
+            Err(error) => conditions.mark_false("SubscriptionReady", "NotSubscribed", error.to_string()),
+        }
+        applied?;
+        Ok(())
+    }
+
+    /// Takes over the readiness of the source in the annotation.
+    async fn check_dependency(&self, trigger: &Trigger, status: &mut TriggerStatus) -> Result<()> {
+        const CONDITION: &str = "DependencyReady";
+        let Some(reference) = trigger.dependency() else {
+            Trigger::CONDITIONS.manage(status).mark_true(CONDITION);
+            return Ok(());
+        };
+        let reference = match reference {
+            Ok(reference) => reference,
+            Err(error) => {
+                let message = format!(
+                    "Unable to unmarshal objectReference from dependency annotation of trigger: {error}"
+                );
+                Trigger::CONDITIONS.manage(status).mark_false(CONDITION, "ReferenceError", message);
+                return Err(error).context("getting object ref from dependency annotation").permanent();
+            }
+        };
+        let found = self.objects.get_as::<AnySource>(trigger, &reference).await;
+        let mut conditions = Trigger::CONDITIONS.manage(status);
+        let source = match found {
+            Ok(Some(source)) => source,
+            Ok(None) => {
+                let message = format!("Dependency does not exist: {reference} was not found");
+                conditions.mark_false(CONDITION, "DependencyDoesNotExist", message);
+                return Ok(());
+            }
+            Err(error) => {
+                let message = format!("Failed to get dependency: {}", error.in_full());
+                conditions.mark_unknown(CONDITION, "DependencyGetFailed", message);
+                return Err(error.context("propagating dependency readiness"));
+            }
+        };
+        let (generation, observed) = (source.metadata.generation, source.status.duck.observed_generation);
+        match source.status.duck.condition("Ready") {
+            _ if generation.unwrap_or_default() != observed.unwrap_or_default() => {
+                let message = format!(
+                    "The dependency's metadata.generation, {:?}, is not equal to its status.observedGeneration, {:?}.",
+                    generation.unwrap_or_default(),
+                    observed.unwrap_or_default(),
+                );
+                conditions.mark_unknown(CONDITION, "GenerationNotEqual", message);
+            }
+            Some(ready) => conditions.propagate(CONDITION, ready),
+            None => {
+                let message = "Dependency has not yet been reconciled.";
+                conditions.mark_unknown(CONDITION, "DependencyNotConfigured", message);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes over the readiness of the broker. Returns true if the broker is ready.
+fn propagate_broker(broker: &AnyBroker, status: &mut TriggerStatus) -> bool {
+    let mut conditions = Trigger::CONDITIONS.manage(status);
+    match broker.status.duck.condition("Ready") {
+        Some(ready) => {
+            conditions.propagate("BrokerReady", ready);
+            ready.is_true()
+        }
+        None => {
+            let message = "Broker has not yet been reconciled.";
+            conditions.mark_unknown("BrokerReady", "BrokerNotConfigured", message);
+            false
+        }
+    }
+}
+
+/// The channel in the annotations of the broker's status.
+fn channel_of(broker: &AnyBroker) -> Option<KReference> {
+    let value = |key| broker.status.duck.annotations.get(key).filter(|value| !value.is_empty()).cloned();
+    Some(KReference {
+        api_version: value(CHANNEL_API_VERSION)?,
+        kind: value(CHANNEL_KIND)?,
+        name: value(CHANNEL_NAME)?,
+        ..KReference::default()
+    })
+}
+
+fn dead_letter_sink(delivery: Option<&DeliverySpec>) -> Option<&Destination> {
+    delivery?.dead_letter_sink.as_ref()
+}
+
+/// The Subscription that sends the events of the channel to the filter, and the subscriber's replies to the broker.
+fn new_subscription(
+    trigger: &Trigger,
+    broker: &AnyBroker,
+    channel: KReference,
+    filter_host: &str,
+) -> Result<Subscription> {
+    let (name, namespace) = (trigger.name_any(), trigger.namespace().unwrap_or_default());
+    let uid = trigger.uid().unwrap_or_default();
+    let filter = Url::http(filter_host).resolve(&format!("/triggers/{namespace}/{name}/{uid}").parse()?);
+    let spec = SubscriptionSpec {
+        channel,
+        subscriber: Some(Destination { uri: Some(filter), ..Destination::default() }),
+        reply: Some(KReference { namespace: None, ..broker.reference() }.into()),
+        delivery: trigger.spec.delivery.clone().or_else(|| broker.spec.delivery.clone()),
+    };
+    let labels =
+        [("eventing.knative.dev/broker", broker.name_any()), ("eventing.knative.dev/trigger", name.clone())];
+    let metadata = ObjectMeta {
+        name: Some(child_name(&format!("{}-{name}", broker.name_any()), &format!("-{uid}"))),
+        labels: Some(labels.map(|(key, value)| (key.to_owned(), value)).into()),
+        ..ObjectMeta::default()
+    };
+    Ok(Subscription { metadata, spec, status: None })
+}
