@@ -90,7 +90,7 @@ read -r KUBECONFIG <"$dir/kubeconfig"
 export KUBECONFIG
 
 say "applying config/"
-kubectl apply -f config/ >"$dir/apply.log" || give_up "kubectl failed" "$dir/apply.log"
+kubectl apply -k config/ >"$dir/apply.log" || give_up "kubectl failed" "$dir/apply.log"
 kubectl wait --for=condition=Established --timeout=30s --filename config/300-addressableservice.yaml \
   --filename config/300-simpledeployment.yaml >/dev/null
 

@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
     shortname = "asvc",
     category = "all",
     category = "knative",
+    label("app.kubernetes.io/name", "knative-samples"),
+    label("app.kubernetes.io/version", "devel"),
     label("samples.knative.dev/release", "devel"),
     label("knative.dev/crd-install", "true"),
     printcolumn = r#"{"name": "Address", "type": "string", "jsonPath": ".status.address.url"}"#,

@@ -21,6 +21,8 @@ pub const POD_OWNER: &str = "samples.knative.dev/podOwner";
     derive = "PartialEq",
     category = "all",
     category = "knative",
+    label("app.kubernetes.io/name", "knative-samples"),
+    label("app.kubernetes.io/version", "devel"),
     label("samples.knative.dev/release", "devel"),
     label("knative.dev/crd-install", "true"),
     // The pods get the name as the value of a label, which has at most 63 characters.

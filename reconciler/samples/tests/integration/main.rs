@@ -3,6 +3,7 @@
 
 #[path = "../../../../tests/support/cargo.rs"]
 mod cargo;
+mod manifests;
 mod run_local;
 mod storage_migration;
 mod webhook;

@@ -43,13 +43,13 @@ const SYSTEM_NAMESPACE: &str = "knative-samples";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A webhook process, which is killed on drop.
-struct Webhook {
+pub(crate) struct Webhook {
     child: Child,
     log_file: PathBuf,
 }
 
 impl Webhook {
-    fn start(kubeconfig: &Path, folder: &Path, name: &str) -> io::Result<Self> {
+    pub(crate) fn start(kubeconfig: &Path, folder: &Path, name: &str) -> io::Result<Self> {
         let log_file = folder.join(format!("{name}.log"));
         let file = File::create(&log_file)?;
         let child = Command::new(env!("CARGO_BIN_EXE_webhook"))
@@ -119,7 +119,11 @@ async fn point_at_url<K: Resource<DynamicType = ()>>(client: &Client, prefix: &s
 }
 
 /// Waits until the webhook has filled in the rules, the path of the Service and the CA bundle of its configuration.
-async fn wait_until_configured<K: Resource<DynamicType = ()>>(client: &Client, prefix: &str, path: &str) {
+pub(crate) async fn wait_until_configured<K: Resource<DynamicType = ()>>(
+    client: &Client,
+    prefix: &str,
+    path: &str,
+) {
     let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
     let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let name = format!("{prefix}.webhook.samples.knative.dev");

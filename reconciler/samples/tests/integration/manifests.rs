@@ -1,0 +1,212 @@
+//! The manifests of `config/` and `overlays/`, applied with kubectl.
+
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        apps::v1::Deployment,
+        core::v1::Pod,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    serde::Deserialize,
+};
+use kube::{
+    Api,
+    api::{DynamicObject, PostParams},
+};
+use reknit::testing::ControlPlane;
+
+use crate::webhook::{Webhook, wait_until_configured};
+
+type TestResult<T = ()> = Result<T, Box<dyn Error>>;
+
+const SYSTEM_NAMESPACE: &str = "knative-samples";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Runs kubectl in the root of the repository, and returns what it printed.
+fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> TestResult<String> {
+    let assets = std::env::var("KUBEBUILDER_ASSETS").unwrap_or_default();
+    let mut command = Command::new(Path::new(&assets).join("kubectl"));
+    command.arg("--kubeconfig").arg(plane.kubeconfig()).args(arguments).current_dir(root());
+    let output = command.output()?;
+    let printed = String::from_utf8([output.stdout, output.stderr].concat())?;
+    if output.status.success() { Ok(printed) } else { Err(format!("{arguments:?}: {printed}").into()) }
+}
+
+/// Runs `kubectl kustomize`, and returns the objects.
+fn kustomize(plane: &ControlPlane, folder: &str) -> TestResult<Vec<DynamicObject>> {
+    objects(&kubectl(plane, &["kustomize", folder])?)
+}
+
+fn objects(yaml: &str) -> TestResult<Vec<DynamicObject>> {
+    let documents = serde_yaml_ng::Deserializer::from_str(yaml);
+    Ok(documents.map(DynamicObject::deserialize).collect::<Result<_, _>>()?)
+}
+
+/// Writes a kustomization that has `config/` as its resource, and returns its folder.
+fn layer(plane: &ControlPlane, name: &str, settings: &str) -> TestResult<String> {
+    let folder = plane.folder().join(name);
+    fs::create_dir(&folder)?;
+    // A resource has to be a relative path.
+    std::os::unix::fs::symlink(root().canonicalize()?.join("config"), plane.folder().join("config"))?;
+    fs::write(folder.join("kustomization.yaml"), format!("resources: [../config]\n{settings}"))?;
+    Ok(folder.to_string_lossy().into_owned())
+}
+
+/// The kind, name and content of each object.
+fn by_name(objects: Vec<DynamicObject>) -> TestResult<BTreeMap<String, serde_json::Value>> {
+    let named = objects.into_iter().map(|object| {
+        let kind = object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default();
+        let name = object.metadata.name.clone().unwrap_or_default();
+        Ok((format!("{kind} {name}"), serde_json::to_value(object)?))
+    });
+    named.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn config_is_the_same_with_and_without_kustomize() -> TestResult {
+    let plane = ControlPlane::shared().await?;
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root().join("config"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            files.append(&mut objects(&fs::read_to_string(path)?)?);
+        }
+    }
+    let (files, rendered) = (by_name(files)?, by_name(kustomize(plane, "config")?)?);
+    assert!(files.keys().eq(rendered.keys()), "{:?}, {:?}", files.keys(), rendered.keys());
+    // Kustomize prints the number 0.0 of a schema as 0.
+    for (name, object) in files.iter().filter(|(name, _)| !name.starts_with("CustomResourceDefinition")) {
+        assert_eq!(object, &rendered[name], "{name}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applying_config_again_changes_nothing_and_never_conflicts_with_the_webhook() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    kubectl(&plane, &["apply", "-f", "config/"])?;
+    let access = plane.kubeconfig_as(SYSTEM_NAMESPACE, "webhook").await?;
+    let _webhook = Webhook::start(&access, plane.folder(), "webhook")?;
+    let client = plane.client()?;
+    wait_until_configured::<MutatingWebhookConfiguration>(&client, "defaulting", "/defaulting").await;
+    for (name, path) in [("validation", "/resource-validation"), ("config", "/config-validation")] {
+        wait_until_configured::<ValidatingWebhookConfiguration>(&client, name, path).await;
+    }
+    // There is no network for Services, so that the API server cannot call the webhook about a ConfigMap.
+    kubectl(&plane, &["label", "namespace", SYSTEM_NAMESPACE, "webhooks.knative.dev/exclude=true"])?;
+
+    for folder in [["-k", "config/"], ["-f", "config/"]] {
+        let printed = kubectl(&plane, &["apply", folder[0], folder[1]])?;
+        // kubectl always reports a PodDisruptionBudget as configured: its selector has the patch strategy "replace".
+        let is_changed =
+            |line: &&str| !line.ends_with(" unchanged") && !line.starts_with("poddisruptionbudget");
+        let changed: Vec<&str> = printed.lines().filter(is_changed).collect();
+        assert_eq!(changed, [""; 0], "{folder:?}");
+    }
+    for _ in ["the first apply takes the fields over", "the second changes nothing"] {
+        kubectl(&plane, &["apply", "--server-side", "-k", "config/"])?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kustomization_sets_the_namespace_and_the_image_everywhere() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    let folder = layer(
+        &plane,
+        "layer",
+        "namespace: elsewhere\n\
+         images: [{name: registry.example.com/reknit/sample-controller, newName: example.org/mine, newTag: v1}]\n",
+    )?;
+    let rendered = kubectl(&plane, &["kustomize", &folder])?;
+    let left: Vec<&str> = rendered.lines().filter(|line| is_namespace_of_config(line)).collect();
+    assert_eq!(left, [""; 0]);
+    assert_eq!(rendered.matches("image: example.org/mine:v1").count(), 2, "{rendered}");
+    kubectl(&plane, &["apply", "-k", &folder])?;
+
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(plane.client()?);
+    let configuration = configurations.get("config.webhook.samples.knative.dev").await?;
+    let webhook = configuration.webhooks.unwrap_or_default().pop().ok_or("no webhook")?;
+    let selected = webhook.namespace_selector.and_then(|selector| selector.match_labels).unwrap_or_default();
+    assert_eq!(selected.get("kubernetes.io/metadata.name").map(String::as_str), Some("elsewhere"));
+    assert_eq!(webhook.client_config.service.map(|service| service.namespace).as_deref(), Some("elsewhere"));
+    Ok(())
+}
+
+/// Tells whether the line of YAML has the namespace of `config/` as its value, and not as the name of an application.
+fn is_namespace_of_config(line: &str) -> bool {
+    line.trim_end().ends_with(": knative-samples") && !line.contains("app.kubernetes.io/name:")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_overlay_is_accepted_by_the_api_server() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    kubectl(&plane, &["create", "namespace", "team-a"])?;
+    // The Prometheus operator is not installed here.
+    plane.apply_yaml(SERVICE_MONITORS).await?;
+    for overlay in ["development", "one-namespace", "monitoring"] {
+        kubectl(&plane, &["apply", "--validate=strict", "-k", &format!("overlays/{overlay}")])?;
+    }
+    Ok(())
+}
+
+const SERVICE_MONITORS: &str = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+  metadata: {name: servicemonitors.monitoring.coreos.com}, spec: {group: monitoring.coreos.com, scope: Namespaced,
+  names: {kind: ServiceMonitor, plural: servicemonitors}, versions: [{name: v1, served: true, storage: true,
+  schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overlay_for_development_has_no_webhook_and_one_replica() -> TestResult {
+    let objects = by_name(kustomize(ControlPlane::shared().await?, "overlays/development")?)?;
+    let about_the_webhook: Vec<_> =
+        objects.keys().filter(|name| name.to_lowercase().contains("webhook")).collect();
+    assert_eq!(about_the_webhook, [""; 0]);
+    assert_eq!(objects["Deployment controller"]["spec"]["replicas"], 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overlay_for_one_namespace_grants_the_controller_nothing_beyond_it() -> TestResult {
+    let objects = by_name(kustomize(ControlPlane::shared().await?, "overlays/one-namespace")?)?;
+    let of_the_cluster: Vec<_> = objects
+        .keys()
+        .filter(|name| name.starts_with("ClusterRole") && !name.ends_with(" knative-samples-webhook"))
+        .collect();
+    assert_eq!(of_the_cluster, [""; 0]);
+    assert_eq!(objects["Role knative-samples-core"]["metadata"]["namespace"], "team-a");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_are_admitted_where_restricted_pod_security_is_enforced() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    plane.apply_path(root().join("config")).await?;
+    let pods: Api<Pod> = Api::namespaced(plane.client()?, SYSTEM_NAMESPACE);
+    let deployments: Api<Deployment> = Api::namespaced(plane.client()?, SYSTEM_NAMESPACE);
+    for name in ["controller", "webhook"] {
+        let template = deployments.get(name).await?.spec.ok_or("no spec")?.template;
+        let metadata = ObjectMeta { name: Some(name.into()), ..template.metadata.unwrap_or_default() };
+        let pod = Pod { metadata, spec: template.spec, status: None };
+        pods.create(&PostParams::default(), &pod).await?;
+
+        let mut privileged = pod;
+        privileged.metadata.name = Some(format!("{name}-privileged"));
+        let spec = privileged.spec.as_mut().ok_or("no spec")?;
+        spec.security_context = None;
+        let refused =
+            pods.create(&PostParams::default(), &privileged).await.err().ok_or("it was admitted")?;
+        assert!(refused.to_string().contains("violates PodSecurity \"restricted:latest\""), "{refused}");
+    }
+    Ok(())
+}
