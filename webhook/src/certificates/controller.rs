@@ -4,6 +4,7 @@
 //! Only the leader writes. Every replica serves the certificate of the Secret.
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -42,6 +43,8 @@ pub(crate) struct CertificateReconciler {
     configurations: Vec<(Configuration, ReadObject)>,
     /// The bundle that all client configurations trust, and the time of the first check that found it.
     published: Mutex<Option<(String, Instant)>>,
+    /// The labels of the last Secret, for the one that replaces it after a deletion.
+    labels: Mutex<Option<BTreeMap<String, String>>>,
 }
 
 impl CertificateReconciler {
@@ -74,6 +77,7 @@ impl CertificateReconciler {
             lifetime,
             configurations,
             published: Mutex::default(),
+            labels: Mutex::default(),
         };
         (builder.reconciler(reconciler), secrets)
     }
@@ -110,6 +114,9 @@ impl CertificateReconciler {
 
     async fn reconcile_secret(&self) -> Result<Outcome> {
         let secret = self.secrets.get(&self.secret);
+        if let Some(secret) = &secret {
+            self.labels.lock().clone_from(&secret.metadata.labels);
+        }
         let current = secret.as_deref().and_then(Certificates::from_secret);
         let is_published = current.as_ref().is_some_and(|current| self.check_published(&current.bundle()));
         let (names, now) = (self.server_names(), Timestamp::now());
@@ -131,7 +138,8 @@ impl CertificateReconciler {
         let (name, data) = (&self.secret.name, certificates.data());
         match secret {
             None => {
-                let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+                let labels = self.labels.lock().clone();
+                let metadata = ObjectMeta { name: Some(name.clone()), labels, ..ObjectMeta::default() };
                 let secret = Secret { metadata, data: Some(data), ..Secret::default() };
                 api.create(&PostParams::default(), &secret).await?;
             }

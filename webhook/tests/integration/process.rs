@@ -245,18 +245,21 @@ async fn a_new_host_of_a_configuration_is_added_to_the_certificate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_secret_is_filled_and_a_deleted_one_is_created_again() {
+async fn an_empty_secret_is_filled_and_a_deleted_one_is_created_again_with_its_labels() {
     let process = Process::start("secret", |webhook| webhook.defaulting::<Lamp>()).await;
     process.configure_defaulting().await;
     let secrets: Api<Secret> = Api::namespaced(process.client.clone(), &process.namespace);
-    let without_data = Patch::Merge(json!({"data": null}));
+    let without_data = Patch::Merge(json!({"data": null, "metadata": {"labels": {"app": "lamps"}}}));
     secrets.patch("webhook-certs", &PatchParams::default(), &without_data).await.unwrap();
     eventually("the Secret to be filled", TIMEOUT, async || {
         secrets.get("webhook-certs").await.unwrap().data.is_some_and(|data| data.len() == 5)
     })
     .await;
     secrets.delete("webhook-certs", &Default::default()).await.unwrap();
-    eventually("the Secret to be created again", TIMEOUT, async || secrets.get("webhook-certs").await).await;
+    let created =
+        eventually("the Secret to be created again", TIMEOUT, async || secrets.get("webhook-certs").await)
+            .await;
+    assert_eq!(created.metadata.labels.unwrap_or_default()["app"], "lamps");
     eventually("requests to succeed", TIMEOUT, async || {
         try_dry_create(&process.client, &process.namespace).await
     })
