@@ -42,7 +42,8 @@ configure_pod_network() {
 END
 }
 
-# failCgroupV1: kubelet 1.36 starts on cgroup v1 only if this is false.
+# failCgroupV1: kubelet 1.36 starts on cgroup v1 only if this is false. imageGCHighThresholdPercent: 100 disables the removal
+# of images when the disk of the machine fills, which would also remove the pause image.
 configure_kubelet() {
   cat >"$node/kubelet.yaml" <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -59,6 +60,7 @@ containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
 failCgroupV1: false
 failSwapOn: false
+imageGCHighThresholdPercent: 100
 END
 }
 
