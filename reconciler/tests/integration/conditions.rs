@@ -1,13 +1,16 @@
 //! Conditions in the schema of a Kind, on a real API server.
 
+use std::fmt::Debug;
+
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
-    Api, CustomResource,
+    Api, CustomResource, CustomResourceExt, Resource,
     api::{Patch, PatchParams, PostParams},
 };
-use reknit_apis::{DuckStatus, kind};
+use reknit_apis::{DuckStatus, StatusConditions, kind};
 use reknit_testing::ControlPlane;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::Fixture;
@@ -18,23 +21,57 @@ struct SocketSpec {}
 
 kind!(Socket { status: DuckStatus, conditions: knative() });
 
-/// Sets one condition by server-side apply without force, as a field manager of this name.
-async fn apply_condition(sockets: &Api<Socket>, manager: &str, kind: &str) -> Result<Socket, kube::Error> {
-    let status = json!({"conditions": [{"type": kind, "status": "True"}]});
-    let patch: Patch<Value> =
-        Patch::Apply(json!({"apiVersion": "conditions.reknit.dev/v1", "kind": "Socket", "status": status}));
-    sockets.patch_status("x", &PatchParams::apply(manager), &patch).await
+/// A Kind with Kubernetes' own conditions.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+#[kube(group = "conditions.reknit.dev", version = "v1", kind = "Outlet", namespaced, status = "OutletStatus")]
+struct OutletSpec {}
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+struct OutletStatus {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+kind!(Outlet { status: OutletStatus, conditions: metav1(conditions) });
+
+/// Creates an object, and applies one condition of it without force as each of two field managers. Returns the result.
+async fn apply_two_conditions<K>(object: K, fields: &Value) -> K
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + CustomResourceExt
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned,
+{
+    let plane = ControlPlane::shared().await.unwrap();
+    plane.install::<K>().await.unwrap();
+    let fixture = Fixture::new("conditions").await;
+    let objects: Api<K> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
+    objects.create(&PostParams::default(), &object).await.unwrap();
+    for (manager, kind) in [("electrician", "Wired"), ("painter", "Painted")] {
+        let mut condition = fields.clone();
+        condition["type"] = json!(kind);
+        condition["status"] = json!("True");
+        let (api_version, kind) = (K::api_version(&()), K::kind(&()));
+        let status = json!({"conditions": [condition]});
+        let patch = Patch::Apply(json!({"apiVersion": api_version, "kind": kind, "status": status}));
+        objects.patch_status("x", &PatchParams::apply(manager), &patch).await.unwrap();
+    }
+    objects.get("x").await.unwrap()
 }
 
 #[tokio::test]
-async fn two_field_managers_set_different_conditions() {
-    let plane = ControlPlane::shared().await.unwrap();
-    plane.install::<Socket>().await.unwrap();
-    let fixture = Fixture::new("conditions").await;
-    let sockets = Api::namespaced(fixture.client.clone(), &fixture.namespace);
-    sockets.create(&PostParams::default(), &Socket::new("x", SocketSpec {})).await.unwrap();
-    apply_condition(&sockets, "electrician", "Wired").await.unwrap();
-    let socket = apply_condition(&sockets, "painter", "Painted").await.unwrap();
+async fn two_field_managers_apply_different_conditions_of_knative() {
+    let socket = apply_two_conditions(Socket::new("x", SocketSpec {}), &json!({})).await;
     let status = socket.status.unwrap();
     assert!(status.condition("Wired").is_some() && status.condition("Painted").is_some(), "{status:?}");
+}
+
+#[tokio::test]
+async fn two_field_managers_apply_different_conditions_of_kubernetes() {
+    let required = json!({"reason": "Done", "message": "", "lastTransitionTime": "2026-11-25T10:00:00Z"});
+    let outlet = apply_two_conditions(Outlet::new("x", OutletSpec {}), &required).await;
+    let conditions = outlet.status.unwrap().conditions;
+    assert!(conditions.is_true("Wired") && conditions.is_true("Painted"), "{conditions:?}");
 }

@@ -63,6 +63,23 @@ async fn fields_that_an_earlier_controller_updated_are_removed_by_the_first_appl
     assert_eq!(unchanged.meta().resource_version, stored.metadata.resource_version);
 }
 
+/// The data of the child after a process that takes over the fields of these managers has applied one field.
+async fn data_after_handover(earlier: &[&str]) -> Value {
+    let fixture = Fixture::new("handover").await;
+    let owner = fixture.create("owner", &[]).await;
+    let by_go = child_of_go_controller(&fixture, &owner).await;
+    let children = children_of_new_process(&fixture, &[&owner, &by_go], earlier);
+    children.apply(&owner, subscription(json!({"subscriber": "a"}))).await.unwrap();
+    json!(fixture.maps().get("child").await.unwrap().data)
+}
+
+#[tokio::test]
+async fn stale_fields_remain_unless_the_earlier_controller_is_named() {
+    let stale = json!({"subscriber": "a", "reply": "b", "delay": "PT1S"});
+    assert_eq!(data_after_handover(&[]).await, stale);
+    assert_eq!(data_after_handover(&["controller"]).await, json!({"subscriber": "a"}));
+}
+
 #[tokio::test]
 async fn fields_of_managers_that_are_not_named_are_kept() {
     let fixture = Fixture::new("handover").await;
