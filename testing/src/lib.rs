@@ -63,6 +63,8 @@
 //! Tests share [one control plane for each process](ControlPlane::shared), each in a namespace of its own. A test that
 //! stops the API server or compacts etcd [starts](ControlPlane::start) its own.
 //!
+//! [`Program`] runs the whole program as a child process, to test its flags, leases, probes and shutdown.
+//!
 //! [`ControlPlane::serve_webhook`] serves the program's webhook in the test, and has the API server call it.
 //!
 //! # One reconcile, in memory
@@ -115,6 +117,7 @@ mod controllers;
 mod eventually;
 mod fake_clock;
 mod in_memory;
+mod program;
 mod table;
 mod test_object;
 
@@ -125,6 +128,7 @@ pub use self::{
     eventually::{Check, eventually},
     fake_clock::FakeClock,
     in_memory::{ControllerExt, InformerExt},
+    program::{Program, RunningProgram},
     table::{Given, Passed, Table, Want, given, nothing, table},
     test_object::TestObject,
 };

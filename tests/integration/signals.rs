@@ -8,7 +8,7 @@ use reknit::testing::eventually;
 
 use crate::support::{
     objects::Objects,
-    process::{self, Process, Signal},
+    process::{self, Process, SendSignal, Signal},
     proxy::{Proxy, request::Request},
     server::Server,
     wait::{TIMEOUT, wait_until_settled},

@@ -53,7 +53,7 @@ impl Ide {
         let command = process::example("cloud-ide", plane.kubeconfig())
             .without_leader_election()
             .in_namespace(namespace);
-        let program = command.args(&["--grpc-address", ":0"]).spawn();
+        let program = command.args(["--grpc-address", ":0"]).spawn();
         Self::new(program, plane, namespace).await
     }
 

@@ -50,7 +50,7 @@ async fn a_role_in_the_namespace_of_the_spaces_is_sufficient() {
     let kubeconfig = plane.kubeconfig_as("cloud-ide", "cloud-ide").await.expect("a kubeconfig");
     // With leader election and default flags, except for the port.
     let command = process::example("cloud-ide", &kubeconfig).with_leader_election("cloud-ide", "pod-1");
-    let program = command.args(&["--grpc-address", ":0"]).spawn();
+    let program = command.args(["--grpc-address", ":0"]).spawn();
     let mut ide = Ide::new(program, &plane, "cloud-ide").await;
     ide.program.wait_until_ready().await;
     let (call, _) = ide.create_and_wait_for_pod("a").await;

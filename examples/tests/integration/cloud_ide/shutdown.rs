@@ -3,7 +3,10 @@
 use reknit::testing::eventually;
 
 use super::ide::{Ide, cancel, client, result};
-use crate::support::{process::Signal, wait::TIMEOUT};
+use crate::support::{
+    process::{SendSignal, Signal},
+    wait::TIMEOUT,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_first_signal_open_calls_finish_and_new_ones_are_refused() {

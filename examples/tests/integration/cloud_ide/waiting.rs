@@ -9,7 +9,7 @@ use tonic::{Code, Request};
 
 use super::ide::{Ide, cancel, error, result};
 use crate::support::{
-    process::Signal,
+    process::{SendSignal, Signal},
     wait::{TIMEOUT, wait_until_settled},
 };
 
