@@ -152,7 +152,7 @@
 //! | add a flag | [`Main::flags`](prelude::Main::flags), with clap 4 | `flag` |
 //! | read configuration that may change | `build.config::<T>()`, with [`FromConfigMap`](prelude::FromConfigMap); a change enqueues every key | `configmap.Store` |
 //! | call a function when it changes | `build.config_with(..)` | `onAfterStore` |
-//! | read feature flags | [`Features`](injection::Features), a ConfigMap's value | `feature.Flags` |
+//! | read feature flags | [`Features`](injection::Features), a ConfigMap's value, as in [Configuration that changes](https://github.com/reknit/reknit/blob/main/docs/how-to/configuration.md) | `feature.Flags` |
 //! | enqueue every object, or those that a filter of keys admits | `build.global_resync()`, [`all`](reconciler::GlobalResync::all) and [`filtered`](reconciler::GlobalResync::filtered) | `GlobalResync`, `FilteredGlobalResync` |
 //! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `CustomDefaulter`, `CustomValidator` |
 //! | read a ConfigMap in defaults and validation | [`Request::config`](apis::Request::config), [`Webhook::config`](prelude::Webhook::config) | the `configmap.Store` in the context of `SetDefaults` |
@@ -164,6 +164,7 @@
 //! | run on a laptop without the webhook | `ENABLE_WEBHOOKS=false`, or `--disable-controllers webhook` | `ENABLE_WEBHOOKS` |
 //! | run a server beside the controllers | [`Task`](sharedmain::Task) | `Runnable` |
 //! | run controllers in a test against a real API server | [`Controllers`](testing::Controllers) with [`ControlPlane`](testing::ControlPlane) | envtest and `mgr.Start` |
+//! | run the whole program in a test, as a child process | [`Program`](testing::Program) | |
 //! | limit requests | `--kube-api-qps`, `--kube-api-burst`; there is no limit by default | the same flags |
 //!
 //! # Webhooks
@@ -243,3 +244,8 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles the code examples of the page on configuration as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/how-to/configuration.md")]
+struct ConfigurationPage;
