@@ -1,11 +1,11 @@
 //! The builder of a webhook.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use crate::{
     admission::{
-        config_maps::ParseConfigMap, config_values::ConfigValues, defaulting::DefaultedKind,
-        review::GroupVersionKind, validation::ValidatedKind,
+        config_maps::ParseConfigMap, config_values::ConfigValues, decoding::Definition,
+        defaulting::DefaultedKind, review::GroupVersionKind, validation::ValidatedKind,
     },
     binding::Bindings,
     certificates::secret::Lifetime,
@@ -57,6 +57,8 @@ use crate::{
 #[must_use = "a webhook answers no requests until it is served"]
 pub struct Webhook {
     pub(crate) domain: String,
+    /// The definitions of the Kinds whose objects are decoded.
+    pub(crate) definitions: BTreeMap<GroupVersionKind, Arc<Definition>>,
     pub(crate) defaulting: BTreeMap<GroupVersionKind, DefaultedKind>,
     pub(crate) validation: BTreeMap<GroupVersionKind, ValidatedKind>,
     /// The parsers of each ConfigMap, by its name.
@@ -83,6 +85,7 @@ impl Webhook {
     pub fn new(domain: &str) -> Self {
         Self {
             domain: domain.into(),
+            definitions: BTreeMap::new(),
             defaulting: BTreeMap::new(),
             validation: BTreeMap::new(),
             config_maps: BTreeMap::new(),

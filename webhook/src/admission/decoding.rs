@@ -1,6 +1,6 @@
 //! Strict decoding of objects: unknown fields are errors that name their paths.
 
-use std::{borrow::Cow, marker::PhantomData};
+use std::{borrow::Cow, marker::PhantomData, sync::Arc};
 
 use kube::CustomResourceExt;
 use reknit_apis::{CauseType, FieldError, Kind};
@@ -9,9 +9,10 @@ use serde_json::Value;
 use super::{
     denial::Denial,
     fault_path::FaultPath,
-    review::Change,
+    review::{Change, GroupVersionKind},
     unknown_fields::{KnownFields, UnknownFields},
 };
+use crate::Webhook;
 
 /// A strict decoder of one Kind.
 ///
@@ -19,10 +20,16 @@ use super::{
 /// have it either. The first check alone would also report an empty list that is not encoded. The second check alone
 /// would report the keys of a flattened map.
 pub(crate) struct Decoder<K> {
+    definition: Arc<Definition>,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// The parts of a Kind's CustomResourceDefinition that decoding needs.
+#[derive(Debug)]
+pub(crate) struct Definition {
     schema: Value,
     /// True if the status is a subresource. Otherwise it is decoded like any other field.
     has_status_subresource: bool,
-    kind: PhantomData<fn() -> K>,
 }
 
 /// A decoded object, and the JSON to which it is encoded again.
@@ -62,24 +69,43 @@ pub(crate) fn decode_leniently<'a, K: Kind>(
     }
 }
 
-impl<K: Kind + CustomResourceExt> Decoder<K> {
-    pub(crate) fn new() -> Self {
+impl Definition {
+    fn of<K: Kind + CustomResourceExt>() -> Self {
         // A CustomResourceDefinition always serializes. Without a schema, every field is known.
         let crd = serde_json::to_value(K::crd()).unwrap_or_default();
         let mut versions = crd["spec"]["versions"].as_array().into_iter().flatten();
         let version = versions.find(|version| version["name"] == *K::version(&())).unwrap_or(&Value::Null);
         let schema = version["schema"]["openAPIV3Schema"].clone();
-        Self {
-            schema,
-            has_status_subresource: version["subresources"]["status"].is_object(),
-            kind: PhantomData,
-        }
+        Self { schema, has_status_subresource: version["subresources"]["status"].is_object() }
+    }
+}
+
+impl Webhook {
+    /// Returns a decoder of this Kind. Generating the definition of a Kind with a pod template takes long, so all decoders
+    /// of the Kind share it.
+    pub(crate) fn decoder<K: Kind + CustomResourceExt>(&mut self) -> Decoder<K> {
+        let definition = self.definitions.entry(GroupVersionKind::of::<K>());
+        Decoder::new(definition.or_insert_with(|| Arc::new(Definition::of::<K>())).clone())
+    }
+}
+
+impl<K: Kind + CustomResourceExt> Decoder<K> {
+    fn new(definition: Arc<Definition>) -> Self {
+        Self { definition, kind: PhantomData }
     }
 
     /// Decodes the old object. Returns `None` if there is none or it cannot be decoded, so that an undecodable object
     /// can still be replaced or deleted.
     pub(crate) fn old_object(&self, change: &Change) -> Option<K> {
-        Some(decode_leniently(change.old.as_ref()?, &self.schema, self.has_status_subresource).ok()?.0)
+        Some(
+            decode_leniently(
+                change.old.as_ref()?,
+                &self.definition.schema,
+                self.definition.has_status_subresource,
+            )
+            .ok()?
+            .0,
+        )
     }
 
     /// Decodes the new object and refuses unknown fields. Unknown fields that the old object already has are allowed,
@@ -89,15 +115,15 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
     /// server then discards the status.
     pub(crate) fn new_object(&self, change: &Change) -> Result<Decoded<K>, Denial> {
         let object = change.new_object()?;
-        let may_drop_status = self.has_status_subresource && change.request.subresource.is_none();
-        decode_leniently(object, &self.schema, may_drop_status)
+        let may_drop_status = self.definition.has_status_subresource && change.request.subresource.is_none();
+        decode_leniently(object, &self.definition.schema, may_drop_status)
             .and_then(|(object, value)| self.check_unknown_fields(object, &value, change))
             .map_err(|denial| denial.context("cannot decode incoming new object"))
     }
 
     fn check_unknown_fields(&self, object: K, value: &Value, change: &Change) -> Result<Decoded<K>, Denial> {
         let decoded = Decoded::new(object)?;
-        let known = KnownFields { encoded: &decoded.encoded, schema: &self.schema };
+        let known = KnownFields { encoded: &decoded.encoded, schema: &self.definition.schema };
         let mut unknown = UnknownFields::of(value, known);
         if let Some(old) = change.old.as_ref().filter(|_| !unknown.is_empty()) {
             let encoded = self.old_object(change).and_then(|old| Some(Decoded::new(old).ok()?.encoded));
@@ -213,14 +239,21 @@ mod tests {
     /// Decodes a lamp in an update of `old`. Returns the error without its prefix.
     fn decode_strictly(value: &Value, old: Option<&Value>) -> Result<Decoded<Lamp>, String> {
         let (object, old) = (Some(value.clone()), old.cloned());
-        let decoded =
-            Decoder::new().new_object(&Change { request: Request::new(Operation::Update), object, old });
+        let decoder = Decoder::new(Arc::new(Definition::of::<Lamp>()));
+        let decoded = decoder.new_object(&Change { request: Request::new(Operation::Update), object, old });
         decoded.map_err(|error| error.to_string().replace("cannot decode incoming new object: ", ""))
     }
 
     /// Returns the error of decoding a lamp with this spec, or an empty text.
     fn decoding_error(spec: Value) -> String {
         decode_strictly(&lamp(spec), None).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn the_decoders_of_a_kind_share_its_definition() {
+        let mut webhook = Webhook::new("demo.reknit.dev");
+        let (defaults, rules) = (webhook.decoder::<Lamp>(), webhook.decoder::<Lamp>());
+        assert!(Arc::ptr_eq(&defaults.definition, &rules.definition));
     }
 
     #[test]

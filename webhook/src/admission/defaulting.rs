@@ -63,7 +63,7 @@ impl Webhook {
         mut self,
         set_request_defaults: SetRequestDefaults<K>,
     ) -> Self {
-        let defaulter = Defaulter { decoder: Decoder::new(), set_request_defaults };
+        let defaulter = Defaulter { decoder: self.decoder(), set_request_defaults };
         let make_patch = Arc::new(move |change: &Change, with_annotations: bool| {
             defaulter.make_patch(change, with_annotations)
         });

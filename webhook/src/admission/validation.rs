@@ -31,7 +31,7 @@ type PrepareCallback =
 impl Webhook {
     /// Validates the objects of a Kind when they are created, updated or deleted.
     pub fn validation<K: Validatable + CustomResourceExt>(mut self) -> Self {
-        let decoder = Decoder::<K>::new();
+        let decoder = self.decoder::<K>();
         let kind = self.validated_kind::<K>();
         kind.subresources = K::SUBRESOURCES;
         kind.validate = Some(Arc::new(move |change: &Change| validate(&decoder, change)));
