@@ -15,7 +15,7 @@ async fn a_due_run_becomes_a_job_that_completes() {
     assert_eq!(reason(&status, "Available"), "AllJobsCompleted");
     backup.wait_for_jobs(&[]).await;
 
-    backup.pass_at(1, 0).await;
+    backup.set_clock(1, 0);
     backup.wait_for_jobs(&[(1, "Complete")]).await;
     let hour = Some(Time(backup.hour(1)));
     let status = backup
