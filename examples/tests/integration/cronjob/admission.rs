@@ -4,7 +4,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
-use reknit::{prelude::*, testing::WebhookServer};
+use reknit::testing::{WebhookServer, nothing};
 use serde_json::json;
 
 use crate::{
@@ -19,10 +19,8 @@ use crate::{
 async fn serve() -> (WebhookServer, Api<CronJob>) {
     let plane = plane_with_nodes().await;
     let namespace = plane.namespace("admission").await.unwrap();
-    let client = plane.client().unwrap();
-    let webhook = webhook(&Context::builder("cronjob", client.clone()).build()).unwrap();
-    let server = plane.serve_webhook(&namespace, webhook).await.unwrap();
-    (server, Api::namespaced(client, &namespace))
+    let server = plane.serve_webhook(&namespace, nothing().webhook(webhook)).await.unwrap();
+    (server, Api::namespaced(plane.client().unwrap(), &namespace))
 }
 
 /// The code of a refusal, and its causes: field and reason.
