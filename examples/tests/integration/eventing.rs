@@ -16,7 +16,7 @@ use reknit::{
     prelude::*,
     testing::{ControlPlane, Controllers, RunningControllers, eventually, nothing},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
@@ -240,6 +240,22 @@ async fn a_trigger_waits_for_its_broker_its_subscriber_and_its_dependency() {
     eventing.create(container_source("clock", service_ref("late"))).await;
     let ready = eventing.wait_until_ready::<Trigger>("ticks").await;
     assert_eq!(ready["status"]["subscriberUri"], eventing.url("late"));
+    eventing.controllers.stop().await;
+}
+
+#[tokio::test]
+async fn the_objects_of_the_example_become_ready() {
+    let eventing = Eventing::start().await;
+    let example = std::fs::read_to_string(file("eventing", "example.yaml")).unwrap();
+    for document in serde_yaml_ng::Deserializer::from_str(&example) {
+        let mut object = Value::deserialize(document).unwrap();
+        object["metadata"]["namespace"] = json!(eventing.namespace);
+        eventing.plane.apply_yaml(&object.to_string()).await.unwrap();
+    }
+    let trigger = eventing.wait_until_ready::<Trigger>("ticks").await;
+    assert_eq!(trigger["status"]["subscriberUri"], eventing.url("display"));
+    let source = eventing.wait_until_ready::<ContainerSource>("clock").await;
+    assert_eq!(source["status"]["sinkUri"], eventing.url("broker-ingress"));
     eventing.controllers.stop().await;
 }
 
