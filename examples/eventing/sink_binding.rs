@@ -41,22 +41,15 @@ kind!(SinkBinding {
     defaults: |binding| {
         let namespace = binding.metadata.namespace.clone().unwrap_or_default();
         binding.spec.source.sink.set_defaults(&namespace);
-        binding.spec.binding.subject.namespace.get_or_insert(namespace);
+        binding.spec.binding.subject.set_defaults(&namespace);
     },
 });
 
 impl Validatable for SinkBinding {
     fn validate(&self, _: &Request) -> FieldError {
         let SinkBindingSpec { source, binding } = &self.spec;
-        let sink = source.sink.validate().via_field("sink");
-        let mut subject = binding.subject.validate();
-        if binding.subject.namespace != self.metadata.namespace {
-            subject = subject.also(FieldError::invalid_value(
-                binding.subject.namespace.clone().unwrap_or_default(),
-                "namespace",
-            ));
-        }
-        sink.also(subject.via_field("subject")).via_field("spec")
+        let subject = binding.subject.validate_within(self.metadata.namespace.as_deref().unwrap_or_default());
+        source.sink.validate().via_field("sink").also(subject.via_field("subject")).via_field("spec")
     }
 }
 

@@ -103,17 +103,16 @@ impl KReference {
     }
 
     pub(crate) fn validate_namespace(&self, parent_namespace: &str) -> FieldError {
-        match self.namespace.as_deref() {
-            Some(namespace)
-                if !namespace.is_empty() && !parent_namespace.is_empty() && namespace != parent_namespace =>
-            {
-                let details =
-                    format!("parent namespace: {parent_namespace:?} does not match ref: {namespace:?}");
-                FieldError::generic("mismatched namespaces", ["namespace"]).details(details)
-            }
-            _ => FieldError::none(),
-        }
+        validate_namespace(self.namespace.as_deref().unwrap_or_default(), parent_namespace)
     }
+}
+
+fn validate_namespace(namespace: &str, parent_namespace: &str) -> FieldError {
+    if namespace.is_empty() || parent_namespace.is_empty() || namespace == parent_namespace {
+        return FieldError::none();
+    }
+    let details = format!("parent namespace: {parent_namespace:?} does not match ref: {namespace:?}");
+    FieldError::generic("mismatched namespaces", ["namespace"]).details(details)
 }
 
 /// A reference to one object of any Kind, or to several objects in a namespace by their labels.
@@ -207,6 +206,34 @@ fn selector_text(selector: &LabelSelector) -> String {
 }
 
 impl Reference {
+    /// Sets the namespace if the reference has none. `namespace` is that of the object that contains the reference. Call it
+    /// in [`Kind::set_defaults`](crate::Kind::set_defaults).
+    pub fn set_defaults(&mut self, namespace: &str) {
+        if self.namespace().is_empty() && !namespace.is_empty() {
+            self.namespace = Some(namespace.into());
+        }
+    }
+
+    /// Validates that the reference names or selects objects in this namespace, that of the object that contains the
+    /// reference. See [`KReference::validate_within`].
+    ///
+    /// ```
+    /// use reknit_apis::Reference;
+    ///
+    /// let subject = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "theirs", "name": "web"}"#;
+    /// let mut subject: Reference = serde_json::from_str(subject)?;
+    /// assert!(subject.validate_within("theirs").is_empty());
+    /// assert!(subject.validate_within("mine").to_string().starts_with("mismatched namespaces: namespace"));
+    ///
+    /// subject.namespace = None;
+    /// subject.set_defaults("mine");
+    /// assert!(subject.validate_within("mine").is_empty());
+    /// # Ok::<_, serde_json::Error>(())
+    /// ```
+    pub fn validate_within(&self, parent_namespace: &str) -> FieldError {
+        self.validate().also(validate_namespace(self.namespace(), parent_namespace))
+    }
+
     /// Validates that the reference names or selects objects in a namespace.
     pub fn validate(&self) -> FieldError {
         let name_or_selector = match (&self.selector, self.name()) {

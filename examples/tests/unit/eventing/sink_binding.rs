@@ -130,5 +130,5 @@ async fn a_subject_in_another_namespace_is_refused() {
     let mut elsewhere = orders(service_ref());
     elsewhere.spec.binding.subject.namespace = Some("elsewhere".into());
     let refusal = webhook.admit(Proposal::create(&elsewhere)).await.unwrap_err().to_string();
-    assert!(refusal.contains("invalid value: elsewhere: spec.subject.namespace"), "{refusal}");
+    assert!(refusal.contains("mismatched namespaces: spec.subject.namespace"), "{refusal}");
 }
