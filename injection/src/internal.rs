@@ -46,3 +46,8 @@ pub fn insert<K: Cached + Serialize>(informer: &Informer<K>, object: &K) -> Resu
 pub fn remove<K: Cached>(informer: &Informer<K>, key: &Key) {
     informer.remove(key);
 }
+
+/// Returns the selection of the informer.
+pub fn selection<K: Cached>(informer: &Informer<K>) -> &Selection {
+    &informer.0.cache.selection
+}

@@ -35,6 +35,7 @@ mod informer;
 #[doc(hidden)]
 pub mod internal;
 mod object;
+mod permissions;
 mod reflector;
 #[cfg(test)]
 mod testing;
@@ -50,3 +51,4 @@ pub use informer::{
     NotSynced, Old, Selection, Unresolved, WeakIndex, annotation, controlled_by, controller_name, label,
     named, namespace, select,
 };
+pub use permissions::{Declared, Permission, Permissions, RequestAttributes, Undeclared, Verb};

@@ -61,22 +61,25 @@
 //!
 //! # RBAC
 //!
-//! The requests of a controller, which its Role has to allow:
+//! The requests of a controller, which its Role has to allow. The builder calls declare them, and
+//! `reknit_sharedmain::Main::rbac` prints the rules. Requests of your own code are declared by [`Builder::allows`],
+//! [`Owned::verbs`] and [`TrackedAny::resources`].
 //!
 //! | | on | verbs |
 //! | --- | --- | --- |
-//! | any controller of a Kind | the Kind | get, list, watch |
+//! | any controller of a Kind | the Kind | list, watch; get if it has a status |
 //! | | its status | patch |
 //! | | `events` of `events.k8s.io` | create, patch |
-//! | [`finalizing`](ControllerBuilder::finalizing) | the Kind | patch |
-//! | [`track`](Builder::track), [`watch`](Builder::watch), [`owns`](Builder::owns) | the objects that are read | get, list, watch |
-//! | [`track_any`](Builder::track_any), [`owns_any`](Builder::owns_any) | each Kind that references or templates name | get, list, watch |
-//! | [`Owned::apply`], [`claim`](Owned::claim) | the children | create, patch |
+//! | [`finalizing`](ControllerBuilder::finalizing) | the Kind | get, patch |
+//! | [`track`](Builder::track), [`watch`](Builder::watch), [`owns`](Builder::owns) | the objects that are read | list, watch |
+//! | [`track_any`](Builder::track_any), [`owns_any`](Builder::owns_any) | each Kind that references or templates name | list, watch |
+//! | [`Owned::apply`] | the children | get, create, patch |
+//! | [`claim`](Owned::claim) | the children | patch |
 //! | [`Owned::create`], [`delete`](Owned::delete) | the children | create, delete |
-//! | [`Owned::create_or_update`] | the children | create, update |
-//! | [`Subjects`] | the subjects of bindings | get, list, watch, patch |
+//! | [`Owned::create_or_update`] | the children | get, create, update |
+//! | [`Subjects`] | the subjects of bindings | list, watch, patch |
 //! | the above, with the admission plugin OwnerReferencesPermissionEnforcement, as in OpenShift | the Kind's `finalizers` | update |
-//! | [`config`](Builder::config) | the ConfigMap, in the system namespace | get, list, watch |
+//! | [`config`](Builder::config) | the ConfigMap, in the system namespace | list, watch |
 //! | leader election | `leases` of `coordination.k8s.io`, in the system namespace | get, create, patch |
 //!
 //! # Metrics
@@ -86,6 +89,7 @@
 
 mod binding;
 mod controller;
+mod declared_kinds;
 mod driver;
 mod error;
 mod events;

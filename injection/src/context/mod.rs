@@ -14,6 +14,7 @@ pub use self::shutdown::{Shutdown, ShutdownTrigger};
 use crate::{
     client::{Transport, deliver_own_writes},
     informer::{Cached, Informer, InformerHandle, Informers, ObjectSource, Selection, select},
+    permissions::{Permission, Permissions},
 };
 
 /// The key of the `T` in the type map.
@@ -89,6 +90,7 @@ struct Shared {
     metrics: prometheus::Registry,
     shutdown: Shutdown,
     informers: Informers,
+    permissions: Permissions,
     values: RefCell<TypeMap>,
     /// The types under construction, the outermost first.
     under_construction: RefCell<Vec<&'static str>>,
@@ -151,6 +153,7 @@ impl Builder {
             metrics: self.metrics,
             shutdown: self.shutdown,
             informers,
+            permissions: Permissions::default(),
             values: RefCell::new(TypeMap::new()),
             under_construction: RefCell::default(),
             requested: RefCell::default(),
@@ -305,6 +308,30 @@ impl Context {
         self.0.shared.informers.clone()
     }
 
+    /// Declares a permission for requests that your own code sends through the [client](Self::client), for example in a
+    /// task. The RBAC rules that are generated from the program contain it.
+    ///
+    /// A controller declares its requests by `build.allows`, in the namespaces of the controller. Informers add what
+    /// they need themselves.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Node;
+    /// use reknit_injection::{Context, Permission, Verb};
+    ///
+    /// fn task(cx: &Context) {
+    ///     cx.allows(Permission::of::<Node>([Verb::Patch]));
+    /// }
+    /// # let _ = task;
+    /// ```
+    pub fn allows(&self, permission: Permission) {
+        self.0.shared.permissions.add(permission);
+    }
+
+    /// Returns the permissions that constructors have declared so far, of all Contexts of the process.
+    pub fn permissions(&self) -> Permissions {
+        self.0.shared.permissions.clone()
+    }
+
     /// Returns the informer of this Kind and selection, of which the process has only one. The Context keeps the
     /// informer, and so does each controller that is built with the Context. An informer that nothing keeps never
     /// starts.
@@ -314,6 +341,7 @@ impl Context {
 
     /// Returns the informer of a Kind that is known only at run time, as [`informer`](Self::informer) does.
     pub fn informer_of(&self, kind: &ApiResource, selection: Selection) -> Informer<DynamicObject> {
+        self.allows(Permission::of_informer(kind, &selection));
         self.add_as_dependency(self.keep(self.0.shared.informers.get(kind.clone(), selection)))
     }
 
@@ -323,7 +351,9 @@ impl Context {
         &self,
         selection: Selection,
     ) -> Informer<K> {
-        self.keep(self.0.shared.informers.get(ApiResource::erase::<K>(&()), selection))
+        let kind = ApiResource::erase::<K>(&());
+        self.allows(Permission::of_informer(&kind, &selection));
+        self.keep(self.0.shared.informers.get(kind, selection))
     }
 
     /// Adds a sync dependency to the controller under construction.

@@ -98,6 +98,11 @@ impl Selection {
         &self.namespaces
     }
 
+    /// Returns the name of the one selected object, if the selection is by `metadata.name`.
+    pub(crate) fn selected_name(&self) -> Option<&str> {
+        self.fields.get("metadata.name").map(String::as_str)
+    }
+
     /// Returns true if objects of this namespace are selected.
     pub fn selects_namespace(&self, namespace: &str) -> bool {
         self.namespaces.is_empty() || self.position(namespace).is_some()

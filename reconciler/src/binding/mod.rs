@@ -31,7 +31,8 @@ use crate::{Result, ResultExt, TrackedAny, object_client::status_code, status::d
 /// A bound subject has the label `bindings.reknit.dev/<uid of the binding>`, so that it is found when the binding no
 /// longer refers to it, even after a restart.
 ///
-/// Requires the verbs `get`, `list`, `watch` and `patch` on the Kinds of the subjects.
+/// Requires the verbs `list`, `watch` and `patch` on the Kinds of the subjects. Declare them by
+/// [`resources`](Self::resources).
 ///
 /// ```
 /// use reknit_injection::Context;
@@ -92,6 +93,14 @@ impl<K: Bindable> Subjects<K> {
     /// Allows only subjects of these API groups, as [`TrackedAny::groups`] does.
     pub fn groups<G: Into<String>>(self, groups: impl IntoIterator<Item = G>) -> Self {
         Self { objects: self.objects.groups(groups), ..self }
+    }
+
+    /// Declares the resources of the subjects, as [`TrackedAny::resources`] does.
+    pub fn resources<G: Into<String>, R: Into<String>>(
+        self,
+        resources: impl IntoIterator<Item = (G, R)>,
+    ) -> Self {
+        Self { objects: self.objects.resources(resources), ..self }
     }
 
     /// Injects into the subjects, withdraws the injection from objects that are no longer subjects, and marks the

@@ -4,15 +4,18 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use kube::{Client, Resource, api::DynamicObject};
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
-use reknit_injection::{Cached, Config, Context, FromConfigMap, Informer, InformerHandle, Selection, select};
+use reknit_injection::{
+    Cached, Config, Context, FromConfigMap, Informer, InformerHandle, Selection, Verb, select,
+};
 
 use super::{Controller, GlobalResync, Parts, controller_builder::ControllerBuilder, watch::Watch};
 use crate::{
     Bindable, Owned, OwnedAny, PerKey, Queue, ReconcileKey, ReconcileKind, Recorder, Subjects, Tracked,
     TrackedAny,
     driver::KeyDriver,
+    events::event_permission,
     object_client::field_manager,
-    owned::{ChildKind, owner_key},
+    owned::{APPLY_VERBS, ChildKind, owner_key},
     tracker::{DynamicKinds, Trackers},
 };
 
@@ -61,7 +64,7 @@ pub struct Builder<K> {
     /// The selected objects of the Kind.
     pub(super) selection: Selection,
     /// The namespaces of the objects that are tracked and owned.
-    namespaces: Selection,
+    pub(super) namespaces: Selection,
     pub(super) trackers: Trackers,
     has_kind: bool,
     kind: PhantomData<fn() -> K>,
@@ -99,6 +102,7 @@ impl Controller {
         build.parts.kind = if group.is_empty() { kind.into_owned() } else { format!("{group}.{kind}") };
         let informer = cx.informer::<K>(which);
         build.depend_on(&informer);
+        build.allow_status_writes();
         build.has_kind = true;
         build.parts.key_sources.add(move |keys| keys.extend(informer.keys()));
         build
@@ -180,6 +184,7 @@ impl<K> Builder<K> {
 
     /// The event recorder, for events other than the one in an [`Outcome`](crate::Outcome).
     pub fn recorder(&self) -> Recorder {
+        self.cx.allows(event_permission().or_namespaces(self.namespaces.selected_namespaces()));
         self.parts.recorder.clone()
     }
 
@@ -256,7 +261,12 @@ impl<K: Kind> Builder<K> {
     /// A controller of selected namespaces reads objects in them and cluster-scoped objects. A reference to another
     /// namespace is a permanent error.
     pub fn track_any(&mut self) -> TrackedAny {
-        TrackedAny::new(self.dynamic_kinds())
+        self.track_kinds("build.track_any()", &[Verb::List, Verb::Watch])
+    }
+
+    /// Tracks objects of Kinds that are known only at run time, with these verbs in the generated RBAC rules.
+    pub(crate) fn track_kinds(&mut self, call: &'static str, verbs: &[Verb]) -> TrackedAny {
+        TrackedAny::new(self.dynamic_kinds(), self.declare_kinds(call, verbs))
     }
 
     fn dynamic_kinds(&self) -> DynamicKinds {
@@ -288,7 +298,9 @@ impl<K: Kind> Builder<K> {
         let tracker = self.trackers.add();
         tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
         let manager = field_manager(self.cx.component());
+        let declared = self.allow_children(informer);
         Owned::new(ChildKind::of::<T>(), informer.clone(), self.client(), manager, tracker)
+            .with_declared(declared)
     }
 
     /// Lists and applies owned objects of Kinds that are known only at run time. Limit the API groups of these Kinds
@@ -298,7 +310,10 @@ impl<K: Kind> Builder<K> {
     /// A controller of selected namespaces sees only owned objects in them.
     pub fn owns_any(&mut self) -> OwnedAny {
         let manager = field_manager(self.cx.component());
-        OwnedAny::new(self.dynamic_kinds(), self.client(), manager, owner_key::<K, DynamicObject>)
+        self.allow_owner_references();
+        let verbs = [&[Verb::List, Verb::Watch][..], &APPLY_VERBS].concat();
+        let (kinds, declared) = (self.dynamic_kinds(), self.declare_kinds("build.owns_any()", &verbs));
+        OwnedAny::new(kinds, declared, self.client(), manager, owner_key::<K, DynamicObject>)
     }
 
     /// Keeps a value per key between passes, until the object is deleted or this process loses leadership of the
@@ -317,7 +332,8 @@ impl<K: Bindable> Builder<K> {
     /// Finds the subjects of bindings, and injects into them. A change of a subject enqueues the key of its binding.
     pub fn subjects(&mut self) -> Subjects<K> {
         let manager = field_manager(self.cx.component());
-        Subjects::new(self.track_any(), self.cx.informers(), self.client(), manager)
+        let objects = self.track_kinds("build.subjects()", &[Verb::List, Verb::Watch, Verb::Patch]);
+        Subjects::new(objects, self.cx.informers(), self.client(), manager)
     }
 }
 

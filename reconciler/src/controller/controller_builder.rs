@@ -129,7 +129,11 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
 
     /// Builds the controller.
     pub fn build(self) -> Controller {
-        let Self { build, reconciler, roles, class, filter, promote, .. } = self;
+        let Self { mut build, reconciler, roles, class, filter, promote, .. } = self;
+        build.allow_events();
+        if roles.finalize.is_some() {
+            build.allow_finalizer_writes();
+        }
         let informer = build.cx.informer::<R::Kind>(build.selection.clone());
         let trackers = build.trackers.clone();
         let (cx, mut parts) = build.finish();

@@ -5,6 +5,7 @@ mod controller_builder;
 mod global_resync;
 mod health;
 mod key_sources;
+mod permissions;
 mod span;
 #[cfg(test)]
 mod tests;

@@ -10,4 +10,5 @@ mod series;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::recorder::event_permission;
 pub use self::{event::Event, recorder::Recorder};

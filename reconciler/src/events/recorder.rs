@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
-use reknit_injection::{Context, Inject};
+use reknit_injection::{Context, Inject, Permission, Verb};
 
 use super::{
     event::Event,
@@ -59,9 +59,15 @@ impl Recorder {
     }
 }
 
+/// The permission to publish events. A repeated event is patched into a series.
+pub(crate) fn event_permission() -> Permission {
+    Permission::new("events.k8s.io", "events", [Verb::Create, Verb::Patch])
+}
+
 /// Records in the name of the component instead of one of its controllers.
 impl Inject for Recorder {
     fn inject(cx: &Context) -> Self {
+        cx.allows(event_permission());
         Self::new(cx, cx.component())
     }
 }

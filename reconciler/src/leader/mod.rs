@@ -13,6 +13,7 @@ mod identity;
 mod leadership;
 mod lease_error;
 mod observed_lease;
+mod permissions;
 mod ring;
 mod stateful;
 
@@ -23,6 +24,7 @@ pub use self::{
     error::Error,
     identity::Identity,
     leadership::{Change, Leadership},
+    permissions::permissions,
     ring::Ring,
     stateful::StatefulReplica,
 };

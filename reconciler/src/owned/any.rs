@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     Result, ResultExt,
+    declared_kinds::DeclaredKinds,
     tracker::{DynamicKinds, FoundKind, Tracker},
 };
 
@@ -48,6 +49,7 @@ use crate::{
 #[derive(Clone)]
 pub struct OwnedAny {
     kinds: DynamicKinds,
+    pub(super) declared: DeclaredKinds,
     client: Client,
     manager: String,
     /// The field managers whose fields are taken over before the first apply.
@@ -79,11 +81,13 @@ struct ClusterScoped {
 impl OwnedAny {
     pub(crate) fn new(
         kinds: DynamicKinds,
+        declared: DeclaredKinds,
         client: Client,
         manager: String,
         owner_key: fn(&DynamicObject) -> Option<Key>,
     ) -> Self {
-        Self { kinds, client, manager, earlier_managers: BTreeSet::new(), owner_key, opened: Arc::default() }
+        let earlier_managers = BTreeSet::new();
+        Self { kinds, declared, client, manager, earlier_managers, owner_key, opened: Arc::default() }
     }
 
     /// Allows only Kinds of these API groups. As in RBAC rules, `""` is the core group.

@@ -9,7 +9,7 @@ use std::{
 use kube::{Client, Resource};
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Cached, Index, Informer, WeakIndex, controller_name};
+use reknit_injection::{Cached, Declared, Index, Informer, WeakIndex, controller_name};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -38,6 +38,8 @@ pub struct Owned<T: Cached> {
     by_owner: Index<T>,
     /// The field managers whose fields are taken over before the first apply.
     pub(super) earlier_managers: BTreeSet<String>,
+    /// The declared permissions. `None` if the Kind is known only at run time.
+    pub(super) declared: Option<Declared>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -81,7 +83,17 @@ impl<T: Cached> Owned<T> {
             }
         });
         let shared = Shared { kind, client, manager, tracker, up_to_date, hash_builder: RandomState::new() };
-        Self { informer, by_owner, earlier_managers: BTreeSet::new(), shared: Arc::new(shared) }
+        Self {
+            informer,
+            by_owner,
+            earlier_managers: BTreeSet::new(),
+            declared: None,
+            shared: Arc::new(shared),
+        }
+    }
+
+    pub(crate) fn with_declared(self, declared: Declared) -> Self {
+        Self { declared: Some(declared), ..self }
     }
 
     pub(super) fn downgrade(&self) -> WeakOwned<T> {
@@ -136,7 +148,7 @@ impl<T: Cached> WeakOwned<T> {
     pub(super) fn upgrade(&self) -> Option<Owned<T>> {
         let by_owner = self.by_owner.upgrade()?;
         let (informer, shared) = (by_owner.informer().clone(), self.shared.clone());
-        Some(Owned { informer, by_owner, earlier_managers: BTreeSet::new(), shared })
+        Some(Owned { informer, by_owner, earlier_managers: BTreeSet::new(), declared: None, shared })
     }
 }
 

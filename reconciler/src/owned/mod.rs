@@ -12,9 +12,10 @@ mod lister;
 mod owner;
 mod update;
 mod upgrade;
+mod verbs;
 
 pub use self::{
     any::OwnedAny, applied::Applied, desired::applied, error::NotApplied, lister::Owned,
     owner::controller_reference,
 };
-pub(crate) use self::{child_kind::ChildKind, owner::owner_key};
+pub(crate) use self::{child_kind::ChildKind, owner::owner_key, verbs::APPLY_VERBS};

@@ -4,6 +4,7 @@ mod error;
 
 use kube::{Resource, api::DynamicObject};
 use reknit_apis::{Addressable, Destination, KReference, Kind, Reference, Url, service_host_name};
+use reknit_injection::Verb;
 use serde::Deserialize;
 
 pub(crate) use self::error::NotFound;
@@ -44,7 +45,7 @@ impl<K: Kind> Builder<K> {
     /// Resolves destinations to addresses, and tracks the objects that they name as [`track_any`](Self::track_any)
     /// does.
     pub fn resolver(&mut self) -> AddressResolver {
-        AddressResolver { objects: self.track_any() }
+        AddressResolver { objects: self.track_kinds("build.resolver()", &[Verb::List, Verb::Watch]) }
     }
 }
 
@@ -61,6 +62,14 @@ impl AddressResolver {
     /// ```
     pub fn groups<G: Into<String>>(self, groups: impl IntoIterator<Item = G>) -> Self {
         Self { objects: self.objects.groups(groups) }
+    }
+
+    /// Declares the resources to which destinations may lead, as [`TrackedAny::resources`] does.
+    pub fn resources<G: Into<String>, R: Into<String>>(
+        self,
+        resources: impl IntoIterator<Item = (G, R)>,
+    ) -> Self {
+        Self { objects: self.objects.resources(resources) }
     }
 
     /// Returns the address of the destination. Its `url` is set and absolute.

@@ -7,7 +7,7 @@ use reknit_apis::{KReference, Key, Reference};
 use serde::de::DeserializeOwned;
 
 use super::{duck::decode, dynamic_kinds::DynamicKinds, tracked::matching};
-use crate::{Result, ResultExt};
+use crate::{Result, ResultExt, declared_kinds::DeclaredKinds};
 
 /// Objects of any Kind for a pass to read by reference. A change of an object that was read enqueues the key, as with
 /// [`Tracked`](crate::Tracked).
@@ -29,6 +29,7 @@ use crate::{Result, ResultExt};
 #[derive(Clone)]
 pub struct TrackedAny {
     kinds: DynamicKinds,
+    declared: DeclaredKinds,
 }
 
 impl fmt::Debug for TrackedAny {
@@ -41,8 +42,31 @@ impl fmt::Debug for TrackedAny {
 }
 
 impl TrackedAny {
-    pub(crate) fn new(kinds: DynamicKinds) -> Self {
-        Self { kinds }
+    pub(crate) fn new(kinds: DynamicKinds, declared: DeclaredKinds) -> Self {
+        Self { kinds, declared }
+    }
+
+    /// Declares the resources to which references may lead, by API group and plural name, for the generated RBAC rules.
+    /// As in RBAC rules, `""` is the core group, and the plural `*` is every resource of the group.
+    ///
+    /// This does not limit the references: a cluster may grant further permissions by a role of its own.
+    /// [`groups`](Self::groups) limits them. Declare a cluster-scoped Kind of a controller of selected namespaces by
+    /// [`Builder::allows`](crate::Builder::allows) instead.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use reknit_reconciler::{Builder, TrackedAny};
+    ///
+    /// fn sinks(build: &mut Builder<Pod>) -> TrackedAny {
+    ///     build.track_any().resources([("", "services"), ("serving.knative.dev", "services")])
+    /// }
+    /// ```
+    pub fn resources<G: Into<String>, R: Into<String>>(
+        mut self,
+        resources: impl IntoIterator<Item = (G, R)>,
+    ) -> Self {
+        self.declared.set_resources(resources);
+        self
     }
 
     /// Allows only references to Kinds of these API groups. As in RBAC rules, `""` is the core group.

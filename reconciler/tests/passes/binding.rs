@@ -64,7 +64,7 @@ impl FinalizeKind for Painter {
 #[expect(clippy::unnecessary_wraps, reason = "it is the constructor of a controller")]
 fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Paint>(cx);
-    let subjects = build.subjects().groups(["apps"]);
+    let subjects = build.subjects().groups(["apps"]).resources([("apps", "deployments")]);
     Ok(build.reconciler(Painter(subjects)).finalizing().build())
 }
 

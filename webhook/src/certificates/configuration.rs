@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use k8s_openapi::ByteString;
 use kube::api::ApiResource;
-use reknit_apis::Key;
-use reknit_injection::{Cached, Context, select};
+use reknit_apis::{Key, Scope};
+use reknit_injection::{Cached, Context, Permission, Verb, select};
 use reknit_reconciler::{Builder, Keys};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ pub(crate) struct Configuration {
 impl Configuration {
     pub(crate) fn new<K>(name: String, path: &'static str, rules: Option<Value>) -> Self
     where
-        K: Cached<DynamicType = ()> + Serialize,
+        K: Cached<DynamicType = (), Scope: Scope> + Serialize,
     {
         Self {
             name,
@@ -117,9 +117,10 @@ impl Configuration {
 
 fn watch<K>(cx: &Context, builder: &mut Builder<Keys>, name: &str, secret: &Key) -> ReadObject
 where
-    K: Cached<DynamicType = ()> + Serialize,
+    K: Cached<DynamicType = (), Scope: Scope> + Serialize,
 {
     let (informer, secret) = (cx.informer::<K>(select().field("metadata.name", name)), secret.clone());
+    builder.allows(Permission::of::<K>([Verb::Patch]).names([name]));
     builder.watch(&informer).keys(move |object| [Key::of(object), secret.clone()]);
     let key = Key::new(None, name);
     builder.always(key.clone());

@@ -16,7 +16,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Change, Context, Informer, select};
+use reknit_injection::{Change, Context, Informer, Permission, Verb, select};
 use reknit_reconciler::{Controller, Outcome, ReconcileKey, Result, ResultExt};
 use serde_json::{Value, json};
 
@@ -61,6 +61,10 @@ impl CertificateReconciler {
         let mut builder = Controller::named(Webhook::CONTROLLER, cx);
         let secret = Key::new(namespace, &names.secret);
         let secrets = cx.informer(select().namespace(namespace).field("metadata.name", &names.secret));
+        // RBAC cannot restrict `create` to names.
+        builder
+            .allows(Permission::of::<Secret>([Verb::Patch]).names([&names.secret]).namespaces([namespace]));
+        builder.allows(Permission::of::<Secret>([Verb::Create]).namespaces([namespace]));
         serve_certificate(&secrets, identity.clone());
         builder.watch(&secrets).every_key();
         builder.always(secret.clone());
