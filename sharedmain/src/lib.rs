@@ -178,7 +178,9 @@ mod election;
 mod health;
 mod observe;
 mod process;
+mod rbac;
 mod webhook;
 
 pub use cli::{ListenAddress, Main, NamespaceFlag, main, namespace};
 pub use process::Task;
+pub use rbac::Rbac;

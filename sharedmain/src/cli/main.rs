@@ -1,7 +1,7 @@
 //! The functions that a program's `main` calls.
 use std::{ffi::OsString, io::Write, process::ExitCode};
 
-use clap::Args;
+use clap::{ArgMatches, Args, Command};
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, ControllerConstructor, Result};
 use reknit_webhook::Webhook;
@@ -177,16 +177,29 @@ impl Main {
 
     /// Parses the command line. [`Constructors::run`] provides the values of user flags from the matches.
     fn into_program(mut self, args: &[OsString]) -> clap::error::Result<Program> {
+        let (flags, matches) = flags::parse(self.command()?, args)?;
+        self.constructors.matches = matches;
+        let Self { component, version, constructors, .. } = self;
+        Ok(Program { component, version, flags, constructors })
+    }
+
+    /// Returns the command line of the program. Fails if a flag is defined twice.
+    pub(crate) fn command(&self) -> clap::error::Result<Command> {
         let duplicates = flags::find_duplicates(&self.flags);
         if !duplicates.is_empty() {
             let error = format!("flags are defined twice: {}\n", duplicates.join(", "));
             return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, error));
         }
-        let command = flags::command(&self.component, &self.version, &self.flags);
-        let (flags, matches) = flags::parse(command, args)?;
-        self.constructors.matches = matches;
-        let Self { component, version, constructors, .. } = self;
-        Ok(Program { component, version, flags, constructors })
+        Ok(flags::command(&self.component, &self.version, &self.flags))
+    }
+
+    pub(crate) fn component(&self) -> &str {
+        &self.component
+    }
+
+    /// Returns the constructors, which read user flags from these matches.
+    pub(crate) fn into_constructors(self, matches: ArgMatches) -> Constructors {
+        Constructors { matches, ..self.constructors }
     }
 
     /// Runs all constructors, as [`run`](Self::run) does before anything starts, so that a test can check the results.

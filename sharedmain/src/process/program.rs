@@ -158,7 +158,7 @@ impl Program {
 /// Builds the runtime, with one worker thread for each processor: reconciles mostly wait for the API server, so more
 /// threads would not help. Two is the minimum, so that a reconcile that blocks its thread does not stop leases and
 /// probes.
-fn build_runtime(processors: usize) -> io::Result<Runtime> {
+pub(crate) fn build_runtime(processors: usize) -> io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(processors.max(2)).enable_all().build()
 }
 

@@ -1,0 +1,152 @@
+//! The manifests of RBAC: a service account, roles and their bindings.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::rules::{Rule, Rules};
+
+/// The first line of the output.
+const HEADER: &str =
+    "# Generated from the constructors of the program. Change the code and generate it again.\n";
+const API_GROUP: &str = "rbac.authorization.k8s.io";
+
+/// The kinds of objects that are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub(super) enum ObjectKind {
+    ServiceAccount,
+    ClusterRole,
+    ClusterRoleBinding,
+    Role,
+    RoleBinding,
+}
+
+/// The names and labels of the objects.
+pub(super) struct Names {
+    /// The name of roles and bindings.
+    pub(super) role: String,
+    pub(super) service_account: String,
+    pub(super) system_namespace: String,
+    pub(super) labels: BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Object<'a> {
+    api_version: String,
+    kind: ObjectKind,
+    metadata: Metadata<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<&'a [Rule]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subjects: Option<[Subject<'a>; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role_ref: Option<RoleRef<'a>>,
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: &'a BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+struct Subject<'a> {
+    kind: ObjectKind,
+    name: &'a str,
+    namespace: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RoleRef<'a> {
+    api_group: &'static str,
+    kind: ObjectKind,
+    name: &'a str,
+}
+
+/// Returns those objects as YAML documents that the filter of kinds and namespaces admits.
+pub(super) fn yaml(
+    names: &Names,
+    rules: &Rules,
+    admits: impl Fn(ObjectKind, Option<&str>) -> bool,
+) -> Result<String, serde_saphyr::ser::Error> {
+    let objects = objects(names, rules).into_iter();
+    let printed = objects.filter(|object| admits(object.kind, object.metadata.namespace));
+    let documents: Vec<_> = printed.map(|object| to_yaml(&object)).collect::<Result<_, _>>()?;
+    Ok(format!("{HEADER}{}", documents.join("---\n")))
+}
+
+/// Indents lists as kubectl's documentation does.
+fn to_yaml(object: &Object<'_>) -> Result<String, serde_saphyr::ser::Error> {
+    serde_saphyr::to_string_with_options(object, serde_saphyr::ser_options! { compact_list_indent: false })
+}
+
+/// The service account, the ClusterRole with its binding, and the Role with its binding of each namespace, the system
+/// namespace first.
+fn objects<'a>(names: &'a Names, rules: &'a Rules) -> Vec<Object<'a>> {
+    let system_namespace = names.system_namespace.as_str();
+    let mut objects = vec![names.service_account()];
+    if !rules.cluster.is_empty() {
+        objects.push(names.role(None, &rules.cluster));
+        objects.push(names.binding(None));
+    }
+    let (system, others): (Vec<_>, Vec<_>) =
+        rules.namespaces.iter().partition(|(namespace, _)| *namespace == system_namespace);
+    for (namespace, rules) in system.into_iter().chain(others) {
+        objects.push(names.role(Some(namespace), rules));
+        objects.push(names.binding(Some(namespace)));
+    }
+    objects
+}
+
+impl Names {
+    fn object<'a>(&'a self, kind: ObjectKind, name: &'a str, namespace: Option<&'a str>) -> Object<'a> {
+        let api_version = match kind {
+            ObjectKind::ServiceAccount => "v1".to_owned(),
+            _ => format!("{API_GROUP}/v1"),
+        };
+        let metadata = Metadata { name, namespace, labels: &self.labels };
+        Object { api_version, kind, metadata, rules: None, subjects: None, role_ref: None }
+    }
+
+    fn service_account(&self) -> Object<'_> {
+        self.object(ObjectKind::ServiceAccount, &self.service_account, Some(&self.system_namespace))
+    }
+
+    /// The Role of a namespace, or else the ClusterRole.
+    fn role<'a>(&'a self, namespace: Option<&'a str>, rules: &'a [Rule]) -> Object<'a> {
+        Object { rules: Some(rules), ..self.object(role_kind(namespace), &self.role, namespace) }
+    }
+
+    /// The RoleBinding of a namespace, or else the ClusterRoleBinding.
+    fn binding<'a>(&'a self, namespace: Option<&'a str>) -> Object<'a> {
+        let kind = match namespace {
+            Some(_) => ObjectKind::RoleBinding,
+            None => ObjectKind::ClusterRoleBinding,
+        };
+        let subject = Subject {
+            kind: ObjectKind::ServiceAccount,
+            name: &self.service_account,
+            namespace: &self.system_namespace,
+        };
+        let role_ref = RoleRef { api_group: API_GROUP, kind: role_kind(namespace), name: &self.role };
+        Object {
+            subjects: Some([subject]),
+            role_ref: Some(role_ref),
+            ..self.object(kind, &self.role, namespace)
+        }
+    }
+}
+
+fn role_kind(namespace: Option<&str>) -> ObjectKind {
+    match namespace {
+        Some(_) => ObjectKind::Role,
+        None => ObjectKind::ClusterRole,
+    }
+}

@@ -1,0 +1,231 @@
+//! RBAC manifests, generated from the constructors of a program.
+
+mod manifest;
+mod rules;
+
+use std::{collections::BTreeMap, env, ffi::OsString, io, io::Write, process::ExitCode};
+
+use clap::{ArgMatches, Args, FromArgMatches};
+use kube::{Client, client::Body};
+use reknit_injection::{Context, Permission, Verb};
+use reknit_reconciler::{Result, leader};
+use tokio::runtime::{Handle, Runtime};
+
+use self::{
+    manifest::{Names, ObjectKind},
+    rules::Rules,
+};
+use crate::{
+    Main,
+    cli::flags::{self, Flags},
+    config::maps::ConfigMapNames,
+    process::{failure::Failure, program::build_runtime},
+};
+
+/// The RBAC manifests of a program: its service account, and the roles that allow exactly the requests that its
+/// constructors declare. Comes from [`Main::rbac`].
+///
+/// The builder of a controller, the informers, the webhook and leader election declare what they need themselves.
+/// Requests that your own code sends through the client are declared by [`Builder::allows`] or [`Context::allows`].
+///
+/// Objects of selected namespaces get a Role in each of these namespaces, so the manifests of a program with
+/// [`NamespaceFlag`](crate::NamespaceFlag) depend on its flag `--namespace`. All other objects are in a ClusterRole.
+/// ConfigMaps, Leases and the Secret of the webhook are in a Role of the system namespace. The manifests have the default
+/// names of ConfigMaps and of the Secret.
+///
+/// [`Builder::allows`]: reknit_reconciler::Builder::allows
+///
+/// ```
+/// use reknit_injection::{Context, Permission, Verb};
+/// use reknit_reconciler::{Controller, Outcome, ReconcileKind, Result};
+/// use reknit_sharedmain::Main;
+/// use k8s_openapi::api::core::v1::{Namespace, Secret};
+///
+/// struct Reconciler;
+///
+/// impl ReconcileKind for Reconciler {
+///     type Kind = Namespace;
+///     async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+///         Ok(Outcome::done())
+///     }
+/// }
+///
+/// fn controller(cx: &Context) -> Result<Controller> {
+///     let mut build = Controller::of::<Namespace>(cx);
+///     build.allows(Permission::of::<Secret>([Verb::Get]));
+///     Ok(build.reconciler(Reconciler).build())
+/// }
+///
+/// fn program() -> Main {
+///     Main::new("controller").controller(controller)
+/// }
+///
+/// # fn main() -> Result<()> {
+/// // A program src/bin/rbac.rs would call `program().rbac("shop-system").print()`.
+/// let manifests = program().rbac("shop-system").to_yaml()?;
+/// assert!(manifests.contains("resources: [secrets]\n    verbs: [get]\n"));
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is generated before `print` or `to_yaml`"]
+pub struct Rbac {
+    program: Main,
+    system_namespace: String,
+    name: Option<String>,
+    service_account: Option<String>,
+    labels: BTreeMap<String, String>,
+}
+
+/// The flags of the manifests, besides those of the program.
+#[derive(Args, Default)]
+#[group(skip)]
+struct RbacFlags {
+    /// Print only objects of these kinds
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
+    kinds: Vec<ObjectKind>,
+
+    /// Print only objects in this namespace
+    #[arg(long = "in", value_name = "NAME")]
+    in_namespace: Option<String>,
+}
+
+impl RbacFlags {
+    fn admits(&self, kind: ObjectKind, namespace: Option<&str>) -> bool {
+        (self.kinds.is_empty() || self.kinds.contains(&kind))
+            && (self.in_namespace.is_none() || self.in_namespace.as_deref() == namespace)
+    }
+}
+
+impl Main {
+    /// Returns the RBAC manifests of this program, whose ConfigMaps and Leases are in this namespace
+    /// (`SYSTEM_NAMESPACE`).
+    pub fn rbac(self, system_namespace: &str) -> Rbac {
+        Rbac {
+            program: self,
+            system_namespace: system_namespace.into(),
+            name: None,
+            service_account: None,
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
+impl Rbac {
+    /// Sets the name of the service account. The default is the name of the component.
+    pub fn service_account(mut self, name: &str) -> Self {
+        self.service_account = Some(name.into());
+        self
+    }
+
+    /// Sets the name of the roles and their bindings. The default is `<system namespace>-<component>`, since the name of
+    /// a ClusterRole must be unique in the cluster.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Adds a label to all objects.
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// Prints the manifests to standard output, without a cluster, and returns the exit status: 0, or 1 after an error,
+    /// or 2 for an invalid command line.
+    ///
+    /// The command line has the flags of the program, and also `--kinds` and `--in`, to print only objects of some kinds
+    /// or in one namespace.
+    pub fn print(self) -> ExitCode {
+        match self.generate(&env::args_os().collect::<Vec<_>>()) {
+            // A failure to print, here and below, is ignored: the exit status remains.
+            Ok(text) => {
+                let _ = io::stdout().write_all(text.as_bytes());
+                ExitCode::SUCCESS
+            }
+            Err(failure) => {
+                let _ = writeln!(io::stderr(), "{failure}");
+                failure.exit_code()
+            }
+        }
+    }
+
+    /// Returns the manifests with the default values of all flags, for a test that compares them with a file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a constructor fails, if a flag is required, or if the Kinds of a builder call such as
+    /// [`track_any`](reknit_reconciler::Builder::track_any) are not declared.
+    pub fn to_yaml(self) -> Result<String> {
+        let args = [OsString::from(self.program.component())];
+        Ok(self.generate(&args).map_err(|failure| failure.to_string())?)
+    }
+
+    /// Returns the manifests, or the help text.
+    fn generate(self, args: &[OsString]) -> Result<String, Failure> {
+        let command =
+            RbacFlags::augment_args(self.program.command().map_err(|error| flags::usage_failure(&error))?)
+                .about("Prints the RBAC manifests of the program");
+        let (flags, matches) = match flags::parse(command, args) {
+            Ok(parsed) => parsed,
+            Err(help) if flags::is_help(&help) => return Ok(help.render().to_string()),
+            Err(error) => return Err(flags::usage_failure(&error)),
+        };
+        let filter = RbacFlags::from_arg_matches(&matches).map_err(|error| flags::usage_failure(&error))?;
+        let component = self.program.component().to_owned();
+        let names = Names {
+            role: self.name.unwrap_or_else(|| format!("{}-{component}", self.system_namespace)),
+            service_account: self.service_account.unwrap_or_else(|| component.clone()),
+            system_namespace: self.system_namespace,
+            labels: self.labels,
+        };
+        let permissions = permissions(self.program, matches, &flags, &names.system_namespace)?;
+        manifest::yaml(&names, &Rules::of(&permissions), |kind, namespace| filter.admits(kind, namespace))
+            .map_err(Failure::new)
+    }
+}
+
+/// Runs the constructors, and returns the permissions that they and the process itself need.
+fn permissions(
+    program: Main,
+    matches: ArgMatches,
+    flags: &Flags,
+    namespace: &str,
+) -> Result<Vec<Permission>, Failure> {
+    // A Context needs a runtime. A test may already be in one.
+    let runtime = Handle::try_current().is_err().then(|| build_runtime(1)).transpose();
+    let runtime =
+        runtime.map_err(|error| Failure::new(format!("failed to start the tokio runtime: {error}")))?;
+    let _guard = runtime.as_ref().map(Runtime::enter);
+    let cx = Context::builder(program.component(), unreachable_client())
+        .system_namespace(Some(namespace.into()))
+        .preloaded(Vec::new())
+        .build();
+    // Constructed values are dropped: only the declarations remain.
+    program.into_constructors(matches).run(&cx, &flags.disable_controllers)?;
+    let mut permissions = cx.permissions().all().map_err(Failure::new)?;
+    permissions.extend(process_permissions(namespace, flags.disable_ha));
+    Ok(permissions)
+}
+
+/// The permissions of the process itself: its ConfigMaps and its Leases.
+fn process_permissions(namespace: &str, disable_ha: bool) -> Vec<Permission> {
+    let ConfigMapNames { logging, observability, leader_election } = ConfigMapNames::default();
+    let mut names = vec![logging, observability];
+    let mut permissions = Vec::new();
+    if !disable_ha {
+        names.push(leader_election);
+        permissions = leader::permissions();
+    }
+    // A rule with a resource name also covers a list or watch of that name.
+    let config_maps = Permission::new("", "configmaps", [Verb::Get, Verb::List, Verb::Watch]).names(names);
+    permissions.insert(0, config_maps);
+    permissions.into_iter().map(|permission| permission.namespaces([namespace])).collect()
+}
+
+/// A client for constructors, which send no requests.
+fn unreachable_client() -> Client {
+    let unreachable = tower::service_fn(|_: http::Request<Body>| async {
+        Err::<http::Response<Body>, _>(io::Error::from(io::ErrorKind::ConnectionRefused))
+    });
+    Client::new(unreachable, "default")
+}
