@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Generates the CustomResourceDefinitions: config/300-*.yaml from the types in apis/samples, and examples/*/crd.yaml
-# from the types of each example.
+# Generates the CustomResourceDefinitions from the types, and the RBAC manifests from the constructors: config/300-*.yaml,
+# config/20*.yaml and config/namespaced/rbac.yaml of the samples, and crd.yaml and rbac.yaml of each example.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,5 +19,27 @@ for kind in $kinds; do
   echo "$file"
 done
 
-UPDATE_DEFINITIONS=1 cargo test --quiet --package examples --test unit the_definitions_are_those_of_the_types >/dev/null
-ls examples/*/crd.yaml
+# Prints RBAC manifests from the constructors of the sample controllers (rbac) or of the webhook (webhook-rbac).
+manifests() {
+  cargo run --quiet --package samples-controller --bin "$@"
+}
+
+write() {
+  local file="$1"
+  shift
+  "$@" >"$file.new"
+  mv "$file.new" "$file"
+  echo "$file"
+}
+
+write config/200-serviceaccount.yaml manifests rbac -- --kinds ServiceAccount
+write config/200-clusterrole.yaml manifests rbac -- --kinds ClusterRole
+write config/200-role.yaml manifests rbac -- --kinds Role
+write config/201-clusterrolebinding.yaml manifests rbac -- --kinds ClusterRoleBinding
+write config/201-rolebinding.yaml manifests rbac -- --kinds RoleBinding
+write config/200-webhook.yaml manifests webhook-rbac
+write config/namespaced/rbac.yaml manifests rbac -- --namespace team-a --in team-a
+
+UPDATE_DEFINITIONS=1 cargo test --quiet --package examples --test unit -- \
+  the_definitions_are_those_of_the_types the_rbac_manifests_are_those_of_the_constructors >/dev/null
+ls examples/*/crd.yaml examples/*/rbac.yaml

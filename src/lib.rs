@@ -165,6 +165,9 @@
 //! | run a server beside the controllers | [`Task`](sharedmain::Task) | `Runnable` |
 //! | run controllers in a test against a real API server | [`Controllers`](testing::Controllers) with [`ControlPlane`](testing::ControlPlane) | envtest and `mgr.Start` |
 //! | run the whole program in a test, as a child process | [`Program`](testing::Program) | |
+//! | generate RBAC rules from the code | [`Main::rbac`](prelude::Main::rbac); a table test checks them ([how](https://github.com/reknit/reknit/blob/main/docs/how-to/rbac.md)) | `+kubebuilder:rbac` markers |
+//! | declare a request of your own code for these rules | `build.allows(..)` with a [`Permission`](injection::Permission), [`Owned::verbs`](prelude::Owned::verbs), [`TrackedAny::resources`](prelude::TrackedAny::resources) | `+kubebuilder:rbac` markers |
+//! | test that each permission is needed | [`each_permission_is_needed`](testing::each_permission_is_needed) | |
 //! | limit requests | `--kube-api-qps`, `--kube-api-burst`; there is no limit by default | the same flags |
 //!
 //! # Webhooks
@@ -239,6 +242,11 @@ pub mod prelude {
     pub use reknit_sharedmain::{self as sharedmain, Main};
     pub use reknit_webhook::Webhook;
 }
+
+/// Compiles the code examples of docs/how-to/rbac.md as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/how-to/rbac.md")]
+struct RbacHowTo;
 
 /// Compiles the code examples of README.md as doctests.
 #[cfg(doctest)]

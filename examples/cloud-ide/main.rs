@@ -78,6 +78,11 @@ fn grpc(cx: &Context) -> Result<Task> {
     }))
 }
 
+/// The program: its controllers and flags.
+pub(crate) fn program() -> Main {
+    Main::new("cloud-ide").flags::<Flags>().controller(controller).task(grpc)
+}
+
 fn main() -> ExitCode {
-    Main::new("cloud-ide").flags::<Flags>().controller(controller).task(grpc).run()
+    program().run()
 }

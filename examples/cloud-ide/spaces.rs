@@ -8,7 +8,10 @@ use kube::{
     api::{DeleteParams, PostParams, Preconditions},
 };
 use parking_lot::Mutex;
-use reknit::prelude::*;
+use reknit::{
+    injection::{Permission, Verb},
+    prelude::*,
+};
 use tokio::{runtime::Handle, time::sleep};
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 use tonic::Status;
@@ -47,6 +50,8 @@ struct Waiter {
 
 impl Spaces {
     pub(crate) fn new(cx: &Context, namespace: &str, selection: Selection) -> Self {
+        let verbs = [Verb::Get, Verb::Create, Verb::Delete];
+        cx.allows(Permission::of::<Pod>(verbs).namespaces([namespace]));
         Self(Arc::new(Inner {
             namespace: namespace.into(),
             api: Api::namespaced(cx.client(), namespace),

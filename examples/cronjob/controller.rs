@@ -8,7 +8,10 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 use kube::ResourceExt;
-use reknit::{injection::Clock, prelude::*};
+use reknit::{
+    injection::{Clock, Verb},
+    prelude::*,
+};
 use tracing::{info, warn};
 
 use super::{
@@ -19,7 +22,7 @@ use super::{
 /// Reconciles CronJobs, and owns Jobs.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<CronJob>(cx);
-    let jobs = build.owns();
+    let jobs = build.owns().verbs([Verb::Create, Verb::Delete]);
     Ok(build.reconciler(Reconciler { jobs, clock: cx.get() }).build())
 }
 

@@ -17,6 +17,11 @@ pub use self::{
     webhook::webhook,
 };
 
+/// The program: its controllers and flags.
+pub fn program() -> Main {
+    Main::new("cronjob").flags::<NamespaceFlag>().controller(controller).webhook(webhook)
+}
+
 fn main() -> ExitCode {
-    Main::new("cronjob").flags::<NamespaceFlag>().controller(controller).webhook(webhook).run()
+    program().run()
 }

@@ -57,10 +57,14 @@ pub struct BrokerStatus {
 
 kind!(Broker { status: BrokerStatus, conditions: knative(duck, ["TriggerChannelReady", "Addressable"]) });
 
+/// The resources that references to sinks and subscribers may name. Bind another role to the service account for others.
+pub(crate) const ADDRESSABLE: [(&str, &str); 3] =
+    [("", "services"), ("eventing.knative.dev", "brokers"), ("messaging.knative.dev", "inmemorychannels")];
+
 /// Reconciles Brokers of this class. They own channels.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Broker>(cx);
-    let (channels, resolver) = (build.owns(), build.resolver());
+    let (channels, resolver) = (build.owns(), build.resolver().resources(ADDRESSABLE));
     Ok(build.reconciler(Reconciler { channels, resolver }).class(CLASS, CHANNEL_BASED).build())
 }
 

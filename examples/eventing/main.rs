@@ -37,7 +37,8 @@ pub fn webhook(_: &Context) -> Result<Webhook> {
         .binding::<SinkBinding>())
 }
 
-fn main() -> ExitCode {
+/// The program: its controllers and flags.
+pub fn program() -> Main {
     Main::new("eventing")
         .flags::<NamespaceFlag>()
         .controller(container_sources)
@@ -47,5 +48,8 @@ fn main() -> ExitCode {
         .controller(channels)
         .controller(subscriptions)
         .webhook(webhook)
-        .run()
+}
+
+fn main() -> ExitCode {
+    program().run()
 }

@@ -10,6 +10,8 @@ use reknit::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::broker::ADDRESSABLE;
+
 /// The environment variables that a SinkBinding sets.
 const INJECTED: [&str; 3] = ["K_SINK", "K_CA_CERTS", "K_CE_OVERRIDES"];
 
@@ -91,7 +93,10 @@ fn set_variable(container: &mut Container, name: &str, value: String) {
 /// Reconciles SinkBindings, and tracks their sinks and subjects.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<SinkBinding>(cx);
-    let (sinks, subjects) = (build.resolver(), build.subjects());
+    let workloads =
+        [("apps", "deployments"), ("apps", "statefulsets"), ("apps", "daemonsets"), ("batch", "jobs")];
+    let sinks = build.resolver().resources(ADDRESSABLE);
+    let subjects = build.subjects().resources(workloads);
     Ok(build.reconciler(Reconciler { sinks, subjects }).finalizing().build())
 }
 

@@ -114,6 +114,11 @@ fn desired_deployment(object: &Foo) -> Deployment {
     }
 }
 
+/// The program: its controllers and flags.
+pub fn program() -> Main {
+    Main::new("foo").flags::<NamespaceFlag>().controller(controller)
+}
+
 fn main() -> ExitCode {
-    Main::new("foo").flags::<NamespaceFlag>().controller(controller).run()
+    program().run()
 }

@@ -62,6 +62,11 @@ impl ObserveDeletion for Reconciler {
     }
 }
 
+/// The program: its controllers and flags.
+pub fn program() -> Main {
+    Main::new("mydemo").flags::<NamespaceFlag>().controller(controller)
+}
+
 fn main() -> ExitCode {
-    Main::new("mydemo").flags::<NamespaceFlag>().controller(controller).run()
+    program().run()
 }

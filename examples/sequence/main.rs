@@ -19,12 +19,16 @@ pub use self::{
     webhook::{ChannelDefaults, webhook},
 };
 
-fn main() -> ExitCode {
+/// The program: its controllers and flags.
+pub fn program() -> Main {
     Main::new("sequence")
         .flags::<NamespaceFlag>()
         .controller(sequences)
         .controller(subscriptions)
         .controller(channels)
         .webhook(webhook)
-        .run()
+}
+
+fn main() -> ExitCode {
+    program().run()
 }

@@ -7,7 +7,7 @@ use kube::{
     ResourceExt,
     api::{DynamicObject, ObjectMeta},
 };
-use reknit::{prelude::*, reconciler::OwnedAny};
+use reknit::{injection::Verb, prelude::*, reconciler::OwnedAny};
 use serde_json::json;
 
 use super::{
@@ -18,7 +18,10 @@ use super::{
 /// Reconciles Sequences. They own Subscriptions, and channels of any Kind.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Sequence>(cx);
-    let (channels, subscriptions) = (build.owns_any(), build.owns());
+    let verbs = [Verb::Get, Verb::Create, Verb::Patch, Verb::Delete];
+    // Bind another role to the service account for channels of other Kinds.
+    let channels = build.owns_any().resources([("messaging.knative.dev", "inmemorychannels")]).verbs(verbs);
+    let subscriptions = build.owns().verbs(verbs);
     Ok(build.reconciler(Reconciler { channels, subscriptions }).build())
 }
 

@@ -69,7 +69,8 @@ kind!(Subscription { status: SubscriptionStatus, conditions: knative(duck, ["Ref
 /// Reconciles Subscriptions, and tracks all that they refer to.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Subscription>(cx);
-    let resolver = build.resolver();
+    let addressable = [("", "services"), ("messaging.knative.dev", "inmemorychannels")];
+    let resolver = build.resolver().resources(addressable);
     Ok(build.reconciler(Reconciler { resolver }).build())
 }
 

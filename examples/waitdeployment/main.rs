@@ -269,6 +269,11 @@ fn set_condition(status: &mut DeploymentStatus, condition: DeploymentCondition) 
     conditions.push(condition);
 }
 
+/// The program: its controllers and flags.
+pub fn program() -> Main {
+    Main::new("waitdeployment").flags::<NamespaceFlag>().controller(controller)
+}
+
 fn main() -> ExitCode {
-    Main::new("waitdeployment").flags::<NamespaceFlag>().controller(controller).run()
+    program().run()
 }

@@ -121,14 +121,16 @@ mod program;
 mod table;
 mod test_object;
 
+pub use reknit_injection::Verb;
+
 pub use self::{
-    api_server::{ApiServer, Verb, Write},
+    api_server::{ApiServer, Write},
     control_plane::{Builder, ControlPlane, Error, WebhookServer},
     controllers::{Controllers, RunningControllers},
     eventually::{Check, eventually},
     fake_clock::FakeClock,
     in_memory::{ControllerExt, InformerExt},
     program::{Program, RunningProgram},
-    table::{Given, Passed, Table, Want, given, nothing, table},
+    table::{Given, Passed, Table, Want, each_permission_is_needed, given, nothing, table},
     test_object::TestObject,
 };

@@ -103,9 +103,12 @@ async fn exercise_simple_deployment(objects: &Objects, name: &str) {
 
 async fn delete_cluster_role(client: &Client) {
     let roles: Api<ClusterRole> = Api::all(client.clone());
-    roles.delete("knative-samples-core", &DeleteParams::default()).await.expect("the ClusterRole is deleted");
+    roles
+        .delete("knative-samples-controller", &DeleteParams::default())
+        .await
+        .expect("the ClusterRole is deleted");
     let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-    let deleted = bindings.delete("knative-samples-controller-admin", &DeleteParams::default()).await;
+    let deleted = bindings.delete("knative-samples-controller", &DeleteParams::default()).await;
     deleted.expect("the ClusterRoleBinding is deleted");
 }
 

@@ -3,6 +3,7 @@
 use kube::{ResourceExt, api::ObjectMeta};
 use reknit::{
     apis::{DeliverySpec, DeliveryStatus, Destination, SourceStatus, child_name, service_host_name},
+    injection::Verb,
     prelude::*,
     reconciler::{AddressResolver, Duck, NoFields},
 };
@@ -10,7 +11,8 @@ use reknit::{
 use super::{
     super::{
         broker::{
-            BrokerSpec, BrokerStatus, CHANNEL_API_VERSION, CHANNEL_BASED, CHANNEL_KIND, CHANNEL_NAME, CLASS,
+            ADDRESSABLE, BrokerSpec, BrokerStatus, CHANNEL_API_VERSION, CHANNEL_BASED, CHANNEL_KIND,
+            CHANNEL_NAME, CLASS,
         },
         subscription::{Subscription, SubscriptionSpec},
     },
@@ -22,13 +24,18 @@ type AnyBroker = Duck<BrokerSpec, BrokerStatus>;
 /// A source of any Kind.
 type AnySource = Duck<NoFields, SourceStatus>;
 
+/// The resources of brokers and of the sources that a Trigger may depend on. Bind another role to the service account for
+/// other sources.
+const OBJECTS: [(&str, &str); 2] =
+    [("eventing.knative.dev", "brokers"), ("sources.knative.dev", "containersources")];
+
 /// Reconciles Triggers, and tracks what they refer to. They own Subscriptions.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Trigger>(cx);
     let reconciler = Reconciler {
-        objects: build.track_any(),
-        resolver: build.resolver(),
-        subscriptions: build.owns(),
+        objects: build.track_any().resources(OBJECTS),
+        resolver: build.resolver().resources(ADDRESSABLE),
+        subscriptions: build.owns().verbs([Verb::Get, Verb::Create, Verb::Patch, Verb::Delete]),
         filter_host: service_host_name("broker-filter", cx.system_namespace().unwrap_or("knative-eventing")),
     };
     Ok(build.reconciler(reconciler).build())

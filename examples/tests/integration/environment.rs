@@ -1,6 +1,6 @@
 //! The environment of a test: the process of an example, in a namespace of its own, on a control plane with nodes.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, path::PathBuf};
 
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -10,13 +10,17 @@ use kube::{
     Api, Client, Resource,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
-use reknit::testing::{ControlPlane, eventually};
+use reknit::{
+    prelude::*,
+    testing::{ControlPlane, eventually},
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::support::{
-    file,
+    EXAMPLES, file,
     process::{Process, example},
+    program_of,
     wait::TIMEOUT,
 };
 
@@ -28,11 +32,20 @@ pub(crate) struct Environment {
     pub(crate) process: Process,
 }
 
+/// Binds the generated roles of an example to its service account in this namespace, and returns the kubeconfig of the
+/// account.
+pub(crate) async fn restricted_kubeconfig(plane: &ControlPlane, example: &str, namespace: &str) -> PathBuf {
+    let program = program_of(example).provide(select().namespace(namespace));
+    let manifests = program.rbac(namespace).to_yaml().expect("the manifests");
+    plane.apply_yaml(&manifests).await.expect("they are applied");
+    plane.kubeconfig_as(namespace, example).await.expect("a kubeconfig")
+}
+
 /// The shared control plane, with the definitions of all examples and a node.
 pub(crate) async fn plane_with_nodes() -> &'static ControlPlane {
     let plane = ControlPlane::shared().await.expect("a control plane");
     // Before the nodes, because the garbage collector discovers Kinds at its start, and later only every 30 s.
-    for example in ["cronjob", "eventing", "foo", "mydemo", "sequence", "waitdeployment"] {
+    for example in EXAMPLES {
         plane.apply_path(file(example, "crd.yaml")).await.expect("the definition");
     }
     plane.nodes(1).await.expect("nodes");
@@ -52,11 +65,13 @@ pub(crate) async fn bind_role(client: &Client, role: &str, account: &str, namesp
 }
 
 impl Environment {
-    /// Starts the example, without its webhook, which sees only its namespace, and waits until it is ready.
+    /// Starts the example, without its webhook, which sees only its namespace, with its generated permissions, and waits
+    /// until it is ready.
     pub(crate) async fn start(name: &str) -> Self {
         let plane = plane_with_nodes().await;
         let namespace = plane.namespace(name).await.expect("a namespace");
-        let process = example(name, plane.kubeconfig())
+        let kubeconfig = restricted_kubeconfig(plane, name, &namespace).await;
+        let process = example(name, &kubeconfig)
             .without_leader_election()
             .in_namespace(&namespace)
             .env("ENABLE_WEBHOOKS", "false")

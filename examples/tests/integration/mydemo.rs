@@ -11,11 +11,14 @@ use kube::{
 use reknit::testing::{ControlPlane, eventually};
 use serde_json::{Value, json};
 
-use crate::support::{
-    file,
-    mydemo::{demo, program::Mydemo},
-    process::{self, Process},
-    wait::TIMEOUT,
+use crate::{
+    environment::restricted_kubeconfig,
+    support::{
+        file,
+        mydemo::{demo, program::Mydemo},
+        process::{self, Process},
+        wait::TIMEOUT,
+    },
 };
 
 /// Returns true if the log line has this message and is about this object.
@@ -37,10 +40,9 @@ async fn an_addition_a_change_and_a_deletion_are_each_logged_once() {
     plane.apply_path(file("mydemo", "crd.yaml")).await.expect("the CRD");
     let namespace = plane.namespace("mydemo").await.expect("a namespace");
     let api: Api<Mydemo> = Api::namespaced(plane.client().expect("a client"), &namespace);
-    let program = process::example("mydemo", plane.kubeconfig())
-        .without_leader_election()
-        .in_namespace(&namespace)
-        .spawn();
+    let kubeconfig = restricted_kubeconfig(plane, "mydemo", &namespace).await;
+    let program =
+        process::example("mydemo", &kubeconfig).without_leader_election().in_namespace(&namespace).spawn();
     let key = format!("{namespace}/demo");
 
     api.create(&PostParams::default(), &demo()).await.expect("it is created");

@@ -19,6 +19,23 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
+use reknit::prelude::*;
+
+/// The examples with custom resources.
+pub(crate) const EXAMPLES: [&str; 6] = ["cronjob", "eventing", "foo", "mydemo", "sequence", "waitdeployment"];
+
+/// The program of one of these examples.
+pub(crate) fn program_of(example: &str) -> Main {
+    match example {
+        "cronjob" => cronjob::program::program(),
+        "eventing" => eventing::program::program(),
+        "foo" => foo::program::program(),
+        "mydemo" => mydemo::program::program(),
+        "sequence" => sequence::program::program(),
+        "waitdeployment" => waitdeployment::program::program(),
+        _ => panic!("{example} is not an example with custom resources"),
+    }
+}
 
 /// A file in the folder of an example.
 pub(crate) fn file(example: &str, name: &str) -> PathBuf {

@@ -1,4 +1,4 @@
-//! Single passes of the examples' reconcilers, and their definitions.
+//! Single passes of the examples' reconcilers, their definitions and their RBAC manifests.
 #![cfg(test)]
 
 #[path = "../../cloud-ide/main.rs"]
@@ -9,6 +9,7 @@ mod cronjob;
 mod eventing;
 mod foo;
 mod mydemo;
+mod rbac;
 mod sequence;
 #[path = "../support/mod.rs"]
 mod support;

@@ -3,6 +3,7 @@
 pub mod addressable_service;
 mod cluster_domain;
 mod pods;
+pub mod program;
 pub mod simple_deployment;
 mod webhook;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::{StreamExt, future::join_all, stream};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::{ResourceExt, api::ObjectMeta, core::Expression};
-use reknit::prelude::*;
+use reknit::{injection::Verb, prelude::*};
 use samples_apis::{POD_OWNER, SimpleDeployment, SimpleDeploymentStatus};
 
 use crate::pods;
@@ -21,7 +21,7 @@ pub fn controller(cx: &Context) -> Result<Controller> {
     let pods = cx.informer::<Pod>(labelled);
     let mut build = Controller::of::<SimpleDeployment>(cx);
     build.watch(&pods).keys(keys::label(POD_OWNER)); // also for pods without an owner reference
-    let pods = build.owns_in(&pods);
+    let pods = build.owns_in(&pods).verbs([Verb::Create, Verb::Patch, Verb::Delete]);
     Ok(build.reconciler(Reconciler { pods }).build())
 }
 

@@ -1,6 +1,7 @@
 //! Updates, patches and server-side apply of objects that exist.
 
 use http::StatusCode;
+use reknit_injection::Verb;
 use serde_json::{Value, json};
 
 use super::{
@@ -14,7 +15,6 @@ use super::{
         FieldError, Response, bad_request, conflict, failure, immutable_field, invalid, stale_version,
     },
     schema::Schema,
-    write::Verb,
 };
 
 /// The metadata fields that an update or a patch cannot change.

@@ -1,6 +1,7 @@
 //! Deletion of objects.
 
 use http::StatusCode;
+use reknit_injection::Verb;
 use serde_json::{Value, json};
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     remove_empty,
     request::Request,
     response::{FieldError, Response, deletion_status, invalid, precondition_failed},
-    write::Verb,
 };
 
 impl Objects {

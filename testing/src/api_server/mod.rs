@@ -1,6 +1,7 @@
 //! An API server in memory.
 
 mod apply;
+mod authorization;
 mod change;
 mod collection;
 mod create;
@@ -20,12 +21,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use kube::{Client, Resource, api::DynamicObject, client::Body, discovery::ApiResource};
+use reknit_injection::{Permissions, Verb};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub use self::write::{Verb, Write};
+pub use self::write::Write;
 use self::{
-    apply::ManagedFields, collection::Collection, objects::Objects, request::Request, response::Response,
+    apply::ManagedFields,
+    authorization::Authorizer,
+    collection::Collection,
+    objects::Objects,
+    request::Request,
+    response::Response,
+    write::{is_write, stores_object},
 };
 use crate::TestObject;
 
@@ -81,6 +89,8 @@ pub struct ApiServer(Arc<Mutex<State>>);
 struct State {
     objects: Objects,
     failures: Vec<Failure>,
+    /// Checks each request. `None` if every request is allowed.
+    authorizer: Option<Authorizer>,
     /// The write requests that [`ApiServer::take_writes`] has not taken yet.
     writes: Vec<Write>,
 }
@@ -174,6 +184,16 @@ impl ApiServer {
         std::mem::take(&mut self.state().writes)
     }
 
+    /// Refuses requests that these permissions do not cover, and requests of the denied verbs and resources.
+    pub(crate) fn authorize(&self, permissions: Permissions, denied: Vec<(Verb, String)>) {
+        self.state().authorizer = Some(Authorizer::new(permissions, denied));
+    }
+
+    /// Returns the requests that the permissions did not cover, each with the declaration that would allow it.
+    pub(crate) fn refused(&self) -> Vec<String> {
+        self.state().authorizer.iter().flat_map(Authorizer::refused).cloned().collect()
+    }
+
     /// Returns a client of this server.
     pub fn client(&self) -> Client {
         let server = self.clone();
@@ -196,14 +216,17 @@ impl ApiServer {
 
     fn handle(&self, request: &Request) -> Response {
         let mut state = self.state();
+        if let Some(refusal) = state.refuse(request) {
+            return refusal;
+        }
         let injected = state.take_failure(request);
         let result = match injected {
             // The write is recorded, and nothing is stored.
             Some(_) => state.objects.clone().handle(request),
             None => state.objects.handle(request),
         };
-        if request.verb.is_write() {
-            let success = result.as_ref().ok().filter(|_| request.verb.stores_object());
+        if is_write(request.verb) {
+            let success = result.as_ref().ok().filter(|_| stores_object(request.verb));
             state.writes.push(request.to_write(success.map(|(_, object)| object.clone())));
         }
         match injected {
@@ -219,6 +242,11 @@ impl ApiServer {
 }
 
 impl State {
+    /// Returns the response to a request that the permissions do not cover.
+    fn refuse(&mut self, request: &Request) -> Option<Response> {
+        self.authorizer.as_mut()?.refuse(request, &self.objects)
+    }
+
     /// Returns the status code of the first failure that a test set for such requests, and counts it down.
     fn take_failure(&mut self, request: &Request) -> Option<StatusCode> {
         let matches = |failure: &&mut Failure| {

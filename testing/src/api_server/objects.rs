@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use http::StatusCode;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use reknit_injection::Verb;
 use serde_json::{Value, json};
 
 use super::{
@@ -14,7 +15,6 @@ use super::{
     response::{Response, no_such_resource, not_found, not_supported},
     schema::Schema,
     selector::Selector,
-    write::Verb,
 };
 
 /// The resourceVersions of changes start above this number, and so above those of the objects that a test adds.
@@ -46,6 +46,13 @@ pub(super) struct Stored {
 impl Objects {
     pub(super) fn get(&self, collection: &Collection, name: &str) -> Option<&Value> {
         self.stored.get(&object_key(collection, name)).map(|stored| &stored.object)
+    }
+
+    /// Returns the collection of a stored object of this Kind.
+    pub(super) fn collection_of(&self, api_version: &Value, kind: &Value) -> Option<&Collection> {
+        let is_of_kind = |object: &Value| object["apiVersion"] == *api_version && object["kind"] == *kind;
+        let found = self.stored.iter().find(|(_, stored)| is_of_kind(&stored.object));
+        found.map(|((collection, _), _)| collection)
     }
 
     /// Stores an object as it is. Its resourceVersion is 1 unless it has one.

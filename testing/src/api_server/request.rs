@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use http::{Method, StatusCode, header::CONTENT_TYPE, request::Parts};
 use reknit_apis::Key;
-use reknit_injection::internal::ResourcePath;
+use reknit_injection::{Verb, internal::ResourcePath};
 use serde_json::Value;
 
 use super::{
     collection::Collection,
     response::{Response, bad_request, failure, not_supported},
-    write::{Verb, Write},
+    write::Write,
 };
 
 #[derive(Clone)]

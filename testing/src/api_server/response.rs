@@ -2,12 +2,12 @@
 
 use http::StatusCode;
 use kube::core::response::reason;
+use reknit_injection::Verb;
 use serde_json::{Map, Value, json};
 
 use super::{
     collection::{Collection, qualified},
     request::Request,
-    write::Verb,
 };
 
 /// The status code and the body of a response.

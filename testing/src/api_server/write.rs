@@ -3,43 +3,17 @@
 use std::{collections::BTreeSet, fmt};
 
 use reknit_apis::Key;
+use reknit_injection::Verb;
 use serde_json::Value;
 
-/// The verb of a request, as RBAC names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// Reads one object.
-    Get,
-    /// Lists objects.
-    List,
-    /// Creates an object.
-    Create,
-    /// Replaces an object.
-    Update,
-    /// Changes some fields of an object.
-    Patch,
-    /// Deletes an object.
-    Delete,
-    /// Deletes all objects that a selector selects.
-    DeleteCollection,
+/// Returns true if requests of this verb are writes.
+pub(super) fn is_write(verb: Verb) -> bool {
+    !matches!(verb, Verb::Get | Verb::List | Verb::Watch)
 }
 
-impl Verb {
-    pub(super) fn is_write(self) -> bool {
-        !matches!(self, Self::Get | Self::List)
-    }
-
-    /// Returns true if the object exists after a successful request.
-    pub(super) fn stores_object(self) -> bool {
-        matches!(self, Self::Create | Self::Update | Self::Patch)
-    }
-}
-
-/// Formats the verb as RBAC names it: `deletecollection`.
-impl fmt::Display for Verb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&format!("{self:?}").to_lowercase())
-    }
+/// Returns true if the object exists after a successful request of this verb.
+pub(super) fn stores_object(verb: Verb) -> bool {
+    matches!(verb, Verb::Create | Verb::Update | Verb::Patch)
 }
 
 /// A recorded write request. It is displayed as `patch addressableservices/status default/x`, followed by its options:

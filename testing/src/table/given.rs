@@ -2,7 +2,7 @@
 
 use kube::{CustomResourceExt, discovery::ApiResource};
 use reknit_apis::Key;
-use reknit_injection::Context;
+use reknit_injection::{Context, Permission};
 use reknit_reconciler::{Controller, Result};
 use reknit_webhook::Webhook;
 use serde_json::Value;
@@ -65,6 +65,8 @@ pub struct Given {
     provided: Vec<Provide>,
     system_namespace: String,
     following: bool,
+    /// Verbs and resources that the test takes away.
+    denied: Vec<(Verb, String)>,
 }
 
 /// Adds one value to the context.
@@ -84,6 +86,7 @@ pub fn nothing() -> Given {
         provided: Vec::new(),
         system_namespace: "reknit-system".into(),
         following: false,
+        denied: Vec::new(),
     }
 }
 
@@ -144,12 +147,26 @@ impl Given {
         self
     }
 
+    /// Grants a permission that the constructor does not declare, as a further role in a cluster does.
+    pub fn allowing(mut self, permission: Permission) -> Self {
+        self.provided.push(Box::new(|cx| cx.allows(permission)));
+        self
+    }
+
+    /// Takes a permission away, although the constructor declares it: `denying(Verb::Delete, "pods")`. A reconcile that
+    /// sends such a request fails the test.
+    pub fn denying(mut self, verb: Verb, resource: &str) -> Self {
+        self.denied.push((verb, resource.into()));
+        self
+    }
+
     /// Runs one reconcile of this key: `namespace/name`, or the name alone of a cluster-scoped object.
     ///
     /// # Panics
     ///
-    /// Panics if the constructor fails, if no object of the controller's Kind can have such a key, and if the reconcile
-    /// changed an object of this state in the cache without a request to write it.
+    /// Panics if the constructor fails, if no object of the controller's Kind can have such a key, if the reconcile
+    /// changed an object of this state in the cache without a request to write it, and if it sent a request that the
+    /// declared permissions do not cover. The message names the declaration that is missing.
     #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
     pub async fn pass(self, constructor: impl FnOnce(&Context) -> Result<Controller>, key: &str) -> Passed {
         self.try_pass(constructor, key).await.unwrap_or_else(|error| panic!("{error}"))
@@ -200,34 +217,49 @@ impl Given {
     }
 
     /// Creates the Context of the constructor, and provides the values to it.
-    fn into_context(self) -> (Context, ApiServer, Vec<OpenMutationCheck>, bool) {
-        let Self { server, objects, mutation_checks, provided, system_namespace, following } = self;
+    fn into_context(self) -> (Context, ApiServer, Vec<OpenMutationCheck>) {
+        let Self { server, objects, mutation_checks, provided, system_namespace, .. } = self;
         let cx = Context::builder("test", server.client())
             .system_namespace(Some(system_namespace))
             .preloaded(objects)
             .build();
         provided.into_iter().for_each(|provide| provide(&cx));
-        (cx, server, mutation_checks, following)
+        (cx, server, mutation_checks)
     }
 
-    /// Runs the reconcile. Fails if no object of the controller's Kind can have this key.
+    /// Runs the reconcile. Fails if no object of the controller's Kind can have this key, and if the declared permissions do
+    /// not cover a request.
     pub(super) async fn try_pass(
         self,
         constructor: impl FnOnce(&Context) -> Result<Controller>,
         key: &str,
     ) -> Result<Passed> {
-        let (cx, server, mutation_checks, following) = self.into_context();
+        let (following, denied) = (self.following, self.denied.clone());
+        let (cx, server, mutation_checks) = self.into_context();
         #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
         let controller = constructor(&cx).unwrap_or_else(|error| panic!("the constructor failed: {error}"));
         let mutation_checks: Vec<_> = mutation_checks.into_iter().filter_map(|open| open(&cx)).collect();
+        let permissions = cx.permissions();
         drop(cx);
         let key = Key::from(key);
         controller.check_key(&key)?;
+        server.authorize(permissions.clone(), denied);
         let result =
             if following { controller.once_following(&key).await } else { controller.once(&key).await };
+        check_permissions(&server)?;
         let writes = server.take_writes();
         check_no_mutation(&mutation_checks, &writes);
-        Ok(Passed::new(result, controller.take_queued(), writes, server))
+        Ok(Passed::new(result, controller.take_queued(), writes, server, permissions))
+    }
+}
+
+fn check_permissions(server: &ApiServer) -> Result<()> {
+    match server.refused() {
+        refused if refused.is_empty() => Ok(()),
+        refused => {
+            let refused = refused.join("\n  ");
+            Err(format!("the permissions of the controller do not cover a request:\n  {refused}").into())
+        }
     }
 }
 

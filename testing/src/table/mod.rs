@@ -4,6 +4,7 @@ mod effects;
 mod given;
 mod mutation;
 mod passed;
+mod permissions;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ mod want;
 pub use self::{
     given::{Given, given, nothing},
     passed::Passed,
+    permissions::each_permission_is_needed,
     rows::{Table, table},
     want::Want,
 };

@@ -2,6 +2,7 @@
 
 use kube::{Resource, api::DynamicObject, discovery::ApiResource};
 use reknit_apis::Key;
+use reknit_injection::Permissions;
 use reknit_reconciler::{Event, Outcome, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -22,6 +23,8 @@ pub struct Passed {
     writes: Vec<Write>,
     events: Vec<Write>,
     server: ApiServer,
+    /// The permissions that the constructor declared.
+    pub(super) permissions: Permissions,
 }
 
 impl Passed {
@@ -30,9 +33,10 @@ impl Passed {
         enqueued: Vec<Key>,
         writes: Vec<Write>,
         server: ApiServer,
+        permissions: Permissions,
     ) -> Self {
         let (events, writes) = writes.into_iter().partition(|write| write.resource == "events");
-        Self { result, enqueued, writes, events, server }
+        Self { result, enqueued, writes, events, server, permissions }
     }
 
     /// Compares the effects with the expected ones.

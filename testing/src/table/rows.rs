@@ -2,10 +2,11 @@
 
 use std::panic::Location;
 
-use reknit_injection::Context;
+use reknit_injection::{Context, Permission};
 use reknit_reconciler::{Controller, Result};
 
 use super::{Given, Want};
+use crate::Verb;
 
 /// Test cases of one controller, created by [`table`].
 ///
@@ -54,6 +55,13 @@ struct Row {
     location: &'static Location<'static>,
 }
 
+/// The results of all cases.
+pub(super) struct Ran {
+    pub(super) failures: Vec<String>,
+    /// The permissions that the constructor declared.
+    pub(super) permissions: Vec<Permission>,
+}
+
 /// Creates a table for the controller of this constructor, which is the one that the program uses.
 pub fn table<C: Fn(&Context) -> Result<Controller>>(constructor: C) -> Table<C> {
     Table { constructor, rows: Vec::new() }
@@ -74,21 +82,38 @@ impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
     /// # Panics
     ///
     /// Panics if a case fails, with the name and the location of each failed case and a diff. A case also fails if no
-    /// object of the controller's Kind can have its key. Panics if the constructor fails.
+    /// object of the controller's Kind can have its key, or if the declared permissions do not cover a request. Panics if
+    /// the constructor fails.
     #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
     pub async fn run(self) {
-        let (mut failures, total) = (Vec::new(), self.rows.len());
+        let total = self.rows.len();
+        let Ran { failures, .. } = self.run_all().await;
+        if !failures.is_empty() {
+            panic!("{} of {total} cases failed:\n{}", failures.len(), failures.concat());
+        }
+    }
+
+    /// Takes a permission away in every case, as [`Given::denying`] does.
+    pub fn denying(mut self, verb: Verb, resource: &str) -> Self {
+        let deny = |row: Row| Row { given: row.given.denying(verb, resource), ..row };
+        self.rows = self.rows.into_iter().map(deny).collect();
+        self
+    }
+
+    pub(super) async fn run_all(self) -> Ran {
+        let mut ran = Ran { failures: Vec::new(), permissions: Vec::new() };
         for Row { name, key, given, want, location } in self.rows {
             let difference = match given.try_pass(&self.constructor, &key).await {
-                Ok(passed) => passed.difference(want),
+                Ok(passed) => {
+                    ran.permissions.extend(passed.permissions.declared());
+                    passed.difference(want)
+                }
                 Err(error) => Some(error.to_string()),
             };
             let failure =
                 |difference| format!("\n{name} ({location}), the reconcile of {key}:\n{difference}\n");
-            failures.extend(difference.map(failure));
+            ran.failures.extend(difference.map(failure));
         }
-        if !failures.is_empty() {
-            panic!("{} of {total} cases failed:\n{}", failures.len(), failures.concat());
-        }
+        ran
     }
 }

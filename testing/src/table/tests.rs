@@ -1,5 +1,6 @@
 mod comparison;
 mod dynamic;
+mod permissions;
 
 use std::sync::Mutex;
 
@@ -7,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::{Api, Client, CustomResource, ResourceExt, api::*};
 use reknit_apis::{DuckStatus, KRShaped, kind};
-use reknit_injection::Context;
+use reknit_injection::{Context, Permission};
 use reknit_reconciler::{Controller, Error, Event, Outcome, Owned, ReconcileKind, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -74,7 +75,14 @@ impl ReconcileKind for AllWrites {
     }
 }
 
+/// Every verb on these resources of this group, with their subresources.
+fn everything(group: &str, resource: &str) -> Permission {
+    use Verb::*;
+    Permission::new(group, resource, [Get, List, Create, Update, Patch, Delete, DeleteCollection])
+}
+
 fn all_writes_controller(cx: &Context) -> Result<Controller> {
+    cx.allows(everything("", "configmaps"));
     Ok(Controller::of::<Namespace>(cx).reconciler(AllWrites(cx.client())).build())
 }
 
@@ -137,8 +145,10 @@ async fn dry_runs_and_propagation_policies_are_compared() {
             Ok(Outcome::done())
         }
     }
-    let controller =
-        |cx: &Context| Ok(Controller::of::<Namespace>(cx).reconciler(DryRunner(cx.client())).build());
+    let controller = |cx: &Context| {
+        cx.allows(everything("", "configmaps"));
+        Ok(Controller::of::<Namespace>(cx).reconciler(DryRunner(cx.client())).build())
+    };
     let passed = given(shop()).and(config_map("old", "v")).pass(controller, "shop").await;
     let without_options = Want::done()
         .create(&config_map("new", "v"))
@@ -183,8 +193,10 @@ async fn an_eviction_is_a_created_subresource() {
             }
         }
     }
-    let controller =
-        |cx: &Context| Ok(Controller::of::<Namespace>(cx).reconciler(Evictor(cx.client())).build());
+    let controller = |cx: &Context| {
+        cx.allows(everything("", "pods/eviction"));
+        Ok(Controller::of::<Namespace>(cx).reconciler(Evictor(cx.client())).build())
+    };
     let passed = given(shop()).failing(Verb::Create, "pods/eviction", 429).pass(controller, "shop").await;
     let body = passed.write(0).body.clone();
     assert_eq!(body["metadata"], json!({"name": "web"}));
@@ -202,8 +214,10 @@ async fn a_field_that_a_manager_no_longer_applies_is_removed() {
             Ok(Outcome::done())
         }
     }
-    let controller =
-        |cx: &Context| Ok(Controller::of::<Namespace>(cx).reconciler(Applier(cx.client())).build());
+    let controller = |cx: &Context| {
+        cx.allows(everything("", "configmaps"));
+        Ok(Controller::of::<Namespace>(cx).reconciler(Applier(cx.client())).build())
+    };
     let mut before = config_map("a", "u");
     before.data.get_or_insert_default().insert("gone".into(), "x".into());
     let passed = given(shop()).applied(before.clone(), "me").pass(controller, "shop").await;

@@ -21,7 +21,7 @@ use crate::TestObject;
 /// ```
 /// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 /// use kube::{Api, Client, ResourceExt, api::PostParams};
-/// use reknit_injection::Context;
+/// use reknit_injection::{Context, Permission};
 /// use reknit_reconciler::{Controller, Event, Outcome, ReconcileKind, Result};
 /// use reknit_testing::{Verb, Want, given};
 /// use serde_json::json;
@@ -39,7 +39,8 @@ use crate::TestObject;
 /// }
 ///
 /// fn controller(cx: &Context) -> Result<Controller> {
-///     let build = Controller::of::<Namespace>(cx);
+///     let mut build = Controller::of::<Namespace>(cx);
+///     build.allows(Permission::of::<ConfigMap>([Verb::Create]));
 ///     let client = build.client();
 ///     Ok(build.reconciler(Maker(client)).build())
 /// }

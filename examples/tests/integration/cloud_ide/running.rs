@@ -44,7 +44,7 @@ async fn two_hundred_concurrent_calls_all_get_a_running_space() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_in_the_namespace_of_the_spaces_is_sufficient() {
     let plane = ControlPlane::start().await.expect("a control plane");
-    for name in ["role.yaml", "example.yaml"] {
+    for name in ["namespace.yaml", "rbac.yaml", "example.yaml"] {
         plane.apply_path(file("cloud-ide", name)).await.expect("it is applied");
     }
     let kubeconfig = plane.kubeconfig_as("cloud-ide", "cloud-ide").await.expect("a kubeconfig");

@@ -25,13 +25,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
-    environment::{bind_role, plane_with_nodes},
+    environment::{plane_with_nodes, restricted_kubeconfig},
     support::{
         cronjob::{
             cron_job,
             program::{CronJob, CronJobStatus, controller},
         },
-        file,
         wait::TIMEOUT,
     },
 };
@@ -48,13 +47,12 @@ struct Backup {
 }
 
 impl Backup {
-    /// Starts the controller with the permissions of role.yaml, and creates an hourly CronJob with these fields.
+    /// Starts the controller with its generated permissions, and creates an hourly CronJob with these fields.
     async fn start(spec: Value) -> Self {
         let plane = plane_with_nodes().await;
         let namespace = plane.namespace("cronjob").await.expect("a namespace");
         let client = plane.client().expect("a client");
-        plane.apply_path(file("cronjob", "role.yaml")).await.expect("the role");
-        bind_role(&client, "cronjob", "cronjob", &namespace).await;
+        restricted_kubeconfig(plane, "cronjob", &namespace).await;
 
         let clock = FakeClock::at(&Timestamp::now().to_string());
         let restricted = plane.client_as(&namespace, "cronjob").await.expect("a client");

@@ -2,6 +2,7 @@
 
 use kube::api::DynamicObject;
 use reknit::{
+    injection::Permission,
     prelude::*,
     testing::{Verb, Want, given, nothing, table},
 };
@@ -235,6 +236,11 @@ fn other_template() -> ChannelTemplate {
     serde_json::from_value(template).unwrap()
 }
 
+/// The permission that a cluster with the other channel Kind grants by a role of its own.
+fn other_channels() -> Permission {
+    Permission::new("messaging.example.com", "otherchannels", [Verb::Get, Verb::Create, Verb::Patch])
+}
+
 /// The expected channel of another Kind.
 fn other_channel(step: usize) -> DynamicObject {
     let channel = json!({
@@ -259,7 +265,7 @@ async fn a_changed_template_replaces_the_channels_and_subscriptions() {
     let before = Children::of(&one_step()).await;
     let mut changed = applied(one_step());
     changed.spec.channel_template = Some(other_template());
-    let pass = before.given_with(changed).pass(sequences, KEY).await;
+    let pass = before.given_with(changed).allowing(other_channels()).pass(sequences, KEY).await;
     assert!(pass.result.is_ok());
     let key = child_key(0);
     let expected = [
@@ -280,13 +286,14 @@ async fn a_changed_template_replaces_the_channels_and_subscriptions() {
 async fn a_changed_spec_of_the_template_is_applied_to_the_channels() {
     let mut sequence = one_step();
     sequence.spec.channel_template = Some(other_template());
-    let first = given(sequence.clone()).pass(sequences, KEY).await;
+    let first = given(sequence.clone()).allowing(other_channels()).pass(sequences, KEY).await;
     let stored: DynamicObject = serde_json::from_value(first.write(0).body.clone()).unwrap();
     let subscription = first.object::<Subscription>(&child_key(0)).unwrap();
 
     let template = sequence.spec.channel_template.as_mut().unwrap();
     template.spec.insert("partitions".into(), json!({"count": 5}));
-    let second = given(sequence).and(stored).and(subscription).pass(sequences, KEY).await;
+    let second = given(sequence).and(stored).and(subscription).allowing(other_channels());
+    let second = second.pass(sequences, KEY).await;
     let expected = [format!("patch otherchannels {}", child_key(0)), format!("patch sequences/status {KEY}")];
     assert_eq!(second.writes(), expected);
     assert_eq!(second.write(0).body["spec"], json!({"partitions": {"count": 5}}));

@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use reknit::prelude::*;
-
 fn main() -> ExitCode {
-    Main::new("webhook").webhook(samples_controller::webhook).version(env!("CARGO_PKG_VERSION")).run()
+    samples_controller::program::webhook_server().run()
 }

@@ -8,7 +8,8 @@ use kube::{Api, api::DeleteParams};
 use reknit::testing::{ControllerExt, InformerExt};
 use reknit::{
     prelude::*,
-    testing::{ApiServer, Given, Verb, Want, given, nothing, table},
+    reconciler::ControllerConstructor,
+    testing::{ApiServer, Given, Table, Verb, Want, each_permission_is_needed, given, nothing, table},
 };
 use samples_apis::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
 use samples_controller::{ClusterDomain, addressable_service::controller};
@@ -63,12 +64,12 @@ fn without_finalizer(mut object: AddressableService) -> AddressableService {
     object
 }
 
-#[tokio::test]
-async fn single_passes_reconcile_and_finalize() {
+/// Single passes that reconcile and finalize.
+fn cases() -> Table<ControllerConstructor> {
     let address_withdrawn = Event::normal("AddressWithdrawn", "The address is no longer published");
     let finalizer_updated = Event::normal("FinalizerUpdate", "Updated \"x\" finalizers");
     let finalizer_error = "failed to update finalizers for \"x\"";
-    table(controller)
+    table(controller as ControllerConstructor)
         .row(
             "the address of an existing Service is published",
             "default/x",
@@ -127,6 +128,17 @@ async fn single_passes_reconcile_and_finalize() {
             )),
         )
         .row(
+            "after a conflict the object is read again and its status written",
+            "default/x",
+            with_cluster_domain(given(object_naming("web")).failing_times(
+                Verb::Patch,
+                "addressableservices/status",
+                409,
+                1,
+            )),
+            Want::done().status(&unavailable()).status(&unavailable()),
+        )
+        .row(
             "finalizing records an event and removes the finalizer",
             "default/x",
             with_cluster_domain(given(terminating(object_naming("web"))).and(service("default", "web"))),
@@ -144,8 +156,16 @@ async fn single_passes_reconcile_and_finalize() {
             Want::skip(),
         )
         .row("an absent object is skipped", "default/x", nothing(), Want::skip())
-        .run()
-        .await;
+}
+
+#[tokio::test]
+async fn single_passes_reconcile_and_finalize() {
+    cases().run().await;
+}
+
+#[tokio::test]
+async fn each_declared_permission_is_needed() {
+    each_permission_is_needed(cases).await;
 }
 
 #[tokio::test]

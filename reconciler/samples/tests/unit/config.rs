@@ -61,6 +61,28 @@ fn the_custom_resource_definitions_match_the_types() -> TestResult {
     Ok(())
 }
 
+/// The generated files, each with its program and the arguments of that program.
+const RBAC_FILES: [(&str, &str, &[&str]); 7] = [
+    ("200-serviceaccount.yaml", env!("CARGO_BIN_EXE_rbac"), &["--kinds", "ServiceAccount"]),
+    ("200-clusterrole.yaml", env!("CARGO_BIN_EXE_rbac"), &["--kinds", "ClusterRole"]),
+    ("200-role.yaml", env!("CARGO_BIN_EXE_rbac"), &["--kinds", "Role"]),
+    ("201-clusterrolebinding.yaml", env!("CARGO_BIN_EXE_rbac"), &["--kinds", "ClusterRoleBinding"]),
+    ("201-rolebinding.yaml", env!("CARGO_BIN_EXE_rbac"), &["--kinds", "RoleBinding"]),
+    ("200-webhook.yaml", env!("CARGO_BIN_EXE_webhook-rbac"), &[]),
+    ("namespaced/rbac.yaml", env!("CARGO_BIN_EXE_rbac"), &["--namespace", "team-a", "--in", "team-a"]),
+];
+
+#[test]
+fn the_rbac_manifests_match_the_constructors() -> TestResult {
+    for (file, program, args) in RBAC_FILES {
+        let expected = String::from_utf8(Command::new(program).args(args).output()?.stdout)?;
+        assert!(expected.contains("apiVersion"), "{file}");
+        let actual = fs::read_to_string(config_folder().join(file))?;
+        assert_eq!(actual, expected, "{file}: run hack/update-codegen.sh");
+    }
+    Ok(())
+}
+
 #[test]
 fn an_unknown_kind_is_a_usage_error_that_lists_the_known_kinds() -> TestResult {
     let output = schema(&["dump", "Nothing"])?;

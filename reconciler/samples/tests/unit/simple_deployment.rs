@@ -4,9 +4,10 @@
 use k8s_openapi::api::core::v1::Pod;
 use reknit::{
     prelude::*,
-    testing::{Given, Passed, Verb, given},
+    reconciler::{ControllerConstructor, controller_reference},
+    testing::{Given, Passed, Table, Verb, Want, each_permission_is_needed, given, table},
 };
-use samples_apis::{POD_OWNER, SimpleDeployment, SimpleDeploymentSpec};
+use samples_apis::{POD_OWNER, SimpleDeployment, SimpleDeploymentSpec, SimpleDeploymentStatus};
 use samples_controller::simple_deployment::controller;
 use serde_json::{Value, json};
 
@@ -181,4 +182,66 @@ async fn after_a_refused_pod_no_more_are_requested_and_status_and_event_report_i
     let message = "error creating: 9 of 9 pods are missing: inducing failure for create pods (403 Forbidden)";
     assert_eq!(ready_status(&passed), (0, not_ready("FailedCreate", message)));
     assert_eq!(passed.events(), [Event::warning("FailedCreate", message)]);
+}
+
+/// The object with this status.
+fn with_status(
+    replicas: i32,
+    ready_replicas: i32,
+    mark: impl FnOnce(&mut SimpleDeploymentStatus),
+) -> SimpleDeployment {
+    let mut status = SimpleDeploymentStatus { ready_replicas, ..SimpleDeploymentStatus::default() };
+    mark(&mut status);
+    status.duck.observed_generation = Some(1);
+    SimpleDeployment { status: Some(status), ..simple_deployment(replicas, "nginx") }
+}
+
+/// Passes that send each type of request.
+fn cases_of_each_request() -> Table<ControllerConstructor> {
+    let owner = controller_reference(&simple_deployment(1, "nginx"));
+    let all_ready = with_status(1, 1, |status| status.mark_pods_ready());
+    let none_wanted = with_status(0, 0, |status| status.mark_pods_ready());
+    let refused =
+        "error creating: 1 of 1 pods are missing: inducing failure for create pods (500 InternalError)";
+    let new_pod = json!({
+        "metadata": {
+            "namespace": "default", "generateName": "x-", "labels": { POD_OWNER: "x" }, "ownerReferences": [owner],
+        },
+        "spec": { "containers": [{ "name": "user-container", "image": "nginx" }] },
+    });
+    let new_pod: Pod = serde_json::from_value(new_pod).expect("a pod");
+    table(controller as ControllerConstructor)
+        .row(
+            "an orphan is adopted",
+            "default/x",
+            with_orphan(),
+            Want::done()
+                .patch::<Pod>("default/orphan", json!({ "metadata": { "ownerReferences": [owner] } }))
+                .status(&all_ready),
+        )
+        .row(
+            "a surplus pod is deleted, and the status is written again after a conflict",
+            "default/x",
+            with(given(simple_deployment(0, "nginx")), pod("a", "nginx", ready())).failing_times(
+                Verb::Patch,
+                "simpledeployments/status",
+                409,
+                1,
+            ),
+            Want::done().delete::<Pod>("default/a").status(&none_wanted).status(&none_wanted),
+        )
+        .row(
+            "a refused pod is reported",
+            "default/x",
+            given(simple_deployment(1, "nginx")).failing(Verb::Create, "pods", 500),
+            Want::error(refused)
+                .create(&new_pod)
+                .status(&with_status(1, 0, |status| status.mark_pods_refused("FailedCreate", refused)))
+                .event(Event::warning("FailedCreate", refused)),
+        )
+}
+
+#[tokio::test]
+async fn each_declared_permission_is_needed() {
+    each_permission_is_needed(cases_of_each_request).await;
 }

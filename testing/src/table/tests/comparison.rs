@@ -51,6 +51,7 @@ fn serviced(time: &str) -> ConfigMap {
 async fn times_are_compared_except_those_that_the_server_sets_and_those_of_conditions() {
     let (today, then) = ("2026-11-25T00:00:00Z", "1999-12-31T23:59:59Z");
     let controller = |cx: &Context| {
+        cx.allows(everything("", "configmaps"));
         let timed = Timed { client: cx.client(), time: today };
         Ok(Controller::of::<Lamp>(cx).reconciler(timed).build())
     };
@@ -86,8 +87,10 @@ async fn a_write_that_breaks_the_schema_of_an_added_crd_is_refused() {
             Ok(Outcome::done())
         }
     }
-    let controller =
-        |cx: &Context| Ok(Controller::of::<Namespace>(cx).reconciler(LampMaker(cx.client())).build());
+    let controller = |cx: &Context| {
+        cx.allows(everything("demo.reknit.dev", "lamps"));
+        Ok(Controller::of::<Namespace>(cx).reconciler(LampMaker(cx.client())).build())
+    };
     let error = given(shop()).crd::<Lamp>().pass(controller, "shop").await.result.unwrap_err().in_full();
     assert!(
         error.contains("spec.watts in body must be of type integer: \"string\" (422 Invalid)"),

@@ -46,6 +46,7 @@ impl ReconcileKind for ChannelCopier {
 async fn dynamic_objects_are_given_and_expected() {
     let controller = |cx: &Context| {
         let mut build = Controller::of::<Namespace>(cx);
+        build.allows(everything("messaging.example.com", "channels"));
         let (client, channels) = (build.client(), build.track_any());
         Ok(build.reconciler(ChannelCopier { client, channels }).build())
     };
@@ -77,7 +78,7 @@ async fn an_applied_child_of_a_kind_known_at_run_time_is_expected_like_any_other
     }
     let controller = |cx: &Context| {
         let mut build = Controller::of::<Namespace>(cx);
-        let channels = build.owns_any();
+        let channels = build.owns_any().resources([("messaging.example.com", "channels")]);
         Ok(build.reconciler(ChannelOwner(channels)).build())
     };
     let passed = given(shop()).pass(controller, "shop").await;

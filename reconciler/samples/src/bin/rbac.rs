@@ -1,0 +1,9 @@
+//! Prints the RBAC manifests of the sample controllers, for `config/`.
+
+use std::process::ExitCode;
+
+use samples_controller::program;
+
+fn main() -> ExitCode {
+    program::rbac("controller", program::controllers()).print()
+}

@@ -1,0 +1,78 @@
+//! The check that a controller needs each permission that it declares.
+
+use std::collections::BTreeSet;
+
+use reknit_injection::{Context, Permission};
+use reknit_reconciler::{Controller, Result};
+
+use super::{Table, rows::Ran};
+use crate::Verb;
+
+/// Runs the table with all permissions that the constructor declares, and again without each verb of each resource. So
+/// the cases of the table show that the RBAC rules that are generated from the code are exact.
+///
+/// `list` and `watch` are not taken away: informers need them, and a table fills the informers. `patch` of events is not
+/// taken away either, since an event is patched only when a later reconcile repeats it.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Namespace;
+/// use reknit_injection::{Context, Permission, Verb};
+/// use reknit_reconciler::{Controller, Event, Outcome, ReconcileKind, Result};
+/// use reknit_testing::{Want, each_permission_is_needed, given, table};
+///
+/// # struct Greeter;
+/// # impl ReconcileKind for Greeter {
+/// #     type Kind = Namespace;
+/// #     async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+/// #         Ok(Outcome::done().event(Event::normal("Greeted", "hello")))
+/// #     }
+/// # }
+/// fn controller(cx: &Context) -> Result<Controller> {
+///     Ok(Controller::of::<Namespace>(cx).reconciler(Greeter).build())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// each_permission_is_needed(|| {
+///     let mut shop = Namespace::default();
+///     shop.metadata.name = Some("shop".into());
+///     let want = Want::done().event(Event::normal("Greeted", "hello"));
+///     table(controller).row("a namespace is greeted", "shop", given(shop), want)
+/// })
+/// .await;
+/// # }
+/// ```
+///
+/// # Panics
+///
+/// Panics if a case fails, and if none fails without a verb that is declared. The message names the verb.
+#[expect(clippy::panic, reason = "a failed assertion of a test panics")]
+pub async fn each_permission_is_needed<C: Fn(&Context) -> Result<Controller>>(cases: impl Fn() -> Table<C>) {
+    let Ran { failures, permissions } = cases().run_all().await;
+    if !failures.is_empty() {
+        panic!("{} cases failed with all permissions:\n{}", failures.len(), failures.concat());
+    }
+    let mut unneeded = Vec::new();
+    for (verb, resource) in verbs_to_take_away(&permissions) {
+        if cases().denying(verb, &resource).run_all().await.failures.is_empty() {
+            unneeded.push(format!("{verb} {resource}"));
+        }
+    }
+    if !unneeded.is_empty() {
+        let unneeded = unneeded.join(", ");
+        panic!(
+            "no case fails without these permissions: {unneeded}: add a case that needs them, or do not declare them"
+        );
+    }
+}
+
+fn verbs_to_take_away(permissions: &[Permission]) -> BTreeSet<(Verb, String)> {
+    let verbs = permissions
+        .iter()
+        .flat_map(|permission| permission.verbs().map(|verb| (verb, permission.resource().to_owned())));
+    verbs.filter(|(verb, resource)| is_sent_by_one_reconcile(*verb, resource)).collect()
+}
+
+fn is_sent_by_one_reconcile(verb: Verb, resource: &str) -> bool {
+    !matches!(verb, Verb::List | Verb::Watch) && (verb, resource) != (Verb::Patch, "events")
+}

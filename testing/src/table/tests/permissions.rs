@@ -1,0 +1,110 @@
+//! Requests are checked against the permissions that the constructor declares.
+
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt;
+use reknit_injection::{Permission, Verb};
+
+use super::*;
+
+/// Reads a Secret, which no builder call declares.
+struct SecretReader(Client);
+
+impl ReconcileKind for SecretReader {
+    type Kind = Namespace;
+
+    async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+        let secrets: Api<Secret> = Api::namespaced(self.0.clone(), "shop");
+        // The failure is ignored on purpose: the test has to notice it all the same.
+        let _ = secrets.get_opt("key").await;
+        Ok(Outcome::done())
+    }
+}
+
+fn reader(cx: &Context) -> Result<Controller> {
+    Ok(Controller::of::<Namespace>(cx).reconciler(SecretReader(cx.client())).build())
+}
+
+fn declared_reader(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::of::<Namespace>(cx);
+    build.allows(Permission::of::<Secret>([Verb::Get]));
+    Ok(build.reconciler(SecretReader(cx.client())).build())
+}
+
+/// Applies a child, and deletes a child named `old`.
+struct Parent(Owned<ConfigMap>);
+
+impl ReconcileKind for Parent {
+    type Kind = Namespace;
+
+    async fn reconcile_kind(&self, shop: &Namespace, _: &mut ()) -> Result<Outcome> {
+        self.0.apply(shop, config_map("new", "v")).await?;
+        if let Some(old) = self.0.of(shop).find(|child| child.name_any() == "old") {
+            self.0.delete(&old).await?;
+        }
+        Ok(Outcome::done())
+    }
+}
+
+fn parent(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::of::<Namespace>(cx);
+    let children = build.owns();
+    Ok(build.reconciler(Parent(children)).build())
+}
+
+fn shop_with_old_child() -> Given {
+    let mut old = config_map("old", "v");
+    let mut shop = shop();
+    shop.metadata.uid = Some("uid".into());
+    old.metadata.owner_references = Some(vec![reknit_reconciler::controller_reference(&shop)]);
+    given(shop).and(old)
+}
+
+/// The message of the panic of this future.
+async fn panic_of(future: impl Future) -> String {
+    let panic = AssertUnwindSafe(future).catch_unwind().await.err().expect("the test fails");
+    *panic.downcast::<String>().expect("a formatted message")
+}
+
+#[tokio::test]
+async fn a_request_without_a_declared_permission_fails_with_the_missing_declaration() {
+    let message = panic_of(given(shop()).pass(reader, "shop")).await;
+    let declaration = r#"build.allows(Permission::new("", "secrets", [Verb::Get]))"#;
+    assert!(message.contains("get secrets in namespace shop") && message.contains(declaration), "{message}");
+    let message = panic_of(table(reader).row("reads", "shop", given(shop()), Want::done()).run()).await;
+    assert!(message.contains("reads") && message.contains(declaration), "{message}");
+    given(shop()).pass(declared_reader, "shop").await.check(Want::done());
+}
+
+#[tokio::test]
+async fn a_missing_verb_on_children_fails_with_the_verbs_to_set() {
+    let message = panic_of(shop_with_old_child().pass(parent, "shop")).await;
+    let verbs = "build.owns().verbs([Verb::Get, Verb::Create, Verb::Patch, Verb::Delete])";
+    assert!(message.contains("delete configmaps in namespace shop") && message.contains(verbs), "{message}");
+}
+
+#[tokio::test]
+async fn a_permission_that_the_test_takes_away_fails_the_test() {
+    let message = panic_of(given(shop()).denying(Verb::Get, "secrets").pass(declared_reader, "shop")).await;
+    assert!(message.contains("the test takes this permission away"), "{message}");
+    // An apply that creates needs both verbs. The children block the deletion of their owner.
+    for (verb, resource) in [
+        (Verb::Get, "configmaps"),
+        (Verb::Create, "configmaps"),
+        (Verb::Patch, "configmaps"),
+        (Verb::Update, "namespaces/finalizers"),
+    ] {
+        let message = panic_of(given(shop()).denying(verb, resource).pass(parent, "shop")).await;
+        assert!(message.contains(&format!("{verb} {resource}")), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_table_names_the_permissions_that_no_case_needs() {
+    let cases = || {
+        let want = Want::done().child(&shop(), &config_map("new", "v"));
+        table(parent).row("a child is applied", "shop", given(shop()), want)
+    };
+    let message = panic_of(each_permission_is_needed(cases)).await;
+    assert!(message.contains("no case fails without these permissions: create events: "), "{message}");
+}
