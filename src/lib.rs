@@ -243,17 +243,5 @@ pub mod prelude {
     pub use reknit_webhook::Webhook;
 }
 
-/// Compiles the code examples of docs/how-to/rbac.md as doctests.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/how-to/rbac.md")]
-struct RbacHowTo;
-
-/// Compiles the code examples of README.md as doctests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
-/// Compiles the code examples of the page on configuration as doctests.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/how-to/configuration.md")]
-struct ConfigurationPage;
+mod book;

@@ -1,0 +1,29 @@
+//! The code examples of the README and of the pages in docs/, compiled as doctests.
+//!
+//! The tutorial is missing, because an integration test follows it in a project of its own.
+
+macro_rules! pages {
+    ($($name:ident: $path:literal,)*) => {
+        $(
+            #[doc = include_str!($path)]
+            mod $name {}
+        )*
+    };
+}
+
+pages! {
+    readme: "../README.md",
+    children: "../docs/how-to/children.md",
+    conditions: "../docs/how-to/conditions.md",
+    configuration: "../docs/how-to/configuration.md",
+    finalizers: "../docs/how-to/finalizers.md",
+    from_controller_runtime: "../docs/moving-from/controller-runtime.md",
+    from_knative: "../docs/moving-from/knative.md",
+    from_kube_runtime: "../docs/moving-from/kube-runtime.md",
+    metrics: "../docs/how-to/metrics.md",
+    namespaces: "../docs/how-to/namespaces.md",
+    rbac: "../docs/how-to/rbac.md",
+    references: "../docs/how-to/references.md",
+    time: "../docs/how-to/time.md",
+    webhooks: "../docs/how-to/webhooks.md",
+}

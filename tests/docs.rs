@@ -1,0 +1,141 @@
+//! The pages in docs/ and the README: links, the summary of the book, and the list of pages whose examples are compiled.
+#![cfg(test)]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Component, Path, PathBuf},
+};
+
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        for link in links(&read(&page)) {
+            if let Err(error) = check(&page, &link) {
+                broken.push(format!("{}: {link}: {error}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn the_summary_lists_every_page_of_the_book() {
+    let summary = Path::new("docs/SUMMARY.md");
+    let listed: BTreeSet<_> = links(&read(summary)).iter().map(|link| resolve(summary, link)).collect();
+    let present = pages().into_iter().filter(|page| page.starts_with("docs") && page != summary);
+    assert_eq!(listed, present.collect());
+}
+
+#[test]
+fn the_examples_of_every_page_are_compiled() {
+    let compiled = read(Path::new("src/book.rs"));
+    let is_missing = |page: &PathBuf| !compiled.contains(&format!("\"../{}\"", page.display()));
+    let has_examples = |page: &PathBuf| {
+        // An integration test writes blocks with `file=` into a project, and compiles that.
+        read(page).lines().any(|line| line.starts_with("```rust") && !line.contains("file="))
+    };
+    let missing: Vec<_> = pages().into_iter().filter(has_examples).filter(is_missing).collect();
+    assert!(missing.is_empty(), "add to src/book.rs: {missing:?}");
+}
+
+/// Returns the checked pages, relative to the root: those of the book, those in the root, and the list of examples.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![PathBuf::from("examples/README.md")];
+    add_pages(Path::new("docs"), &mut pages);
+    add_pages(Path::new("docs/how-to"), &mut pages);
+    add_pages(Path::new("docs/moving-from"), &mut pages);
+    add_pages(Path::new(""), &mut pages);
+    pages
+}
+
+fn add_pages(folder: &Path, pages: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
+        let name = entry.unwrap().file_name();
+        if Path::new(&name).extension().is_some_and(|extension| extension == "md") {
+            pages.push(folder.join(name));
+        }
+    }
+}
+
+fn read(page: &Path) -> String {
+    fs::read_to_string(Path::new(ROOT).join(page)).unwrap()
+}
+
+fn parse(text: &str) -> Parser<'_> {
+    Parser::new_ext(text, Options::ENABLE_TABLES)
+}
+
+fn links(text: &str) -> Vec<String> {
+    let destination = |event| match event {
+        Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(dest_url.to_string()),
+        _ => None,
+    };
+    parse(text).filter_map(destination).collect()
+}
+
+fn check(page: &Path, link: &str) -> Result<(), String> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return Ok(());
+    }
+    let target = resolve(page, link);
+    if !Path::new(ROOT).join(&target).exists() {
+        return Err(format!("{} does not exist", target.display()));
+    }
+    match link.split_once('#') {
+        Some((_, anchor)) if !anchors(&read(&target)).contains(anchor) => {
+            Err(format!("{} has no heading #{anchor}", target.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the path of a link's file, relative to the root.
+fn resolve(page: &Path, link: &str) -> PathBuf {
+    let path = link.split('#').next().unwrap_or_default();
+    if path.is_empty() {
+        return page.to_owned();
+    }
+    let mut target = page.parent().map(Path::to_owned).unwrap_or_default();
+    for part in Path::new(path).components() {
+        match part {
+            Component::ParentDir => drop(target.pop()),
+            part => target.push(part),
+        }
+    }
+    target
+}
+
+/// Returns the anchors of the headings, as GitHub and mdBook make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let (mut anchors, mut seen) = (BTreeSet::new(), BTreeMap::<String, usize>::new());
+    let mut heading: Option<String> = None;
+    for event in parse(text) {
+        match event {
+            Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+            Event::Text(text) | Event::Code(text) => {
+                if let Some(heading) = &mut heading {
+                    heading.push_str(&text);
+                }
+            }
+            Event::End(TagEnd::Heading(_)) => {
+                let anchor = heading.take().as_deref().map(anchor).unwrap_or_default();
+                let count = seen.entry(anchor.clone()).or_default();
+                anchors.insert(if *count == 0 { anchor } else { format!("{anchor}-{count}") });
+                *count += 1;
+            }
+            _ => {}
+        }
+    }
+    anchors
+}
+
+fn anchor(heading: &str) -> String {
+    let is_kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    heading.to_lowercase().chars().filter(is_kept).map(|c| if c == ' ' { '-' } else { c }).collect()
+}
