@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
-    environment::{bind_role, plane_with_nodes},
+    environment::{bind_role, plane_with_nodes, restricted_kubeconfig},
     support::{
         eventing::{
             container_source, object,
@@ -68,8 +68,7 @@ impl Eventing {
         let plane = plane_with_nodes().await;
         let namespace = plane.namespace("eventing").await.unwrap();
         let client = plane.client().unwrap();
-        plane.apply_path(file("eventing", "role.yaml")).await.unwrap();
-        bind_role(&client, "eventing", "eventing", &namespace).await;
+        restricted_kubeconfig(plane, "eventing", &namespace).await;
         let controllers = Controllers::new(plane.client_as(&namespace, "eventing").await.unwrap())
             .controller(program::container_sources)
             .controller(program::sink_bindings)

@@ -13,7 +13,7 @@ use reknit::{
 use serde_json::{Value, json};
 
 use crate::{
-    environment::Environment,
+    environment::{Environment, bind_role},
     support::{
         file,
         sequence::{
@@ -39,6 +39,14 @@ spec:
       storage: true
       subresources: {status: {}}
       schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: otherchannels}
+rules:
+  - apiGroups: [messaging.example.com]
+    resources: [otherchannels]
+    verbs: [get, list, watch, create, patch, delete]
 "#;
 
 impl Environment {
@@ -173,6 +181,7 @@ async fn a_sequence_is_made_shortened_and_moved_to_another_channel_kind() {
 
     let plane = ControlPlane::shared().await.expect("a control plane");
     plane.apply_yaml(OTHER_CHANNELS).await.expect("the definition");
+    bind_role(&env.client, "otherchannels", "sequence", &env.namespace).await;
     let template = json!({
         "apiVersion": "messaging.example.com/v1", "kind": "OtherChannel", "spec": {"partitions": {"count": 3}},
     });

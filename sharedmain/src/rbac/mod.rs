@@ -2,6 +2,8 @@
 
 mod manifest;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::BTreeMap, env, ffi::OsString, io, io::Write, process::ExitCode};
 

@@ -184,7 +184,7 @@ async fn the_overlay_for_one_namespace_grants_the_controller_nothing_beyond_it()
         .filter(|name| name.starts_with("ClusterRole") && !name.ends_with(" knative-samples-webhook"))
         .collect();
     assert_eq!(of_the_cluster, [""; 0]);
-    assert_eq!(objects["Role knative-samples-core"]["metadata"]["namespace"], "team-a");
+    assert_eq!(objects["Role knative-samples-controller"]["metadata"]["namespace"], "team-a");
     Ok(())
 }
 

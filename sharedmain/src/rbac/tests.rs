@@ -1,0 +1,61 @@
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use reknit_injection::{Context, Permission, Verb};
+use reknit_reconciler::{Controller, Outcome, ReconcileKind, Result, TrackedAny};
+
+use super::*;
+use crate::NamespaceFlag;
+
+struct Follower(#[expect(dead_code, reason = "the reconciler does nothing")] TrackedAny);
+
+impl ReconcileKind for Follower {
+    type Kind = ConfigMap;
+    async fn reconcile_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+fn undeclared(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::of::<ConfigMap>(cx);
+    let objects = build.track_any();
+    Ok(build.reconciler(Follower(objects)).build())
+}
+
+fn declared(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::of::<ConfigMap>(cx);
+    build.allows(Permission::of::<Secret>([Verb::Get]));
+    let objects = build.track_any().resources([("", "services")]);
+    Ok(build.reconciler(Follower(objects)).build())
+}
+
+fn generate(controller: fn(&Context) -> Result<Controller>, args: &str) -> Result<String, String> {
+    let program = Main::new("follower").flags::<NamespaceFlag>().controller(controller);
+    let args: Vec<_> = ["rbac"].into_iter().chain(args.split_whitespace()).map(OsString::from).collect();
+    program.rbac("system").generate(&args).map_err(|failure| failure.to_string())
+}
+
+#[test]
+fn undeclared_kinds_are_an_error_that_names_the_controller_and_the_call() {
+    let error = generate(undeclared, "").unwrap_err();
+    assert!(error.contains("build.track_any() in the controller configmaps"), "{error}");
+    assert!(error.contains("build.track_any().resources("), "{error}");
+}
+
+#[test]
+fn selected_namespaces_get_a_role_each_and_no_cluster_role() {
+    let roles = generate(declared, "--namespace a,b --kinds Role,ClusterRole").unwrap();
+    assert!(!roles.contains("ClusterRole"), "{roles}");
+    for namespace in ["a", "b"] {
+        let role = generate(declared, &format!("--namespace a,b --kinds Role --in {namespace}")).unwrap();
+        for rule in ["[secrets]\n    verbs: [get]", "[services]\n    verbs: [list, watch]"] {
+            assert!(role.contains(rule), "{role}");
+        }
+    }
+    let everywhere = generate(declared, "--kinds ClusterRole").unwrap();
+    assert!(everywhere.contains("[services]\n    verbs: [list, watch]"), "{everywhere}");
+}
+
+#[test]
+fn without_leader_election_there_are_no_leases() {
+    assert!(generate(declared, "").unwrap().contains("leases"));
+    assert!(!generate(declared, "--disable-ha").unwrap().contains("leases"));
+}
