@@ -60,6 +60,8 @@ clean_up() {
 }
 
 began=$SECONDS
+commit=$(git rev-parse --short HEAD)
+[ -z "$(git status --porcelain)" ] || commit+=" with uncommitted changes"
 if $reuse; then say "the image of an earlier run"; else build_image; fi
 built=$((SECONDS - began))
 trap clean_up EXIT

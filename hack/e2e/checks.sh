@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154 # $here, $work and $image are set by e2e.sh
+# shellcheck shell=bash disable=SC2154 # $here, $work, $image and $commit are set by e2e.sh
 # The checks of hack/e2e.sh, in their order. The functions k, run_client, on_node and lose_node come from the cluster.
 
 system=knative-samples
@@ -222,10 +222,8 @@ check_uninstall() {
 }
 
 run_checks() {
-  local changed=
-  [ -z "$(git status --porcelain)" ] || changed=" with uncommitted changes"
-  printf 'Commit %s%s, %s UTC; %s processors; %s.\n\n| check | result |\n| --- | --- |\n' "$(git rev-parse --short HEAD)" \
-    "$changed" "$(date -u '+%Y-%m-%d %H:%M')" "$(nproc)" "$(describe_cluster)" >"$table"
+  printf 'Commit %s, %s UTC; %s processors; %s.\n\n| check | result |\n| --- | --- |\n' "$commit" \
+    "$(date -u '+%Y-%m-%d %H:%M')" "$(nproc)" "$(describe_cluster)" >"$table"
   check_deploy
   check_events
   check_second_apply
