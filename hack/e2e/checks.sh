@@ -179,8 +179,13 @@ check_any_user() {
 }
 
 rollout() { ks rollout restart "$1" && ks rollout status "$1" --timeout=180s; }
-delete_pod() { ks delete pod "$(pods "$1" .metadata.name | head -n 1)"; }
-kill_one() { kill_process "$(pods "$1" .metadata.name | head -n 1)"; }
+delete_pod() { ks delete pod "$1"; }
+# Prints the controller pod that holds a Lease of AddressableServices.
+leader() {
+  ks get lease -o 'jsonpath={range .items[*]}{.metadata.name} {.spec.holderIdentity}{"\n"}{end}' |
+    sed -n 's/^[^ ]*addressableservices[^ ]* \([^_]*\)_.*/\1/p' | head -n 1
+}
+any_webhook() { pods webhook .metadata.name | head -n 1; }
 drain() {
   local node
   node=$(pods webhook .spec.nodeName | head -n 1)
@@ -191,28 +196,33 @@ drain() {
 check_disturbances() {
   under_load "rolling restart of the webhook" 40 0 rollout deployment/webhook
   under_load "rolling restart of the controller" 40 0 rollout deployment/controller
-  under_load "a controller pod deleted" 30 0 delete_pod controller
-  under_load "a webhook pod deleted" 30 0 delete_pod webhook
+  under_load "the leading controller pod deleted" 30 0 delete_pod "$(leader)"
+  under_load "a webhook pod deleted" 30 0 delete_pod "$(any_webhook)"
   under_load "Secret \`webhook-certs\` deleted" 30 0 ks delete secret webhook-certs
   ks get secret webhook-certs >/dev/null || die "the Secret was not created again"
   under_load "node drained" 40 0 drain
-  under_load "\`kill -9\` of a controller" 90 0 kill_one controller
+  under_load "\`kill -9\` of the leading controller" 90 0 kill_process "$(leader)"
   # The kernel closes the connections of the killed process, and an admission in progress fails with them.
-  under_load "\`kill -9\` of a webhook" 30 10 kill_one webhook
+  under_load "\`kill -9\` of a webhook" 30 10 kill_process "$(any_webhook)"
 }
 
 # The last check but uninstalling: the node does not come back. The other replicas run on the other worker.
 check_node_loss() {
   settle
-  under_load "node lost" 150 600 lose_node "$(pods webhook .spec.nodeName | head -n 1)"
+  under_load "node of the leading controller lost" 150 600 lose_node "$(ks get pod "$(leader)" -o 'jsonpath={.spec.nodeName}')"
 }
 
 # The pods of a lost node would stay until it comes back.
 check_uninstall() {
-  local left
+  local left attempt
   ks delete pod --all --force --grace-period=0 >/dev/null 2>&1
   wait_available
   k delete --raw /apis/samples.knative.dev/v1alpha1/namespaces/default/addressableservices >/dev/null
+  # The controller has to remove the finalizers before it is deleted.
+  for ((attempt = 0; attempt < 120; attempt++)); do
+    [ -n "$(k get addressableservices --namespace default -o name | head -n 1)" ] || break
+    sleep 1
+  done
   k delete -f config/example/ --ignore-not-found --timeout=60s >/dev/null
   k delete -k "$work/layer" --timeout=120s >/dev/null
   left=$(k get clusterrole,clusterrolebinding,crd,mutatingwebhookconfiguration,validatingwebhookconfiguration,namespace \

@@ -42,8 +42,8 @@ configure_pod_network() {
 END
 }
 
-# failCgroupV1: kubelet 1.36 starts on cgroup v1 only if this is false. imageGCHighThresholdPercent: 100 disables the removal
-# of images when the disk of the machine fills, which would also remove the pause image.
+# failCgroupV1: kubelet 1.36 starts on cgroup v1 only if this is false. As in kind, a full disk of the machine evicts no pods
+# and removes no images: the pause image could not be pulled again.
 configure_kubelet() {
   cat >"$node/kubelet.yaml" <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -57,7 +57,7 @@ authorization: {mode: Webhook}
 cgroupDriver: cgroupfs
 cgroupRoot: /$cgroup
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
-evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
+evictionHard: {nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%, imagefs.inodesFree: 0%}
 failCgroupV1: false
 failSwapOn: false
 imageGCHighThresholdPercent: 100
