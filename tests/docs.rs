@@ -84,6 +84,9 @@ fn check(page: &Path, link: &str) -> Result<(), String> {
         return Ok(());
     }
     let target = resolve(page, link);
+    if page.starts_with("docs") && target.ends_with("SUMMARY.md") {
+        return Err("mdBook makes no page of the summary".into());
+    }
     if !Path::new(ROOT).join(&target).exists() {
         return Err(format!("{} does not exist", target.display()));
     }
