@@ -23,13 +23,14 @@ mdbook_path() {
 }
 
 # copy_pages FOLDER: copies the book. Links that lead out of docs/ become links to the repository, except for the charts
-# of the benchmarks, which are copied too.
+# of the benchmarks, which are copied too. mdBook writes the page README.md as index.html, but does not change links to it.
 copy_pages() {
   rm -rf "$1"
   mkdir -p "$1"
   cp -r book.toml docs "$1"
   cp -r benches/results "$1/docs/results"
   find "$1/docs" -name '*.md' -exec sed -i -E \
+    -e 's#\]\(README\.md#](index.html#g' \
     -e 's#\]\(\.\./benches/results/([^)]*\.svg)\)#](results/\1)#g' \
     -e "s#\]\((\.\./)+(README|CONTRIBUTING|config|sharedmain|reconciler|tests|benches|examples|hack)#](${repository}/blob/main/\2#g" {} +
 }
