@@ -29,7 +29,7 @@ copy_pages() {
   mkdir -p "$1"
   cp -r book.toml docs "$1"
   cp -r benches/results "$1/docs/results"
-  find "$1/docs" -name '*.md' -exec sed -i -E \
+  find "$1/docs" -name '*.md' ! -name SUMMARY.md -exec sed -i -E \
     -e 's#\]\(README\.md#](index.html#g' \
     -e 's#\]\(\.\./benches/results/([^)]*\.svg)\)#](results/\1)#g' \
     -e "s#\]\((\.\./)+(README|CONTRIBUTING|config|sharedmain|reconciler|tests|benches|examples|hack)#](${repository}/blob/main/\2#g" {} +
