@@ -1,8 +1,10 @@
 //! Leader election of a process: which replica reconciles which keys.
+use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::Client;
 use prometheus::Registry;
+use reknit_injection::{Context, Informer, select};
 use reknit_reconciler::leader::{
-    Candidate, Electors, Identity, LeaderElectionConfig, Leadership, StatefulReplica,
+    Candidate, Electors, Identity, LeaderElectionConfig, Leadership, Member, StatefulReplica,
 };
 
 use crate::{cli::environment::Environment, process::failure::Failure};
@@ -18,6 +20,14 @@ pub(crate) enum Election {
 }
 
 impl Election {
+    /// Returns the member that announces this process to the other replicas, if leases elect the leaders.
+    pub(crate) fn member(&self) -> Option<Member> {
+        match self {
+            Self::Disabled | Self::Stateful { .. } => None,
+            Self::Leases(candidate) => Some(candidate.member()),
+        }
+    }
+
     /// Returns the leadership of a controller, and with leases the electors that have to run for it.
     pub(crate) fn join(&self, controller: &str) -> Result<(Leadership, Option<Electors>), Failure> {
         match self {
@@ -41,6 +51,20 @@ pub(crate) struct Participant {
     replica: Option<StatefulReplica>,
 }
 
+/// The Pod that a process runs in, as far as the environment names it.
+#[derive(Clone, Copy)]
+pub(crate) struct Pod<'a> {
+    pub(crate) name: Option<&'a str>,
+    pub(crate) uid: Option<&'a str>,
+}
+
+impl Pod<'_> {
+    fn owner_reference(self) -> Option<OwnerReference> {
+        let (name, uid) = (self.name?.to_owned(), self.uid?.to_owned());
+        Some(OwnerReference { api_version: "v1".into(), kind: "Pod".into(), name, uid, ..Default::default() })
+    }
+}
+
 impl Participant {
     /// Reads the environment. Returns `None` with `--disable-ha`.
     pub(crate) fn new(disable_ha: bool, environment: &Environment) -> Result<Option<Self>, Failure> {
@@ -52,13 +76,19 @@ impl Participant {
         Ok(Some(Self { namespace, replica }))
     }
 
+    /// Returns the informer of the leases of the system namespace, which is not started yet. `None` in a StatefulSet.
+    pub(crate) fn lease_informer(&self, cx: &Context) -> Option<Informer<Lease>> {
+        self.replica.is_none().then(|| cx.informer(select().namespace(&self.namespace)))
+    }
+
     /// Chooses the election: by ordinal in a StatefulSet, and by leases everywhere else. `client` makes the client of
     /// the electors, which needs its own connections: a request on a dead connection costs an attempt, and an elector
     /// has few attempts.
     pub(crate) fn elect(
         self,
         component: &str,
-        pod: Option<&str>,
+        pod: Pod<'_>,
+        leases: Option<Informer<Lease>>,
         client: impl FnOnce() -> Result<Client, Failure>,
         config: &LeaderElectionConfig,
         registry: &Registry,
@@ -67,10 +97,16 @@ impl Participant {
         if let Some(replica) = replica {
             return Ok(Election::Stateful { replica, buckets: config.buckets, namespace });
         }
-        let identity = pod.map_or_else(Identity::of_process, Identity::on);
-        let candidate = Candidate::new(client()?, &namespace, component, identity, config)
+        let identity = pod.name.map_or_else(Identity::of_process, Identity::on);
+        let mut candidate = Candidate::new(client()?, &namespace, component, identity, config)
             .and_then(|candidate| candidate.metrics(registry))
             .map_err(|e| Failure::new(format!("leader election: {e}")))?;
+        if let Some(leases) = leases {
+            candidate = candidate.watching(leases);
+        }
+        if let Some(owner) = pod.owner_reference() {
+            candidate = candidate.owned_by(owner);
+        }
         Ok(Election::Leases(Box::new(candidate)))
     }
 }

@@ -85,11 +85,11 @@ impl Controller {
     /// Runs a pass: only observes if this process does not lead the key, else reconciles, and drops the pass if this
     /// process stops leading.
     async fn process(&self, claimed: &ClaimedKey, leadership: &Leadership) {
-        if !leadership.leads(claimed) {
+        let Some(_running) = leadership.start_pass(claimed) else {
             let result = self.run_pass(claimed, PassMode::Observing).await;
             self.postpone(claimed, leadership);
             return self.requeue(claimed, &result);
-        }
+        };
         let start = Instant::now();
         tokio::select! {
             biased;

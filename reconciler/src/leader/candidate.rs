@@ -1,14 +1,22 @@
 //! A process that takes part in leader election, and the electors of its controllers.
 
-use std::{future::Future, sync::Arc};
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::join_all};
+use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{Client, client::ClientBuilder};
+use parking_lot::Mutex;
 use prometheus::{IntGaugeVec, Opts, Registry};
+use reknit_injection::Informer;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
-    Error, Identity, LeaderElectionConfig, Leadership, bucket_reporter::BucketReporter,
-    config::is_lease_name, elector::Elector,
+    Error, Identity, LeaderElectionConfig, Leadership, Member,
+    bucket::BucketReporter,
+    config::is_lease_name,
+    elector::Elector,
+    lease::LeaseWatch,
+    members::{Balance, Membership},
 };
 
 /// Creates a client for [`Candidate`]s that does not retry requests: a retry would delay the answer beyond the deadline
@@ -48,6 +56,12 @@ pub struct Candidate {
     component: String,
     /// The gauge `leader_election_master_status`, if metrics are registered.
     status: Option<IntGaugeVec>,
+    pub(super) watch: LeaseWatch,
+    owner: Option<OwnerReference>,
+    /// The controllers whose electors run.
+    controllers: Arc<watch::Sender<BTreeSet<String>>>,
+    /// The time until which this process may rely on being known to the other members.
+    valid_until: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Candidate {
@@ -72,7 +86,42 @@ impl Candidate {
             identity,
             config: config.clone(),
             status: None,
+            watch: LeaseWatch::none(),
+            owner: None,
+            controllers: Arc::default(),
+            valid_until: Arc::default(),
         })
+    }
+
+    /// Watches the leases of the system namespace by an informer, which selects that namespace and is not started yet.
+    /// Then a released lease is taken at once and an expired one when it expires, and the replicas whose
+    /// [`member`](Self::member) runs divide the buckets among them. Without a watch, or if the API server refuses it,
+    /// a candidate polls each lease at the retry period and leads all buckets that it gets.
+    pub fn watching(mut self, leases: Informer<Lease>) -> Self {
+        self.watch = LeaseWatch::of(leases);
+        self
+    }
+
+    /// Sets the owner of this process's own lease, the Pod that it runs in, with which the lease is deleted.
+    pub fn owned_by(mut self, pod: OwnerReference) -> Self {
+        self.owner = Some(pod);
+        self
+    }
+
+    /// Returns the member that announces this process to the other replicas. A process has one member, for all of its
+    /// controllers.
+    pub fn member(&self) -> Member {
+        Member {
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            component: self.component.clone(),
+            identity: self.identity.clone(),
+            config: self.config.clone(),
+            watch: self.watch.clone(),
+            owner: self.owner.clone(),
+            controllers: self.controllers.subscribe(),
+            valid_until: self.valid_until.clone(),
+        }
     }
 
     /// Registers the gauge `leader_election_master_status`, with the name of a lease as the label `name`. Its value is
@@ -101,13 +150,24 @@ impl Candidate {
     /// Returns an error for a queue name that is not valid in the name of a lease.
     pub fn electors_for(&self, queue: &str) -> Result<(Leadership, Electors), Error> {
         let names = self.lease_names(queue)?;
+        let (identity, buckets) = (self.identity.as_str(), self.config.buckets);
+        let membership = Membership::new(identity, &self.component, queue, buckets, self.valid_until.clone());
+        let balance = Arc::new(Balance::new(names.clone(), membership, self.watch.clone()));
         let (leadership, buckets) = Leadership::elected(names);
         let electors = buckets.into_iter().map(|bucket| {
             let gauge = self.status.as_ref().map(|status| status.with_label_values(&[bucket.name()]));
             let bucket = BucketReporter::new(bucket, self.identity.clone(), gauge);
-            Elector::new(self.client.clone(), &self.namespace, &self.config, bucket)
+            let (client, watch) = (self.client.clone(), self.watch.clone());
+            Elector::new(client, &self.namespace, &self.config, watch, balance.clone(), bucket)
         });
-        Ok((leadership, Electors(electors.collect())))
+        let electors = Electors {
+            electors: electors.collect(),
+            balance: balance.clone(),
+            sync_limit: self.config.retry_period,
+            controller: queue.into(),
+            running: self.controllers.clone(),
+        };
+        Ok((leadership, electors))
     }
 
     /// The names of the queue's leases.
@@ -123,7 +183,15 @@ impl Candidate {
 
 /// The electors of one controller's buckets. They acquire and renew leases while they [run](Self::run).
 #[must_use = "no bucket is led unless the electors run"]
-pub struct Electors(Vec<Elector>);
+pub struct Electors {
+    electors: Vec<Elector>,
+    balance: Arc<Balance>,
+    /// The time to wait for the first list of leases before they are polled.
+    sync_limit: Duration,
+    controller: String,
+    /// The controllers whose electors run, which the member announces.
+    running: Arc<watch::Sender<BTreeSet<String>>>,
+}
 
 impl Electors {
     /// Acquires and renews the leases. After `stopping` resolves, no further lease is acquired, but held leases are
@@ -138,7 +206,22 @@ impl Electors {
         drained: impl Future<Output = ()> + Send,
     ) {
         let (stopping, drained) = (stopping.shared(), drained.shared());
-        join_all(self.0.into_iter().map(|elector| elector.run(stopping.clone(), drained.clone()))).await;
+        tokio::select! {
+            () = self.balance.wait_until_synced(self.sync_limit) => {}
+            () = stopping.clone() => return,
+        }
+        self.running.send_modify(|running| {
+            running.insert(self.controller.clone());
+        });
+        let announced = async {
+            stopping.clone().await;
+            self.running.send_modify(|running| {
+                running.remove(&self.controller);
+            });
+        };
+        let electors =
+            self.electors.into_iter().map(|elector| elector.run(stopping.clone(), drained.clone()));
+        tokio::join!(announced, join_all(electors));
     }
 }
 
@@ -167,7 +250,6 @@ mod tests {
         };
         assert_eq!(gauge_values(), [0.0, 0.0]);
 
-        // The fake API server has only one lease, whatever its name, so this candidate leads both buckets.
         let run = tokio::spawn(electors.run(std::future::pending(), std::future::pending()));
         let mut gained = Vec::new();
         while gained.len() < 2 {

@@ -1,10 +1,15 @@
-//! An API server with one Lease for tests, which can refuse requests, answer late, or never answer.
+//! An API server with Leases for tests, which can refuse requests, answer late, or never answer.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -12,12 +17,15 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tower::BoxError;
 
+use super::lease::LeaseWatch;
+
 #[derive(Clone, Default)]
 pub(super) struct FakeApi(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    lease: Option<Value>,
+    leases: BTreeMap<String, Value>,
+    watches: Vec<LeaseWatch>,
     version: u64,
     requests: Vec<(Method, Value)>,
     faults: VecDeque<(Method, Fault)>,
@@ -71,22 +79,42 @@ impl FakeApi {
     }
 
     /// Stores the Lease with this spec and a new resourceVersion.
-    pub(super) fn put_lease(&self, spec: Value) {
-        let mut state = self.0.lock();
-        let metadata = json!({"name": "lease", "namespace": "ns", "uid": "uid"});
-        state.store(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}));
+    pub(super) fn put_lease(&self, name: &str, spec: Value) {
+        self.put(name, json!({}), spec);
     }
 
-    pub(super) fn delete_lease(&self) {
-        self.0.lock().lease = None;
+    /// Stores the Lease with this metadata, besides its name, and spec.
+    pub(super) fn put(&self, name: &str, mut metadata: Value, spec: Value) {
+        for (key, value) in [("name", name), ("namespace", "ns"), ("uid", "uid")] {
+            metadata[key] = json!(value);
+        }
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
+        self.0.lock().store(lease);
     }
 
-    pub(super) fn spec(&self) -> Value {
-        self.0.lock().lease.as_ref().map_or(Value::Null, |lease| lease["spec"].clone())
+    pub(super) fn delete_lease(&self, name: &str) {
+        self.0.lock().delete(name);
     }
 
-    pub(super) fn holder(&self) -> String {
-        self.spec()["holderIdentity"].as_str().unwrap_or_default().into()
+    pub(super) fn spec(&self, name: &str) -> Value {
+        self.0.lock().leases.get(name).map_or(Value::Null, |lease| lease["spec"].clone())
+    }
+
+    pub(super) fn holder(&self, name: &str) -> String {
+        self.spec(name)["holderIdentity"].as_str().unwrap_or_default().into()
+    }
+
+    /// The names of the leases.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.0.lock().leases.keys().cloned().collect()
+    }
+
+    /// A watch of the leases, which reports each change at once.
+    pub(super) fn watch(&self) -> LeaseWatch {
+        let (watch, mut state) = (LeaseWatch::fake(), self.0.lock());
+        state.leases.values().for_each(|lease| watch.record(&typed(lease)));
+        state.watches.push(watch.clone());
+        watch
     }
 
     /// The bodies of all requests with this method so far.
@@ -129,7 +157,8 @@ impl FakeApi {
             Some(Fault::Late(delay)) => sleep(delay).await,
             _ => {}
         }
-        let answer = self.0.lock().apply(&parts.method, body);
+        let name = parts.uri.path().rsplit('/').next().unwrap_or_default();
+        let answer = self.0.lock().apply(&parts.method, name, body);
         match fault {
             Some(Fault::AnswerLost) => std::future::pending().await,
             Some(Fault::LateAnswer(delay)) => sleep(delay).await,
@@ -152,8 +181,9 @@ impl FakeApi {
 }
 
 impl State {
-    fn apply(&mut self, method: &Method, body: Value) -> Answer {
-        match (method, self.lease.clone()) {
+    fn apply(&mut self, method: &Method, name: &str, body: Value) -> Answer {
+        let name = body["metadata"]["name"].as_str().unwrap_or(name).to_owned();
+        match (method, self.leases.get(&name).cloned()) {
             (&Method::GET, Some(lease)) => lease_response(&lease),
             (&Method::POST, _) if self.no_namespace => status_response(404),
             (&Method::POST, None) => {
@@ -171,6 +201,10 @@ impl State {
                 merge(&mut lease, &body);
                 if lease == before { lease_response(&lease) } else { lease_response(&self.store(lease)) }
             }
+            (&Method::DELETE, Some(lease)) => {
+                self.delete(&name);
+                lease_response(&lease)
+            }
             _ => status_response(404),
         }
     }
@@ -178,9 +212,20 @@ impl State {
     fn store(&mut self, mut lease: Value) -> Value {
         self.version += 1;
         lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.lease = Some(lease.clone());
+        let name = lease["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        self.leases.insert(name, lease.clone());
+        self.watches.iter().for_each(|watch| watch.record(&typed(&lease)));
         lease
     }
+
+    fn delete(&mut self, name: &str) {
+        self.leases.remove(name);
+        self.watches.iter().for_each(|watch| watch.record_deletion(name));
+    }
+}
+
+fn typed(lease: &Value) -> Lease {
+    serde_json::from_value(lease.clone()).unwrap()
 }
 
 fn merge(into: &mut Value, patch: &Value) {

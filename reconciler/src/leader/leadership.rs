@@ -6,7 +6,7 @@ use reknit_apis::Key;
 
 use super::{
     Ring,
-    bucket_state::{BucketState, BucketStates, BucketWriter, Leader},
+    bucket::{BucketState, BucketStates, BucketWriter, Leader, RunningPass},
 };
 use crate::limits::sleep_until_optional;
 
@@ -64,8 +64,8 @@ impl Leadership {
     /// Always leads the bucket with this index. Other processes lead the other buckets.
     pub(super) fn fixed(names: Vec<Arc<str>>, led: usize) -> Self {
         let state = |bucket| if bucket == led { BucketState::ALWAYS_LED } else { BucketState::LED_BY_OTHER };
-        let (_, states) = tokio::sync::watch::channel((0..names.len()).map(state).collect());
-        Self::new(names, states)
+        let states = tokio::sync::watch::Sender::new((0..names.len()).map(state).collect());
+        Self::new(names, Arc::new(states))
     }
 
     fn new(names: Vec<Arc<str>>, states: BucketStates) -> Self {
@@ -88,6 +88,15 @@ impl Leadership {
     pub(crate) fn leader(&self, key: &Key) -> Leader {
         let Some(buckets) = &self.buckets else { return Leader::ThisProcess };
         buckets.state(buckets.owner_index(key)).leader()
+    }
+
+    /// Starts a pass of the key, which counts until the returned value is dropped. Returns `None` if this process does not
+    /// lead the key, or hands its bucket over.
+    pub(crate) fn start_pass(&self, key: &Key) -> Option<RunningPass> {
+        match &self.buckets {
+            Some(buckets) => RunningPass::start(&buckets.states, buckets.owner_index(key)),
+            None => Some(RunningPass::uncounted()),
+        }
     }
 
     /// Resolves when this process no longer leads the key's bucket in the term of this call, and at once if it does not
@@ -125,18 +134,17 @@ impl Leadership {
     ///
     /// Never resolves once nothing can change, as without leader election. Safe to drop and call again.
     pub async fn changed(&mut self) -> Change {
-        let Some(buckets) = &mut self.buckets else { return std::future::pending().await };
+        let Some(buckets) = &self.buckets else { return std::future::pending().await };
+        let mut states = buckets.states.subscribe();
         loop {
-            let terms: Vec<_> =
-                buckets.states.borrow_and_update().iter().map(BucketState::current_term).collect();
+            let terms: Vec<_> = states.borrow_and_update().iter().map(BucketState::current_term).collect();
             let change = buckets.change(&self.seen, &terms);
             if change != Change::default() {
                 self.seen = terms;
                 return change;
             }
-            if buckets.states.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            // Never fails, since this leadership holds the sender.
+            states.changed().await.ok();
         }
     }
 
@@ -144,6 +152,14 @@ impl Leadership {
     pub fn is_known(&self) -> bool {
         let is_known = |state: &BucketState| !matches!(state.leader(), Leader::Unknown { .. });
         self.buckets.as_ref().is_none_or(|buckets| buckets.states.borrow().iter().all(is_known))
+    }
+
+    /// The names of the buckets that this process leads at this moment. Empty without leader election.
+    pub fn led_buckets(&self) -> Vec<Arc<str>> {
+        let Some(buckets) = &self.buckets else { return Vec::new() };
+        let states = buckets.states.borrow();
+        let named = buckets.names.iter().zip(states.iter());
+        named.filter(|(_, state)| state.current_term().is_some()).map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns true if the bucket of this name owns the key, whichever process leads the bucket. Without leader
@@ -179,15 +195,15 @@ impl Buckets {
 
     /// Waits for the end of the term. A renewal moves its deadline without a notification, so the deadline is read
     /// again when it is reached.
-    async fn wait_for_end(mut self, index: usize, term: u64) {
-        let mut has_writers = true;
+    async fn wait_for_end(self, index: usize, term: u64) {
+        let mut states = self.states.subscribe();
         loop {
-            let state = self.states.borrow_and_update().get(index).copied().unwrap_or_default();
+            let state = states.borrow_and_update().get(index).copied().unwrap_or_default();
             if state.current_term() != Some(term) {
                 return;
             }
             tokio::select! {
-                changed = self.states.changed(), if has_writers => has_writers = changed.is_ok(),
+                _ = states.changed() => {}
                 () = sleep_until_optional(state.deadline()) => {}
             }
         }

@@ -1,29 +1,35 @@
-//! Leader election: each replica leads buckets of keys, one Lease for each bucket.
+//! Leader election: the replicas share the buckets of each controller's keys, with one Lease for each bucket.
+//!
+//! - [`lease`] observes Leases and writes them safely.
+//! - [`members`] announces this process to the other replicas, and divides the buckets.
+//! - [`elector`] acquires, renews and hands over the Lease of one bucket.
+//! - [`bucket`] holds the state of a bucket, which electors write and a controller reads by its [`Leadership`].
 
-mod bucket_reporter;
-mod bucket_state;
+mod bucket;
 mod candidate;
 mod config;
 mod elector;
 mod error;
 #[cfg(test)]
 mod fake;
-mod guard;
 mod identity;
 mod leadership;
-mod lease_error;
-mod observed_lease;
+mod lease;
+mod members;
 mod permissions;
 mod ring;
 mod stateful;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use self::bucket_state::Leader;
+pub(crate) use self::bucket::Leader;
 pub use self::{
     candidate::{Candidate, Electors, lease_client},
     config::{ConfigError, LeaderElectionConfig},
     error::Error,
     identity::Identity,
     leadership::{Change, Leadership},
+    members::Member,
     permissions::permissions,
     ring::Ring,
     stateful::StatefulReplica,

@@ -4,8 +4,10 @@ use reknit_injection::{Permission, Verb};
 
 /// Returns the permissions that leader election needs in the system namespace, for the generated RBAC rules.
 ///
-/// A Lease has a name for each controller and bucket, and `create` cannot be restricted to names, so the permission is
-/// on all Leases of the namespace.
+/// A Lease has a name for each controller, bucket and replica, and `create` cannot be restricted to names, so the
+/// permission is on all Leases of the namespace. A replica deletes its own Lease when it stops, and those of dead
+/// replicas.
 pub fn permissions() -> Vec<Permission> {
-    vec![Permission::new("coordination.k8s.io", "leases", [Verb::Get, Verb::Create, Verb::Patch])]
+    let verbs = [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete];
+    vec![Permission::new("coordination.k8s.io", "leases", verbs)]
 }

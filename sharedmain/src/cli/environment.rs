@@ -18,6 +18,8 @@ pub(crate) struct Environment {
     pub(crate) system_namespace: Option<String>,
     /// `POD_NAME`, or else `HOSTNAME`.
     pub(crate) pod: Option<String>,
+    /// The uid of the Pod, which owns the lease by which this process announces itself.
+    pub(crate) pod_uid: Option<String>,
     /// `K_THREADS_PER_CONTROLLER`, which overrides `.workers(n)` of every controller.
     pub(crate) workers: Option<usize>,
     /// `KNATIVE_HEALTH_PROBES_PORT`, 8080 by default.
@@ -63,6 +65,7 @@ impl Environment {
         Ok(Self {
             system_namespace: get("SYSTEM_NAMESPACE"),
             pod: get("POD_NAME").or_else(|| get("HOSTNAME")),
+            pod_uid: get("POD_UID"),
             workers: workers.map(NonZero::get),
             probes_port: port("KNATIVE_HEALTH_PROBES_PORT")?.unwrap_or(8080),
             metrics_port: port("METRICS_PROMETHEUS_PORT")?,

@@ -1,9 +1,10 @@
 //! The run of a program, from its parsed command line to its exit status.
 use std::{io, num::NonZero, process::ExitCode, sync::Arc, thread};
 
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use prometheus::Registry;
-use reknit_injection::{Context, InformerHandle, Informers, Shutdown};
+use reknit_injection::{Context, Informer, InformerHandle, Informers, Shutdown};
 use reknit_reconciler::Recorder;
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -28,7 +29,7 @@ use crate::{
         observability::{Metrics, ObservabilityConfig},
         watch::ConfigWatcher,
     },
-    election::{Election, Participant},
+    election::{Election, Participant, Pod},
     health::{checks::ProcessHealth, probes::Probes},
     observe::{
         logging::Logging,
@@ -92,9 +93,8 @@ impl Program {
         let Lifecycle { probes, shutdown, .. } = lifecycle.clone();
         let access = kubeconfig::find(&self.flags).await?;
         let participant = Participant::new(self.flags.disable_ha, &environment)?;
-        let has_leader_election = participant.is_some();
         let mut process =
-            self.construct(access, environment, logging, has_leader_election, shutdown.clone())?;
+            self.construct(access, environment, logging, participant.as_ref(), shutdown.clone())?;
         process.serve_probes(&probes).await?;
         let (election, exports) = tokio::select! {
             connected = process.connect(participant, &shutdown) => connected?,
@@ -115,7 +115,7 @@ impl Program {
         access: Access,
         environment: Environment,
         logging: Logging,
-        has_leader_election: bool,
+        participant: Option<&Participant>,
         shutdown: Shutdown,
     ) -> Result<Process, Failure> {
         let Self { component, version, flags, constructors } = self;
@@ -135,8 +135,9 @@ impl Program {
         let constructed = constructors.run(&cx, &flags.disable_controllers)?;
         let config = ConfigWatcher::new(&component, logging.clone());
         let config_informers = environment.system_namespace.as_deref().map_or_else(Vec::new, |namespace| {
-            config.watch(&cx, namespace, &environment.config_maps, has_leader_election)
+            config.watch(&cx, namespace, &environment.config_maps, participant.is_some())
         });
+        let leases = participant.and_then(|participant| participant.lease_informer(&cx));
         Ok(Process {
             informers: cx.informers(),
             recorder: cx.get(),
@@ -151,6 +152,7 @@ impl Program {
             constructed,
             config,
             _config_informers: config_informers,
+            leases,
         })
     }
 }
@@ -189,6 +191,8 @@ struct Process {
     config: ConfigWatcher,
     /// Keeps the informers of the ConfigMaps running.
     _config_informers: Vec<Arc<dyn InformerHandle>>,
+    /// The leases of the system namespace, if leases elect the leaders.
+    leases: Option<Informer<Lease>>,
 }
 
 impl Process {
@@ -225,8 +229,9 @@ impl Process {
         };
         let agent = client::user_agent(&self.component, &self.version);
         let client = || client::bare_transport(&self.access, &agent).map(|bare| bare.client());
-        let pod = self.environment.pod.as_deref();
-        participant.elect(&self.component, pod, client, &maps.leader_election, &self.registry)
+        let pod = Pod { name: self.environment.pod.as_deref(), uid: self.environment.pod_uid.as_deref() };
+        let (leases, config) = (self.leases.clone(), &maps.leader_election);
+        participant.elect(&self.component, pod, leases, client, config, &self.registry)
     }
 
     /// Opens the ports of metrics and profiles, and starts the exports.
@@ -272,6 +277,9 @@ impl Process {
         let joined = joined.collect::<Result<Vec<_>, Failure>>()?;
         let mut running = Running::new(lifecycle, self.flags.shutdown_timeout);
         self.informers.start();
+        if let Some(member) = election.member() {
+            running.start_member(member);
+        }
         for ((leadership, electors), controller) in joined {
             running.start_controller(controller, leadership, electors, self.environment.workers);
         }

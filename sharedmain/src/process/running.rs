@@ -5,7 +5,7 @@ use futures::{FutureExt, future::join_all};
 use reknit_injection::{Shutdown, ShutdownTrigger};
 use reknit_reconciler::{
     Controller, Drained, Health, Recorder, Run,
-    leader::{Electors, Leadership},
+    leader::{Electors, Leadership, Member},
 };
 use tokio::{
     task::{JoinError, JoinSet},
@@ -66,6 +66,11 @@ impl Running {
         let run =
             Run { leadership, stop: self.lifecycle.shutdown.clone(), drain: self.shutdown_timeout, workers };
         self.controllers.spawn(controller.run(run));
+    }
+
+    /// Starts to announce this process to the other replicas.
+    pub(super) fn start_member(&mut self, member: Member) {
+        self.electors.spawn(member.run(self.lifecycle.shutdown.wait()));
     }
 
     /// Starts the electors once the informers of the controller have synced, unless the process is asked to stop

@@ -1,9 +1,10 @@
 //! The last observation of one Lease, and the write that it permits. These are the rules of the guard, without HTTP.
 
-use std::time::Duration;
-
+use k8s_openapi::api::coordination::v1::LeaseSpec;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+
+use super::{LeaseState, holder};
 
 /// The `renewTime` that the lock reads for a lease that may be taken: in the past of any clock.
 const EXPIRED: &str = "0001-01-01T00:00:00.000000Z";
@@ -13,21 +14,13 @@ const VALID: &str = "9000-01-01T00:00:00.000000Z";
 const MAX_TRANSITIONS: i64 = i32::MAX as i64 - 1;
 
 /// A Lease as this process last observed it.
-///
-/// Expiry is measured by the local monotonic clock since the uid or the spec last changed, never by the times in the
-/// lease. The resourceVersion does not count: an edited label must not keep a dead holder's lease valid.
 #[derive(Debug)]
-pub(super) struct ObservedLease {
+pub(crate) struct ObservedLease {
     identity: String,
-    last: Option<Observation>,
+    last: Option<LeaseState>,
     permit: Option<WritePermit>,
-}
-
-#[derive(Debug)]
-struct Observation {
-    uid: Value,
-    spec: Value,
-    since: Instant,
+    /// The answer to the last write of this process, if the lock has not read it yet.
+    own_write: Option<Value>,
 }
 
 /// The write that the last read permits. Each permit allows one write.
@@ -39,25 +32,43 @@ enum WritePermit {
 
 impl ObservedLease {
     /// A lease that the process of this identity has not observed yet.
-    pub(super) fn new(identity: &str) -> Self {
-        Self { identity: identity.into(), last: None, permit: None }
+    pub(crate) fn new(identity: &str) -> Self {
+        Self { identity: identity.into(), last: None, permit: None, own_write: None }
     }
 
-    /// Starts a read, which revokes the permit of an earlier one.
-    pub(super) fn start_read(&mut self) {
+    /// Starts a read, which revokes the permit of an earlier one. If the last write of this process was answered, returns
+    /// the answer, which the lock may read instead of the lease: if another client has changed the lease since, the
+    /// precondition of the next write fails.
+    pub(crate) fn start_read(&mut self) -> Option<Value> {
         self.permit = None;
+        self.own_write.take()
+    }
+
+    /// Records the answer to a successful write of this process.
+    pub(crate) fn record_own_write(&mut self, lease: Value) {
+        self.own_write = Some(lease);
+    }
+
+    /// Takes over what the watch observed, unless this process has read a newer state. So a lease that was never read
+    /// before has expired if the watch has not reported a change of it for its duration.
+    pub(crate) fn adopt(&mut self, watched: LeaseState) {
+        if self.last.as_ref().is_none_or(|last| watched.since > last.since) {
+            self.last = Some(watched);
+        }
     }
 
     /// Records a read of the lease, and returns the lease for the lock: missing fields of a vacant lease are added, and
     /// the renewTime is set so that every wall clock decides as the monotonic clock did.
-    pub(super) fn record_found(&mut self, mut lease: Value, now: Instant) -> Value {
+    pub(crate) fn record_found(&mut self, mut lease: Value, now: Instant) -> Value {
         let version = lease["metadata"]["resourceVersion"].as_str();
         self.permit = version.map(|version| WritePermit::Update { version: version.into() });
-        let (uid, spec) = (&lease["metadata"]["uid"], &lease["spec"]);
-        if self.last.as_ref().is_none_or(|last| last.uid != *uid || last.spec != *spec) {
-            self.last = Some(Observation { uid: uid.clone(), spec: spec.clone(), since: now });
+        let uid = lease["metadata"]["uid"].as_str().map(str::to_owned);
+        // A spec that does not have the types of a LeaseSpec counts as vacant. The API server stores none.
+        let spec = serde_json::from_value::<LeaseSpec>(lease["spec"].clone()).unwrap_or_default();
+        if self.last.as_ref().is_none_or(|last| last.uid != uid || last.spec != spec) {
+            self.last = Some(LeaseState { uid, spec: spec.clone(), since: now });
         }
-        let spec = spec_for_lock(&lease["spec"], self.is_taken(now));
+        let spec = spec_for_lock(&lease["spec"], holder(&spec).is_none(), self.is_taken(now));
         if let Value::Object(lease) = &mut lease {
             lease.insert("spec".into(), spec);
         }
@@ -66,18 +77,18 @@ impl ObservedLease {
 
     /// Records that the lease does not exist. If it was deleted while another process held it, it may be created only
     /// after that holder's lease duration.
-    pub(super) fn record_absent(&mut self, now: Instant) {
+    pub(crate) fn record_absent(&mut self, now: Instant) {
         self.permit = (!self.is_taken(now)).then_some(WritePermit::Create);
     }
 
     /// Uses up the permit to create the lease. Returns false if there is none.
-    pub(super) fn take_create_permit(&mut self) -> bool {
+    pub(crate) fn take_create_permit(&mut self) -> bool {
         self.permit.take_if(|permit| *permit == WritePermit::Create).is_some()
     }
 
     /// Uses up the permit. Returns the resourceVersion to use as the precondition of an update, or `None` if no update
     /// is permitted.
-    pub(super) fn take_update_permit(&mut self) -> Option<String> {
+    pub(crate) fn take_update_permit(&mut self) -> Option<String> {
         match self.permit.take() {
             Some(WritePermit::Update { version }) => Some(version),
             _ => None,
@@ -86,26 +97,16 @@ impl ObservedLease {
 
     /// Returns true if another process holds the last observed lease, which has not expired.
     fn is_taken(&self, now: Instant) -> bool {
-        self.last.as_ref().is_some_and(|last| {
-            holder(&last.spec).is_some_and(|(holder, duration)| {
-                holder != self.identity && now.saturating_duration_since(last.since) <= duration
-            })
-        })
+        let holder = self.last.as_ref().and_then(|last| last.live_holder(now));
+        holder.is_some_and(|holder| holder != self.identity)
     }
 }
 
-/// The holder and the lease duration; `None` for a vacant lease.
-fn holder(spec: &Value) -> Option<(&str, Duration)> {
-    let holder = spec["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
-    let seconds = spec["leaseDurationSeconds"].as_u64().filter(|seconds| *seconds > 0)?;
-    Some((holder, Duration::from_secs(seconds)))
-}
-
 /// The spec that the lock gets to see.
-fn spec_for_lock(spec: &Value, is_taken: bool) -> Value {
+fn spec_for_lock(spec: &Value, is_vacant: bool, is_taken: bool) -> Value {
     let transitions = spec["leaseTransitions"].as_i64().unwrap_or_default().clamp(0, MAX_TRANSITIONS);
     let mut rewritten = if spec.is_object() { spec.clone() } else { json!({}) };
-    if holder(spec).is_none() {
+    if is_vacant {
         rewritten["holderIdentity"] = json!("");
         rewritten["leaseDurationSeconds"] = json!(1);
     }
@@ -116,6 +117,8 @@ fn spec_for_lock(spec: &Value, is_taken: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn lease(spec: Value) -> Value {

@@ -3,7 +3,8 @@
 //! The lock reads a Lease, decides by the wall clock whether it has expired, and writes without a precondition. So two
 //! candidates that read the same expired lease would both acquire it. The guard adds the resourceVersion that was read
 //! to every update, as a precondition. It also replaces the `renewTime` that the lock reads, so that the lock decides
-//! by the monotonic clock, as [`ObservedLease`] does.
+//! by the monotonic clock, as [`LeaseState`](super::LeaseState) does. A holder renews with one request: the lock
+//! reads the answer to its last write.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,25 +17,38 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::BoxError;
 
-use super::observed_lease::ObservedLease;
+use super::{LeaseWatch, observed::ObservedLease};
 
 /// The service of a guarded client.
 #[derive(Clone)]
 struct GuardService {
-    client: Client,
-    timeout: Duration,
+    guard: Arc<Guard>,
     lease: Arc<Mutex<ObservedLease>>,
 }
 
-/// Creates a client for exactly one lock on one Lease. No other code may use the client: its reads would permit the
-/// lock to overwrite a state that the lock has not read. Call this function within a tokio runtime.
-///
-/// `timeout` limits each request, the body of the answer included.
-pub(super) fn guarded_client(client: Client, identity: &str, timeout: Duration) -> Client {
-    let namespace = client.default_namespace().to_owned();
-    let lease = Arc::new(Mutex::new(ObservedLease::new(identity)));
-    let service = GuardService { client, timeout, lease };
-    Client::new(tower::service_fn(move |request| service.clone().handle(request)), namespace)
+/// The settings of a guarded client.
+pub(crate) struct Guard {
+    pub(crate) client: Client,
+    /// The identity of this process as a holder.
+    pub(crate) identity: String,
+    /// The limit of each request, the body of the answer included.
+    pub(crate) timeout: Duration,
+    /// The name of the Lease.
+    pub(crate) lease: String,
+    pub(crate) watch: LeaseWatch,
+    /// Metadata to add to the Lease with every write, or null.
+    pub(crate) metadata: Value,
+}
+
+impl Guard {
+    /// Creates a client for exactly one lock on one Lease. No other code may use the client: its reads would permit the
+    /// lock to overwrite a state that the lock has not read. Call this function within a tokio runtime.
+    pub(crate) fn client(self) -> Client {
+        let namespace = self.client.default_namespace().to_owned();
+        let lease = Arc::new(Mutex::new(ObservedLease::new(&self.identity)));
+        let service = GuardService { guard: Arc::new(self), lease };
+        Client::new(tower::service_fn(move |request| service.clone().handle(request)), namespace)
+    }
 }
 
 /// The error of a request that is not answered within the timeout.
@@ -55,10 +69,16 @@ impl GuardService {
     }
 
     async fn read(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
-        self.lease.lock().start_read();
+        let own_write = self.lease.lock().start_read();
+        if let Some(own_write) = own_write {
+            return self.lease_response(own_write);
+        }
         let answer = self.send(request).await?;
+        if let Some(watched) = self.guard.watch.state(&self.guard.lease) {
+            self.lease.lock().adopt(watched);
+        }
         match answer.status() {
-            StatusCode::OK => self.rewrite_lease(answer),
+            StatusCode::OK => self.lease_response(serde_json::from_slice(answer.body())?),
             StatusCode::NOT_FOUND => {
                 self.lease.lock().record_absent(Instant::now());
                 Ok(with_full_body(answer))
@@ -67,13 +87,10 @@ impl GuardService {
         }
     }
 
-    /// Records the lease in the answer, and replaces it by the lease that the lock has to see.
-    fn rewrite_lease(&self, answer: Response<Bytes>) -> Result<GuardResponse, BoxError> {
-        let (mut parts, body) = answer.into_parts();
-        let lease = serde_json::from_slice(&body)?;
-        let rewritten = self.lease.lock().record_found(lease, Instant::now());
-        parts.headers.remove(CONTENT_LENGTH);
-        Ok(Response::from_parts(parts, Full::from(serde_json::to_vec(&rewritten)?)))
+    /// Records the lease, and returns the lease that the lock has to see.
+    fn lease_response(&self, lease: Value) -> Result<GuardResponse, BoxError> {
+        let lease = self.lease.lock().record_found(lease, Instant::now());
+        Ok(Response::new(Full::from(serde_json::to_vec(&lease)?)))
     }
 
     async fn create(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
@@ -82,39 +99,58 @@ impl GuardService {
                 "the lease was deleted, and its holder's lease duration has not passed yet",
             ));
         }
-        Ok(with_full_body(self.send(request).await?))
+        let answer = self.send(self.with_metadata(request, None).await?).await?;
+        self.record_own_write(&answer);
+        Ok(with_full_body(answer))
     }
 
     async fn update(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
         let Some(version) = self.lease.lock().take_update_permit() else {
             return Ok(conflict_response("the lease was not read since it was last written"));
         };
-        let answer = self.send(with_precondition(request, &version).await?).await?;
+        let answer = self.send(self.with_metadata(request, Some(version.as_str())).await?).await?;
         if answer.status().is_success() && has_version(answer.body(), &version) {
             return Ok(conflict_response("the write changed nothing, so the lease was not renewed"));
         }
+        self.record_own_write(&answer);
         Ok(with_full_body(answer))
+    }
+
+    fn record_own_write(&self, answer: &Response<Bytes>) {
+        if answer.status().is_success()
+            && let Ok(lease) = serde_json::from_slice(answer.body())
+        {
+            self.lease.lock().record_own_write(lease);
+        }
+    }
+
+    /// Adds the metadata of this lease to a write, and the resourceVersion as a precondition of a patch.
+    async fn with_metadata(
+        &self,
+        request: Request<Body>,
+        version: Option<&str>,
+    ) -> Result<Request<Body>, BoxError> {
+        let (mut parts, body) = request.into_parts();
+        let mut lease: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
+        let metadata = lease.pointer_mut("/metadata").and_then(Value::as_object_mut);
+        let metadata = metadata.ok_or("the written lease has no metadata")?;
+        metadata.extend(self.guard.metadata.as_object().cloned().unwrap_or_default());
+        if let Some(version) = version {
+            metadata.insert("resourceVersion".into(), json!(version));
+        }
+        parts.headers.remove(CONTENT_LENGTH);
+        Ok(Request::from_parts(parts, Body::from(serde_json::to_vec(&lease)?)))
     }
 
     /// Sends the request, and returns the whole answer within the timeout.
     async fn send(&self, request: Request<Body>) -> Result<Response<Bytes>, BoxError> {
         let answer = async {
-            let (parts, body) = self.client.send(request).await?.into_parts();
+            let (parts, body) = self.guard.client.send(request).await?.into_parts();
             Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
         };
-        tokio::time::timeout(self.timeout, answer).await.map_err(|_| NoAnswer(self.timeout))?
+        let timeout = self.guard.timeout;
+        tokio::time::timeout(timeout, answer).await.map_err(|_| NoAnswer(timeout))?
     }
-}
-
-/// Adds the resourceVersion to the patch as a precondition.
-async fn with_precondition(request: Request<Body>, version: &str) -> Result<Request<Body>, BoxError> {
-    let (mut parts, body) = request.into_parts();
-    let mut patch: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
-    let metadata = patch.pointer_mut("/metadata").and_then(Value::as_object_mut);
-    let metadata = metadata.ok_or("the patch of the lease has no metadata")?;
-    metadata.insert("resourceVersion".into(), json!(version));
-    parts.headers.remove(CONTENT_LENGTH);
-    Ok(Request::from_parts(parts, Body::from(serde_json::to_vec(&patch)?)))
 }
 
 /// Returns true if the lease in the answer has this resourceVersion.
@@ -141,12 +177,16 @@ mod tests {
     use kube::Api;
     use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
 
-    use super::{
-        super::fake::{FakeApi, Fault},
-        *,
-    };
+    use super::*;
+    use crate::leader::fake::{FakeApi, Fault};
 
     const TIMEOUT: Duration = Duration::from_secs(3);
+
+    fn guarded_client(api: &FakeApi, identity: &str) -> Client {
+        let (lease, watch) = ("lease".into(), LeaseWatch::none());
+        let (client, identity, metadata) = (api.client(), identity.into(), Value::Null);
+        Guard { client, identity, timeout: TIMEOUT, lease, watch, metadata }.client()
+    }
 
     fn lock(api: &FakeApi, identity: &str) -> LeaseLock {
         let params = LeaseLockParams {
@@ -154,7 +194,7 @@ mod tests {
             holder_id: identity.into(),
             lease_ttl: Duration::from_secs(15),
         };
-        LeaseLock::new(guarded_client(api.client(), identity, TIMEOUT), "ns", params)
+        LeaseLock::new(guarded_client(api, identity), "ns", params)
     }
 
     async fn acquires(lock: &LeaseLock) -> bool {
@@ -169,7 +209,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn every_patch_has_the_version_that_was_read_as_a_precondition() {
         let api = FakeApi::default();
-        api.put_lease(held_by("me"));
+        api.put_lease("lease", held_by("me"));
         let lock = lock(&api, "me");
         assert!(acquires(&lock).await);
         assert!(acquires(&lock).await);
@@ -184,14 +224,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_old_renew_time_alone_does_not_expire_a_lease() {
         let api = FakeApi::default();
-        api.put_lease(held_by("other"));
+        api.put_lease("lease", held_by("other"));
         let lock = lock(&api, "me");
         assert!(!acquires(&lock).await);
         tokio::time::advance(Duration::from_secs(15)).await;
         assert!(!acquires(&lock).await);
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(acquires(&lock).await);
-        assert_eq!(api.spec()["leaseTransitions"], 2);
+        assert_eq!(api.spec("lease")["leaseTransitions"], 2);
     }
 
     #[tokio::test(start_paused = true)]
@@ -201,16 +241,16 @@ mod tests {
         without_duration["leaseDurationSeconds"] = Value::Null;
         for spec in [Value::Null, json!({}), json!({"holderIdentity": ""}), without_duration] {
             let api = FakeApi::default();
-            api.put_lease(spec.clone());
+            api.put_lease("lease", spec.clone());
             assert!(acquires(&lock(&api, "me")).await, "{spec}");
-            assert_eq!(api.holder(), "me");
+            assert_eq!(api.holder("lease"), "me");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn two_candidates_that_read_the_same_vacant_lease_do_not_both_acquire_it() {
         let api = FakeApi::default();
-        api.put_lease(json!({}));
+        api.put_lease("lease", json!({}));
         api.inject_fault(Method::PATCH, Fault::Late(Duration::from_secs(1)));
         let (slow, quick) = (lock(&api, "slow"), lock(&api, "quick"));
         let (slow, quick) = tokio::join!(slow.try_acquire_or_renew(), async {
@@ -219,15 +259,15 @@ mod tests {
         });
         assert!(matches!(quick, Ok(LeaseLockResult::Acquired(_))), "{quick:?}");
         assert!(slow.is_err(), "{slow:?}");
-        assert_eq!(api.holder(), "quick");
+        assert_eq!(api.holder("lease"), "quick");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_write_without_a_read_is_refused_and_not_sent() {
         let api = FakeApi::default();
-        api.put_lease(held_by("me"));
+        api.put_lease("lease", held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
-            Api::namespaced(guarded_client(api.client(), "me", TIMEOUT), "ns");
+            Api::namespaced(guarded_client(&api, "me"), "ns");
         let patch =
             kube::api::Patch::Merge(json!({"metadata": {"name": "lease"}, "spec": {"leaseTransitions": 9}}));
         let result = leases.patch("lease", &Default::default(), &patch).await;
@@ -238,9 +278,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failed_read_revokes_the_permit_of_an_earlier_read() {
         let api = FakeApi::default();
-        api.put_lease(held_by("me"));
+        api.put_lease("lease", held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
-            Api::namespaced(guarded_client(api.client(), "me", TIMEOUT), "ns");
+            Api::namespaced(guarded_client(&api, "me"), "ns");
         leases.get("lease").await.unwrap();
         api.inject_fault(Method::GET, Fault::Refused(503));
         leases.get("lease").await.unwrap_err();
@@ -254,7 +294,7 @@ mod tests {
     async fn a_lost_or_incomplete_answer_times_out() {
         for fault in [Fault::AnswerLost, Fault::BodyLost] {
             let api = FakeApi::default();
-            api.put_lease(held_by("me"));
+            api.put_lease("lease", held_by("me"));
             api.inject_fault(Method::PATCH, fault);
             let lock = lock(&api, "me");
             let start = Instant::now();
@@ -267,11 +307,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_rewritten_answer_has_no_content_length() {
         let api = FakeApi::default();
-        api.put_lease(json!({}));
+        api.put_lease("lease", json!({}));
         let request = || Request::get("/apis/coordination.k8s.io/v1/namespaces/ns/leases/lease");
         let unguarded = api.client().send(request().body(Body::empty()).unwrap()).await.unwrap();
         assert!(unguarded.headers().contains_key(CONTENT_LENGTH));
-        let client = guarded_client(api.client(), "me", TIMEOUT);
+        let client = guarded_client(&api, "me");
         let guarded = client.send(request().body(Body::empty()).unwrap()).await.unwrap();
         assert!(!guarded.headers().contains_key(CONTENT_LENGTH));
     }
@@ -279,9 +319,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_write_that_changed_nothing_is_no_renewal() {
         let api = FakeApi::default();
-        api.put_lease(held_by("me"));
+        api.put_lease("lease", held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
-            Api::namespaced(guarded_client(api.client(), "me", TIMEOUT), "ns");
+            Api::namespaced(guarded_client(&api, "me"), "ns");
         leases.get("lease").await.unwrap();
         let patch =
             kube::api::Patch::Merge(json!({"metadata": {"name": "lease"}, "spec": {"leaseTransitions": 1}}));
@@ -292,10 +332,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_deleted_lease_is_created_after_its_holders_lease_duration() {
         let api = FakeApi::default();
-        api.put_lease(held_by("other"));
+        api.put_lease("lease", held_by("other"));
         let lock = lock(&api, "me");
         assert!(!acquires(&lock).await);
-        api.delete_lease();
+        api.delete_lease("lease");
         assert!(!acquires(&lock).await);
         assert!(api.requests(&Method::POST).is_empty());
         tokio::time::advance(Duration::from_secs(16)).await;

@@ -12,7 +12,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The error of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum LeaseError {
+pub(crate) enum LeaseError {
     /// Another client changed the lease since it was read. The lease has to be read again.
     #[error("the lease was changed by another write: {0}")]
     Conflict(String),
@@ -73,18 +73,18 @@ impl LeaseError {
     }
 
     /// Returns true if the lease may name this process as its holder despite the error.
-    pub(super) fn may_have_written(&self) -> bool {
+    pub(crate) fn may_have_written(&self) -> bool {
         matches!(self, Self::MaybeWritten(_))
     }
 }
 
 /// Allows a new error to be logged at once, and a repeated one once a minute. Holds the last logged error and its time.
 #[derive(Debug, Default)]
-pub(super) struct LogLimit(Option<(LeaseError, Instant)>);
+pub(crate) struct LogLimit(Option<(LeaseError, Instant)>);
 
 impl LogLimit {
     /// Returns true if this error is to be logged now, and records it as the last logged error.
-    pub(super) fn allows(&mut self, error: &LeaseError) -> bool {
+    pub(crate) fn allows(&mut self, error: &LeaseError) -> bool {
         let now = Instant::now();
         let is_repeated = |(last, logged): &(LeaseError, Instant)| {
             last == error && now.duration_since(*logged) < LOG_INTERVAL
@@ -97,7 +97,7 @@ impl LogLimit {
     }
 
     /// Forgets the last error, so that the next one is logged at once.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.0 = None;
     }
 }

@@ -1,0 +1,46 @@
+//! An observed state of one Lease.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use tokio::time::Instant;
+
+/// A state of one Lease, and the time at which this process first observed it.
+///
+/// Expiry is measured by the local monotonic clock since that time, never by the times in the lease. A change of the
+/// metadata alone is no new state: an edited label must not keep a dead holder's lease valid.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LeaseState {
+    pub(crate) uid: Option<String>,
+    pub(crate) spec: LeaseSpec,
+    pub(crate) since: Instant,
+}
+
+impl LeaseState {
+    pub(crate) fn is_state_of(&self, lease: &Lease) -> bool {
+        self.uid == lease.metadata.uid && self.spec == lease.spec.clone().unwrap_or_default()
+    }
+
+    /// The holder and the time at which the lease expires. `None` for a vacant lease.
+    pub(crate) fn holder(&self) -> Option<(&str, Instant)> {
+        let (holder, duration) = holder(&self.spec)?;
+        Some((holder, self.since + duration))
+    }
+
+    /// The holder, if the lease has not expired.
+    pub(crate) fn live_holder(&self, now: Instant) -> Option<&str> {
+        self.holder().filter(|(_, expiry)| now <= *expiry).map(|(holder, _)| holder)
+    }
+
+    /// The time since which the lease may be taken: its release or its expiry. In the future for a held lease.
+    pub(crate) fn free_since(&self) -> Instant {
+        self.holder().map_or(self.since, |(_, expiry)| expiry)
+    }
+}
+
+/// The holder and the lease duration. `None` for a vacant lease.
+pub(crate) fn holder(spec: &LeaseSpec) -> Option<(&str, Duration)> {
+    let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok())?;
+    (seconds > 0).then(|| (holder, Duration::from_secs(seconds)))
+}

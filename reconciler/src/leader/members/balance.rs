@@ -1,0 +1,223 @@
+//! The decision about each bucket of one controller: whether this process attempts to lead it, hands it over, or waits.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::{sync::watch, time::Instant};
+
+use super::{Membership, assignment::assign};
+use crate::leader::{
+    lease::{LeaseState, LeaseWatch, Leases},
+    ring::fnv,
+};
+
+/// The time that a member has to take a free bucket that is assigned to it. After that, it counts as dead until it renews
+/// its own lease.
+const TIME_TO_TAKE: Duration = Duration::from_secs(1);
+/// Added to each time at which a lease expires, because a lease is still held at that time.
+const TICK: Duration = Duration::from_millis(1);
+
+/// What an elector has to do about its bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Acquire the lease, or renew it.
+    Attempt,
+    /// Stop leading, and release the lease.
+    HandOver { reason: String },
+    /// Wait for a change of a lease, at most until this time.
+    Wait { holder: Option<String>, until: Option<Instant> },
+}
+
+/// The assignment of one controller's buckets, for all of its electors.
+pub(crate) struct Balance {
+    /// The names of the buckets and of their leases.
+    names: Vec<Arc<str>>,
+    membership: Membership,
+    watch: LeaseWatch,
+    /// Members that did not take a bucket in time, or whose bucket expired, and when this was noticed.
+    suspects: Mutex<HashMap<String, Instant>>,
+    started: Instant,
+}
+
+impl Balance {
+    pub(crate) fn new(names: Vec<Arc<str>>, membership: Membership, watch: LeaseWatch) -> Self {
+        Self { names, membership, watch, suspects: Mutex::default(), started: Instant::now() }
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<Leases> {
+        self.watch.subscribe()
+    }
+
+    pub(crate) async fn wait_until_synced(&self, limit: Duration) {
+        self.watch.wait_until_synced(limit).await;
+    }
+
+    /// Decides about the bucket with this index. `led` tells which buckets of the controller this process leads. Without
+    /// a watch, a process attempts to lead every bucket.
+    pub(crate) fn step(&self, bucket: usize, led: &[bool], now: Instant) -> Step {
+        if !self.watch.is_synced() {
+            return Step::Attempt;
+        }
+        let leases = self.watch.subscribe();
+        let view = View { balance: self, leases: &leases.borrow(), led, now };
+        view.step(bucket)
+    }
+}
+
+/// What one decision is based on.
+struct View<'a> {
+    balance: &'a Balance,
+    leases: &'a Leases,
+    led: &'a [bool],
+    now: Instant,
+}
+
+impl<'a> View<'a> {
+    fn step(&self, bucket: usize) -> Step {
+        let is_led = self.led.get(bucket).copied().unwrap_or_default();
+        let may_gain = self.membership().is_announced(self.leases, self.now);
+        if let Some(reason) = self.other_number(is_led) {
+            return if is_led { Step::HandOver { reason } } else { self.wait(bucket, None) };
+        }
+        let (assigned, next_suspicion) = self.assignment();
+        let member = assigned.get(bucket).copied().flatten();
+        let is_assigned = member == Some(self.me());
+        match (is_led, self.holder(bucket)) {
+            (true, _) if is_assigned => Step::Attempt,
+            (true, _) => Step::HandOver { reason: format!("assigned to {}", member.unwrap_or_default()) },
+            (false, None) if is_assigned && may_gain => Step::Attempt,
+            _ => self.wait(bucket, next_suspicion),
+        }
+    }
+
+    fn wait(&self, bucket: usize, next_suspicion: Option<Instant>) -> Step {
+        let holder = self.holder(bucket).map(str::to_owned);
+        Step::Wait { holder, until: self.next_expiry().into_iter().chain(next_suspicion).min() }
+    }
+
+    fn me(&self) -> &'a str {
+        self.membership().identity()
+    }
+
+    fn membership(&self) -> &'a Membership {
+        &self.balance.membership
+    }
+
+    fn state(&self, bucket: usize) -> Option<&'a LeaseState> {
+        self.leases.get(self.balance.names.get(bucket)?)
+    }
+
+    /// The other process that holds the lease. A lease that this process holds without leading is not held: an answer
+    /// was lost, or the watch has not reported the release yet.
+    fn holder(&self, bucket: usize) -> Option<&'a str> {
+        self.state(bucket)?.live_holder(self.now).filter(|holder| *holder != self.me())
+    }
+
+    /// The holder of each bucket, of which this process is one.
+    fn holders(&self) -> Vec<Option<&'a str>> {
+        let holder =
+            |(bucket, is_led): (usize, &bool)| if *is_led { Some(self.me()) } else { self.holder(bucket) };
+        self.led.iter().enumerate().map(holder).collect()
+    }
+
+    /// The live members that use the same number of buckets, this process among them, with the times of their last
+    /// renewals. Their order differs between controllers, so that one member does not get the odd bucket of each.
+    fn members(&self) -> Vec<(&'a str, Instant)> {
+        let others = self.leases.live_members(self.now).filter(|(identity, member, _)| {
+            *identity != self.me() && self.membership().is_peer(&member.announcement)
+        });
+        let mut members: Vec<_> = others.map(|(identity, _, since)| (identity, since)).collect();
+        members.push((self.me(), self.now));
+        members.sort_by_cached_key(|(identity, _)| {
+            (fnv(&[self.membership().controller(), identity]), *identity)
+        });
+        members
+    }
+
+    /// The member that has to lead each bucket, and the time at which the next member would count as dead.
+    fn assignment(&self) -> (Vec<Option<&'a str>>, Option<Instant>) {
+        let holders = self.holders();
+        let mut members = self.members();
+        let mut suspects = self.balance.suspects.lock();
+        suspects.retain(|suspect, _| members.iter().any(|(member, _)| member == suspect));
+        self.suspect_holders_of_expired_leases(&members, &mut suspects);
+        members.retain(|(member, since)| suspects.get(*member).is_none_or(|noticed| noticed < since));
+        loop {
+            let names: Vec<_> = members.iter().map(|(member, _)| *member).collect();
+            let assigned = assign(&names, &holders);
+            let Some((due, late)) = self.next_to_suspect(&members, &holders, &assigned) else {
+                return (assigned, None);
+            };
+            if due > self.now {
+                return (assigned, Some(due));
+            }
+            suspects.insert(late.to_owned(), self.now);
+            members.retain(|(member, _)| *member != late);
+        }
+    }
+
+    /// Suspects each member that did not renew its own lease since the lease of a bucket expired that it held.
+    fn suspect_holders_of_expired_leases(
+        &self,
+        members: &[(&str, Instant)],
+        suspects: &mut HashMap<String, Instant>,
+    ) {
+        let states = (0..self.led.len()).filter_map(|bucket| self.state(bucket));
+        for (holder, expiry) in states.filter_map(LeaseState::holder).filter(|(_, expiry)| *expiry < self.now)
+        {
+            let is_silent = |(member, since): &(&str, Instant)| *member == holder && *since <= expiry;
+            if holder != self.me() && members.iter().any(is_silent) {
+                suspects.insert(holder.to_owned(), expiry);
+            }
+        }
+    }
+
+    /// The other member whose time to take a free bucket ends first, and this time.
+    fn next_to_suspect(
+        &self,
+        members: &[(&'a str, Instant)],
+        holders: &[Option<&str>],
+        assigned: &[Option<&'a str>],
+    ) -> Option<(Instant, &'a str)> {
+        let free = (0..holders.len()).filter(|bucket| holders[*bucket].is_none());
+        let due = free.filter_map(|bucket| {
+            let member = assigned[bucket].filter(|member| *member != self.me())?;
+            let renewed = members.iter().find(|(name, _)| *name == member)?.1;
+            let free_since = self.state(bucket).map_or(self.balance.started, LeaseState::free_since);
+            Some((free_since.max(renewed) + TIME_TO_TAKE, member))
+        });
+        due.min()
+    }
+
+    /// The reason why no bucket of this number may be led, if another number is in use: an older member announces it, or
+    /// before a bucket is gained, a lease of it is held.
+    fn other_number(&self, is_led: bool) -> Option<String> {
+        if let Some(older) = self.membership().older_member_of_other_number(self.leases, self.now) {
+            return Some(format!("{older} uses another number of buckets"));
+        }
+        let is_held = |(name, state): (&str, &LeaseState)| {
+            self.is_of_other_number(name) && state.live_holder(self.now).is_some()
+        };
+        (!is_led && self.leases.iter().any(is_held))
+            .then(|| "leases of another number of buckets are held".into())
+    }
+
+    /// Returns true for the lease of a bucket of this controller, if there are more or fewer buckets than here.
+    fn is_of_other_number(&self, lease: &str) -> bool {
+        let split =
+            |name: &'a str| name.rsplit_once('.').map(|(prefix, number)| (prefix, number.split_once("-of-")));
+        let Some((prefix, Some((_, buckets)))) = self.balance.names.first().and_then(|name| split(name))
+        else {
+            return false;
+        };
+        let number = lease.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.'));
+        number.and_then(|number| number.split_once("-of-")).is_some_and(|(_, other)| other != buckets)
+    }
+
+    /// The next time at which an observed lease expires.
+    fn next_expiry(&self) -> Option<Instant> {
+        let expiries =
+            self.leases.iter().filter_map(|(_, state)| state.holder().map(|(_, expiry)| expiry + TICK));
+        expiries.filter(|expiry| *expiry > self.now).min()
+    }
+}

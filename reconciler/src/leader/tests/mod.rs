@@ -1,0 +1,4 @@
+mod polling;
+mod replica;
+mod sharing;
+mod taking_over;

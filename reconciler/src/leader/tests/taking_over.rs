@@ -1,0 +1,106 @@
+//! How fast a bucket gets its next leader.
+
+use std::time::Duration;
+
+use http::Method;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::replica::{LEASE, RETRY, Replica, wait_for_shares};
+use crate::leader::fake::{FakeApi, Fault};
+
+const BUCKET: &str = "test.lamps.00-of-01";
+
+fn held_by(holder: &str, renewed: &str) -> Value {
+    json!({"holderIdentity": holder, "leaseDurationSeconds": 60, "leaseTransitions": 1,
+        "acquireTime": renewed, "renewTime": renewed})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_bucket_is_taken_within_a_second() {
+    let api = FakeApi::default();
+    let leader = Replica::start_with(&api, "a", 1, &["lamps"]);
+    wait_for_shares(&[&leader], &[1]).await;
+    let standby = Replica::start_with(&api, "b", 1, &["lamps"]);
+    sleep(RETRY * 2).await;
+    leader.stop().await;
+    assert!(wait_for_shares(&[&standby], &[1]).await < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bucket_of_a_killed_leader_is_taken_within_a_second_of_its_lease() {
+    for seed in 0..20 {
+        let api = FakeApi::default();
+        let replicas = ["a", "b", "c"].map(|name| Replica::start(&api, name));
+        let pause = StdRng::seed_from_u64(seed).random_range(20_000..40_000);
+        sleep(Duration::from_millis(pause)).await;
+        let [first, second, killed] = replicas;
+        drop(killed);
+        let taken = wait_for_shares(&[&first, &second], &[5, 5]).await;
+        assert!(taken <= LEASE + Duration::from_secs(1), "seed {seed}: {taken:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_is_alive_but_takes_no_bucket_delays_the_others_by_a_second() {
+    let api = FakeApi::default();
+    let first = Replica::start_with(&api, "a", 2, &["lamps"]);
+    wait_for_shares(&[&first], &[2]).await;
+    // A member that announces itself and takes nothing.
+    let announcement = json!({"leaderelection.reknit.dev/component": "test",
+        "leaderelection.reknit.dev/buckets": "2", "leaderelection.reknit.dev/controllers": "lamps"});
+    api.put(
+        "test.member.idle",
+        json!({"annotations": announcement}),
+        held_by("idle", "2020-01-01T00:00:00.000000Z"),
+    );
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(first.led(), 1);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(first.led(), 2);
+    sleep(LEASE / 2).await;
+    assert_eq!(first.led(), 2, "nothing is handed to the idle member again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn vacant_leases_are_taken_at_once_and_held_ones_when_they_expire_whatever_their_times_are() {
+    let hour_ahead = "2999-01-01T00:00:00.000000Z";
+    for spec in [
+        json!(null),
+        json!({}),
+        json!({"holderIdentity": "", "leaseDurationSeconds": 1}),
+        json!({"holderIdentity": "other", "leaseDurationSeconds": 0}),
+    ] {
+        let api = FakeApi::default();
+        api.put_lease(BUCKET, spec.clone());
+        let replica = Replica::start_with(&api, "a", 1, &["lamps"]);
+        assert!(wait_for_shares(&[&replica], &[1]).await < Duration::from_secs(1), "{spec}");
+    }
+    for renewed in ["2020-01-01T00:00:00.000000Z", hour_ahead] {
+        let api = FakeApi::default();
+        api.put_lease(BUCKET, held_by("dead", renewed));
+        let replica = Replica::start_with(&api, "a", 1, &["lamps"]);
+        let taken = wait_for_shares(&[&replica], &[1]).await;
+        assert!(taken > LEASE && taken < LEASE + Duration::from_secs(1), "{renewed}: {taken:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_two_candidates_wins_an_expired_lease_even_if_a_write_is_late() {
+    for seed in 0..200 {
+        let api = FakeApi::default();
+        api.put_lease(BUCKET, held_by("dead", "2020-01-01T00:00:00.000000Z"));
+        let replicas = ["a", "b"].map(|name| Replica::start_with(&api, name, 1, &["lamps"]));
+        sleep(LEASE - Duration::from_secs(1)).await;
+        let delay = StdRng::seed_from_u64(seed).random_range(0..3_000);
+        api.inject_fault(Method::PATCH, Fault::Late(Duration::from_millis(delay)));
+        let end = Instant::now() + RETRY;
+        while Instant::now() < end {
+            sleep(Duration::from_millis(20)).await;
+            let leaders = replicas.iter().map(Replica::led).sum::<usize>();
+            assert!(leaders <= 1, "seed {seed}: {leaders} leaders");
+        }
+        assert_eq!(replicas.iter().map(Replica::led).sum::<usize>(), 1, "seed {seed}");
+    }
+}
