@@ -76,8 +76,14 @@ impl<'a> View<'a> {
     fn step(&self, bucket: usize) -> Step {
         let is_led = self.led.get(bucket).copied().unwrap_or_default();
         let may_gain = self.membership().is_announced(self.leases, self.now);
-        if let Some(reason) = self.other_number(is_led) {
-            return if is_led { Step::HandOver { reason } } else { self.wait(bucket, None) };
+        if let Some(other) = self.user_of_other_number(is_led) {
+            let reason = format!("{other} uses another number of buckets");
+            let holder = Some(other.to_owned());
+            return if is_led {
+                Step::HandOver { reason }
+            } else {
+                Step::Wait { holder, until: self.next_expiry() }
+            };
         }
         let (assigned, next_suspicion) = self.assignment();
         let member = assigned.get(bucket).copied().flatten();
@@ -189,17 +195,12 @@ impl<'a> View<'a> {
         due.min()
     }
 
-    /// The reason why no bucket of this number may be led, if another number is in use: an older member announces it, or
-    /// before a bucket is gained, a lease of it is held.
-    fn other_number(&self, is_led: bool) -> Option<String> {
-        if let Some(older) = self.membership().older_member_of_other_number(self.leases, self.now) {
-            return Some(format!("{older} uses another number of buckets"));
-        }
-        let is_held = |(name, state): (&str, &LeaseState)| {
-            self.is_of_other_number(name) && state.live_holder(self.now).is_some()
-        };
-        (!is_led && self.leases.iter().any(is_held))
-            .then(|| "leases of another number of buckets are held".into())
+    /// The process that uses another number of buckets, and must not lead at the same time as this one: an older member,
+    /// or before a bucket is gained, the holder of any bucket of that number.
+    fn user_of_other_number(&self, is_led: bool) -> Option<&'a str> {
+        let older = self.membership().older_member_of_other_number(self.leases, self.now);
+        let buckets = self.leases.iter().filter(|(name, _)| !is_led && self.is_of_other_number(name));
+        older.or_else(|| buckets.filter_map(|(_, state)| state.live_holder(self.now)).next())
     }
 
     /// Returns true for the lease of a bucket of this controller, if there are more or fewer buckets than here.
