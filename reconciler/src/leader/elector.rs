@@ -148,6 +148,7 @@ impl Elector {
         }
         self.bucket.hand_over(reason);
         self.release_if_held(lock).await;
+        self.balance.record_release(bucket.index());
     }
 
     async fn release_if_held(&mut self, lock: &LeaseLock) {
@@ -198,6 +199,11 @@ impl Elector {
         let may_have_held = std::mem::replace(&mut self.may_hold, true);
         let start = Instant::now();
         match lock.try_acquire_or_renew().await {
+            Ok(LeaseLockResult::Acquired(_)) if !self.bucket.leads() && !self.balance.may_lead() => {
+                // Another member may use another number of buckets by now.
+                self.release_if_held(lock).await;
+                self.jittered_retry_period()
+            }
             Ok(LeaseLockResult::Acquired(_)) => {
                 self.bucket.set_leading(start + self.config.renew_deadline);
                 self.reset_errors();

@@ -1,6 +1,6 @@
 //! The Leases of the system namespace as this process observed them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
@@ -45,6 +45,20 @@ impl Leases {
             let state = self.states.get(name)?;
             Some((state.live_holder(now)?, member, state.since))
         })
+    }
+
+    /// The names and uids of the leases of this component's members that expired at least this long ago.
+    pub(crate) fn dead_members(
+        &self,
+        component: &str,
+        expired_for: Duration,
+        now: Instant,
+    ) -> Vec<(String, Option<String>)> {
+        let of_component = |(name, member): (&String, &ObservedMember)| {
+            let state = self.states.get(name).filter(|_| member.announcement.component == component)?;
+            (state.free_since() + expired_for < now).then(|| (name.clone(), state.uid.clone()))
+        };
+        self.members.iter().filter_map(of_component).collect()
     }
 
     /// Records a state of a lease. Returns true if it is new.

@@ -92,6 +92,15 @@ impl LeaseWatch {
         }
     }
 
+    /// The leases of dead members, as [`Leases::dead_members`] tells.
+    pub(crate) fn dead_members(
+        &self,
+        component: &str,
+        expired_for: Duration,
+    ) -> Vec<(String, Option<String>)> {
+        self.leases.borrow().dead_members(component, expired_for, Instant::now())
+    }
+
     pub(crate) fn subscribe(&self) -> watch::Receiver<Leases> {
         self.leases.subscribe()
     }

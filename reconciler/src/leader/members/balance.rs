@@ -36,12 +36,21 @@ pub(crate) struct Balance {
     watch: LeaseWatch,
     /// Members that did not take a bucket in time, or whose bucket expired, and when this was noticed.
     suspects: Mutex<HashMap<String, Instant>>,
+    /// When this process last released each bucket. The watch may not have reported the release yet.
+    released: Mutex<HashMap<usize, Instant>>,
     started: Instant,
 }
 
 impl Balance {
     pub(crate) fn new(names: Vec<Arc<str>>, membership: Membership, watch: LeaseWatch) -> Self {
-        Self { names, membership, watch, suspects: Mutex::default(), started: Instant::now() }
+        Self {
+            names,
+            membership,
+            watch,
+            suspects: Mutex::default(),
+            released: Mutex::default(),
+            started: Instant::now(),
+        }
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<Leases> {
@@ -50,6 +59,17 @@ impl Balance {
 
     pub(crate) async fn wait_until_synced(&self, limit: Duration) {
         self.watch.wait_until_synced(limit).await;
+    }
+
+    /// Returns true if this process may lead a bucket whose lease it has just acquired: it still is a member. Without a
+    /// watch there are no members.
+    pub(crate) fn may_lead(&self) -> bool {
+        !self.watch.is_synced() || self.membership.is_valid(Instant::now())
+    }
+
+    /// Records that this process has released the bucket with this index.
+    pub(crate) fn record_release(&self, bucket: usize) {
+        self.released.lock().insert(bucket, Instant::now());
     }
 
     /// Decides about the bucket with this index. `led` tells which buckets of the controller this process leads. Without
@@ -88,7 +108,7 @@ impl<'a> View<'a> {
         let (assigned, next_suspicion) = self.assignment();
         let member = assigned.get(bucket).copied().flatten();
         let is_assigned = member == Some(self.me());
-        match (is_led, self.holder(bucket)) {
+        match (is_led, self.other_holder(bucket)) {
             (true, _) if is_assigned => Step::Attempt,
             (true, _) => Step::HandOver { reason: format!("assigned to {}", member.unwrap_or_default()) },
             (false, None) if is_assigned && may_gain => Step::Attempt,
@@ -97,7 +117,7 @@ impl<'a> View<'a> {
     }
 
     fn wait(&self, bucket: usize, next_suspicion: Option<Instant>) -> Step {
-        let holder = self.holder(bucket).map(str::to_owned);
+        let holder = self.other_holder(bucket).map(str::to_owned);
         Step::Wait { holder, until: self.next_expiry().into_iter().chain(next_suspicion).min() }
     }
 
@@ -113,10 +133,17 @@ impl<'a> View<'a> {
         self.leases.get(self.balance.names.get(bucket)?)
     }
 
-    /// The other process that holds the lease. A lease that this process holds without leading is not held: an answer
-    /// was lost, or the watch has not reported the release yet.
+    /// The holder of the lease. It may be this process even if it does not lead: it was cut off from the API server, or
+    /// an answer was lost.
     fn holder(&self, bucket: usize) -> Option<&'a str> {
-        self.state(bucket)?.live_holder(self.now).filter(|holder| *holder != self.me())
+        let state = self.state(bucket)?;
+        let is_released =
+            || self.balance.released.lock().get(&bucket).is_some_and(|time| state.since <= *time);
+        state.live_holder(self.now).filter(|holder| *holder != self.me() || !is_released())
+    }
+
+    fn other_holder(&self, bucket: usize) -> Option<&'a str> {
+        self.holder(bucket).filter(|holder| *holder != self.me())
     }
 
     /// The holder of each bucket, of which this process is one.

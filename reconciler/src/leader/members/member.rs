@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, future::Future, pin::pin, sync::Arc, time::Duration};
 
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::OwnerReference};
-use kube::{Api, Client, api::DeleteParams};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Preconditions},
+};
 use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -68,6 +71,7 @@ impl Member {
             let lock = self.lock(&running);
             while !running.is_empty() {
                 let pause = self.attempt(&lock, &mut log_limit).await;
+                self.delete_dead_members().await;
                 tokio::select! {
                     () = sleep(pause) => {}
                     _ = controllers.changed() => break,
@@ -126,8 +130,25 @@ impl Member {
         LeaseLock::new(guard.client(), &self.namespace, params)
     }
 
+    /// Deletes the leases of members that expired a lease duration ago, such as those of killed processes outside a Pod. A
+    /// member that comes back creates its lease again.
+    async fn delete_dead_members(&self) {
+        let dead = self.watch.dead_members(&self.component, self.config.lease_duration);
+        for (name, uid) in dead.into_iter().filter(|(name, _)| *name != self.lease_name()) {
+            let preconditions = Some(Preconditions { uid, resource_version: None });
+            let deletion = DeleteParams { preconditions, ..Default::default() };
+            if let Err(error) = self.leases().delete(&name, &deletion).await {
+                debug!(lease = name, %error, "the lease of a dead member was not deleted");
+            }
+        }
+    }
+
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
     async fn leave(&self) {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let leases = self.leases();
         if let Err(error) = leases.delete(&self.lease_name(), &DeleteParams::default()).await {
             debug!(lease = self.lease_name(), %error, "the lease of this member was not deleted, and expires");
         }

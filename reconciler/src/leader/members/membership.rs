@@ -43,7 +43,12 @@ impl Membership {
     /// Returns true if the other members know of this process: its lease is valid, and its own watch has reported it. By
     /// then the watch has also reported the members that announced themselves before.
     pub(crate) fn is_announced(&self, leases: &Leases, now: Instant) -> bool {
-        self.valid_until.lock().is_some_and(|until| now < until) && self.order(leases, now).is_some()
+        self.is_valid(now) && self.order(leases, now).is_some()
+    }
+
+    /// Returns true before the renew deadline of this process's own lease.
+    pub(crate) fn is_valid(&self, now: Instant) -> bool {
+        self.valid_until.lock().is_some_and(|until| now < until)
     }
 
     /// Returns true if the member runs this controller with the same number of buckets.

@@ -64,6 +64,31 @@ async fn a_member_that_is_alive_but_takes_no_bucket_delays_the_others_by_a_secon
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_leader_that_was_cut_off_leads_its_bucket_again_before_its_lease_expires() {
+    let api = FakeApi::default();
+    let replicas = ["a", "b"].map(|name| Replica::start_with(&api, name, 2, &["lamps"]));
+    wait_for_shares(&[&replicas[0], &replicas[1]], &[1, 1]).await;
+    api.set_down(true);
+    sleep(RETRY * 5).await;
+    assert_eq!(replicas.iter().map(Replica::led).sum::<usize>(), 0);
+    api.set_down(false);
+    assert!(wait_for_shares(&[&replicas[0], &replicas[1]], &[1, 1]).await < RETRY * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_killed_member_is_deleted_after_twice_its_duration() {
+    let api = FakeApi::default();
+    let replicas = ["a", "b"].map(|name| Replica::start(&api, name));
+    wait_for_shares(&[&replicas[0], &replicas[1]], &[5, 5]).await;
+    let members = || api.names().iter().filter(|name| name.contains(".member.")).count();
+    assert_eq!(members(), 2);
+    let [_survivor, killed] = replicas;
+    drop(killed);
+    sleep(LEASE * 2 + RETRY * 2).await;
+    assert_eq!(members(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn vacant_leases_are_taken_at_once_and_held_ones_when_they_expire_whatever_their_times_are() {
     let hour_ahead = "2999-01-01T00:00:00.000000Z";
     for spec in [
