@@ -80,7 +80,7 @@
 //! | [`Subjects`] | the subjects of bindings | list, watch, patch |
 //! | the above, with the admission plugin OwnerReferencesPermissionEnforcement, as in OpenShift | the Kind's `finalizers` | update |
 //! | [`config`](Builder::config) | the ConfigMap, in the system namespace | list, watch |
-//! | leader election | `leases` of `coordination.k8s.io`, in the system namespace | get, create, patch |
+//! | leader election | `leases` of `coordination.k8s.io`, in the system namespace | get, list, watch, create, patch, delete |
 //!
 //! # Metrics
 //!

@@ -75,7 +75,7 @@ impl Webhook {
     fn has_led(&self) -> bool {
         self.log()
             .lines()
-            .any(|line| line.contains("leadership changed") && line.contains("webhook.webhook.00-of-01"))
+            .any(|line| line.contains("leadership changed") && line.contains("webhook.webhook.00-of-"))
     }
 
     /// Returns true if the log has reported a write of the Secret or of a configuration.
