@@ -4,22 +4,28 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
+
+/// Held by the one test that uses the target folder: programs of different projects have the same names, such as `crd`.
+static TARGET: Mutex<()> = Mutex::new(());
 
 /// A project that is removed at the end of the test.
 pub(crate) struct Project {
     parent: PathBuf,
     pub(crate) folder: PathBuf,
+    _target: MutexGuard<'static, ()>,
 }
 
 impl Project {
     /// Creates the project by `cargo reknit new` with these arguments, with a dependency on this checkout. Its path is
     /// the same in each run, so that cargo reuses what it built for it.
     pub(crate) fn new(name: &str, args: &[&str]) -> Self {
+        let target = TARGET.lock().unwrap_or_else(PoisonError::into_inner);
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let checkout = root.display().to_string().replace('/', "-");
         let parent = env::temp_dir().join(format!("cargo-reknit{checkout}"));
-        let project = Self { folder: parent.join(name), parent };
+        let project = Self { folder: parent.join(name), parent, _target: target };
         // A run that was killed leaves its folder behind.
         let _ = fs::remove_dir_all(&project.folder);
         // The same profile for dependencies as in the workspace, so that cargo reuses them.
