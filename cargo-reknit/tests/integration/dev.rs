@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use reknit_testing::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::project::Project;
@@ -68,8 +69,8 @@ impl Drop for Dev {
     }
 }
 
-#[test]
-fn programs_follow_the_sources_until_ctrl_c() {
+#[tokio::test]
+async fn programs_follow_the_sources_until_ctrl_c() {
     let project = Project::new("notes", &["--group", "notes.example.com", "--kind", "Note"]);
     let mut dev = Dev::start(&project);
     let kubeconfig = dev.wait_for("export KUBECONFIG=");
@@ -94,5 +95,9 @@ fn programs_follow_the_sources_until_ctrl_c() {
     dev.wait_for("False");
 
     dev.interrupt();
-    assert!(!kubeconfig.exists(), "the folder of the control plane was not removed");
+    let is_removed = async || match kubeconfig.exists() {
+        true => Err("it exists"),
+        false => Ok(()),
+    };
+    eventually("the removal of the control plane's folder", Duration::from_secs(20), is_removed).await;
 }

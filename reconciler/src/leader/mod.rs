@@ -1,9 +1,9 @@
 //! Leader election: the replicas share the buckets of each controller's keys, with one Lease for each bucket.
 //!
-//! - [`lease`] observes Leases and writes them safely.
-//! - [`members`] announces this process to the other replicas, and divides the buckets.
-//! - [`elector`] acquires, renews and hands over the Lease of one bucket.
-//! - [`bucket`] holds the state of a bucket, which electors write and a controller reads by its [`Leadership`].
+//! - `lease` observes Leases and writes them safely.
+//! - `members` announces this process to the other replicas, and divides the buckets.
+//! - `elector` acquires, renews and hands over the Lease of one bucket.
+//! - `bucket` holds the state of a bucket, which electors write and a controller reads by its [`Leadership`].
 
 mod bucket;
 mod candidate;
