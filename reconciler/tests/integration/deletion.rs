@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::Fixture;
 
 #[tokio::test]
-async fn a_deleted_job_does_not_keep_the_finalizer_orphan() {
+async fn a_deleted_job_gets_the_finalizer_orphan_only_if_the_caller_asks_for_it() {
     let fixture = Fixture::new("deletion").await;
     let owner = fixture.create("owner", &[]).await;
     let cx = Context::preloaded("test", fixture.client.clone(), vec![]);

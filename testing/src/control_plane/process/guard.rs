@@ -15,14 +15,14 @@ use crate::{Error, eventually::until};
 const LIMIT: Duration = Duration::from_secs(120);
 const SCRIPT: &str = include_str!("guard.sh");
 
-/// A handle on the shell. When it is dropped, or its process exits for whatever reason, the shell stops the programs
+/// A handle on the shell. When it is dropped, or the test process exits for whatever reason, the shell stops the programs
 /// and removes their folder.
 #[derive(Debug)]
 pub(super) struct Guard {
     folder: PathBuf,
     orders: ChildStdin,
     orders_sent: u32,
-    /// Never waited for, because the shell exits after this process.
+    /// Never waited for, because the shell exits only after this handle is dropped, possibly after this process.
     _shell: Child,
 }
 
