@@ -358,9 +358,9 @@ async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation(
     plane.apply_path(CONFIG).await?;
     let client = plane.client()?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    let short_durations =
-        json!({"data": {"lease-duration": "3s", "renew-deadline": "2s", "retry-period": "1s"}});
-    maps.patch("config-leader-election", &PatchParams::default(), &Patch::Merge(short_durations)).await?;
+    // With one bucket, one replica leads and the other stands by.
+    let election = json!({"data": {"lease-duration": "3s", "renew-deadline": "2s", "retry-period": "1s", "buckets": "1"}});
+    maps.patch("config-leader-election", &PatchParams::default(), &Patch::Merge(election)).await?;
     let kubeconfig = plane.kubeconfig_as(SYSTEM_NAMESPACE, "webhook").await?;
     let mut replicas = Vec::new();
     for name in ["one", "two"] {
