@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{insertion::Insertion, output, template::File, template::Names};
 
-/// What to do with a plan.
+/// The flags that decide whether a plan is carried out or only printed.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct PlanFlags {
     /// Prints what the command would create and insert, and changes nothing

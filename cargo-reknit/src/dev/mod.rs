@@ -19,7 +19,7 @@ use tokio::{
 use self::{build::Executables, session::Session, sources::Sources};
 use crate::{output, project::Project};
 
-/// How often objects are read.
+/// The interval at which objects are read.
 const REFRESH: Duration = Duration::from_millis(500);
 /// The time for `--once`, after the programs have started.
 const ONCE_TIMEOUT: Duration = Duration::from_secs(120);

@@ -16,7 +16,7 @@ use tokio::{
 /// The limit on a clean shutdown. A controller ends running reconciles within 25 seconds by default.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How to run a program against the control plane.
+/// The settings of a program that runs against the control plane.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) program: String,

@@ -48,8 +48,9 @@ pub(crate) struct CertificateReconciler {
 }
 
 impl CertificateReconciler {
-    /// Creates the controller and the informer of the Secret. As long as the caller keeps the informer, the identity
-    /// serves the certificate of the Secret, in every replica.
+    /// Creates the controller and the informer of the Secret. While the caller keeps the informer, the TLS identity
+    /// of each replica serves the certificate of the Secret. The caller keeps it because the server outlives the
+    /// controller.
     pub(crate) fn controller(
         cx: &Context,
         namespace: &str,

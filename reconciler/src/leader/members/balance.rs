@@ -17,7 +17,7 @@ const TIME_TO_TAKE: Duration = Duration::from_secs(1);
 /// Added to each time at which a lease expires, because a lease is still held at that time.
 const TICK: Duration = Duration::from_millis(1);
 
-/// What an elector has to do about its bucket.
+/// The next action of an elector for its bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Acquire the lease, or renew it.
@@ -84,7 +84,7 @@ impl Balance {
     }
 }
 
-/// What one decision is based on.
+/// The state on which one decision is based: the observed leases, the buckets that this process leads, and the time.
 struct View<'a> {
     balance: &'a Balance,
     leases: &'a Leases,

@@ -1,4 +1,4 @@
-//! How replicas share the buckets of a controller.
+//! The division of the buckets of a controller among replicas.
 
 use std::time::Duration;
 

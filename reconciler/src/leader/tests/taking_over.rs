@@ -1,4 +1,4 @@
-//! How fast a bucket gets its next leader.
+//! The time until a bucket has its next leader.
 
 use std::time::Duration;
 
@@ -57,6 +57,7 @@ async fn a_member_that_is_alive_but_takes_no_bucket_delays_the_others_by_a_secon
     );
     sleep(Duration::from_millis(500)).await;
     assert_eq!(first.led(), 1);
+    // The time to take a bucket, and a second more, on the paused clock.
     sleep(Duration::from_secs(2)).await;
     assert_eq!(first.led(), 2);
     sleep(LEASE / 2).await;
