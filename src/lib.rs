@@ -87,13 +87,16 @@
 //! implements [`ReconcileKey`](reconciler::ReconcileKey).
 //!
 //! **A Kind** is declared with [`kind!`](prelude::kind), optionally with Knative's conditions, which the framework
-//! initializes, or with Kubernetes' own (`metav1`), whose `observedGeneration` it sets. The built-in Kinds of Kubernetes are already declared.
+//! initializes, or with Kubernetes' own (`metav1`), whose `observedGeneration` it sets. The built-in Kinds of Kubernetes
+//! are already declared.
 //!
 //! **Blocking code** runs in `tokio::task::spawn_blocking`. Do not wait long in a reconcile: start a task, return, and let
 //! the task enqueue the key through `build.queue()`. Keep such a task, or other state of a key, in `build.per_key()`, which
 //! drops it when the object is deleted.
 //!
-//! **The process** is run by [`sharedmain`]. Its documentation lists flags, environment variables, ConfigMaps, probes and metrics.
+//! **The process** is run by [`sharedmain`].
+//! [Operations](https://github.com/reknit/reknit/blob/main/docs/operations.md) lists its flags, environment variables,
+//! ConfigMaps, probes and metrics.
 //!
 //! # Coming from Knative, controller-runtime or kube-runtime
 //!

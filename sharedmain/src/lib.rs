@@ -30,6 +30,9 @@
 //! [`main`] is all that most programs need. [`Main`] adds tasks that run beside the controllers, values for
 //! constructors, and flags of the program.
 //!
+//! [Operations](https://github.com/reknit/reknit/blob/main/docs/operations.md) lists the flags, the environment
+//! variables, the keys of the ConfigMaps, the probes and the metrics.
+//!
 //! # Start
 //!
 //! A process starts in these steps. If one fails, the process ends with a one-line error and exit status 1, or 2 for an
@@ -57,37 +60,6 @@
 //! published, the last metrics and spans are exported, and the exit status is 0. A second signal ends the process at
 //! once with status 1. If a task fails, the process shuts down in the same order, with status 1.
 //!
-//! # Flags
-//!
-//! | flag | meaning |
-//! | --- | --- |
-//! | `--kubeconfig`, `--context`, `--cluster`, `--server` | the API server and its credentials; the URL must not contain a password |
-//! | `--kube-api-qps`, `--kube-api-burst` | the maximum rate of requests per second, and the burst above it; the default is no limit |
-//! | `--disable-ha` | disables leader election; no other replica may run |
-//! | `--disable-controllers a,b` | the names of controllers to disable; `webhook` is the webhook with its server |
-//! | `--bind-address` | the IP address for probes, metrics, profiling and each [`ListenAddress`]; the default is all interfaces |
-//! | `--startup-timeout`, `--shutdown-timeout` | `60s` and `25s`; keep the second below the grace period of the pod |
-//!
-//! # Environment
-//!
-//! | variable | meaning |
-//! | --- | --- |
-//! | `SYSTEM_NAMESPACE` | the namespace of leases and ConfigMaps; without it `--disable-ha` is required, and no ConfigMap is read |
-//! | `POD_NAME`, else `HOSTNAME` | the name of this process in the log and in leases |
-//! | `K_THREADS_PER_CONTROLLER` | the number of workers of each controller; overrides `.workers(n)` in its code |
-//! | `KNATIVE_HEALTH_PROBES_PORT` | the port of `GET /readiness` and `GET /health` (default 8080) |
-//! | `METRICS_PROMETHEUS_PORT`, `METRICS_PROMETHEUS_HOST` | the address of `GET /metrics` (default port 9090) |
-//! | `PROFILING_PORT` | the port of profiles, if they are enabled (default 8008) |
-//! | `WEBHOOK_PORT`, `WEBHOOK_NAME`, `WEBHOOK_SECRET_NAME` | the port (default 8443), Service (default `webhook`) and Secret (default `webhook-certs`) of the webhook |
-//! | `ENABLE_WEBHOOKS` | `false` runs the process without its webhook, for example on a laptop, where the API server cannot call it |
-//! | `KUBERNETES_MIN_VERSION` | the minimum version of the API server (default v1.33.0) |
-//! | `CONFIG_LOGGING_NAME`, `CONFIG_OBSERVABILITY_NAME`, `CONFIG_LEADERELECTION_NAME` | other names for the ConfigMaps |
-//! | `RUST_LOG` | the log filter, which overrides `config-logging` |
-//! | `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` | the proxy to the API server if the kubeconfig sets none: `http://`, `https://` or `socks5://` |
-//! | `STATEFUL_CONTROLLER_ORDINAL`, `STATEFUL_SERVICE_NAME` | replicas share the keys by ordinal instead of by leases |
-//!
-//! A port that the kubelet sets for a Service of the namespace (`WEBHOOK_PORT=tcp://10.96.0.7:443`) is ignored.
-//!
 //! # Threads
 //!
 //! The runtime has a thread for each processor that the process may use, and at least two. In a container, the CPU
@@ -112,59 +84,6 @@
 //! Each line is a JSON object with the keys of Knative's components: `severity`, `timestamp`, `logger`, `caller`,
 //! `message`, and the fields of the event and its spans. A field with the name of one of these keys gets the prefix
 //! `fields.`. On a terminal, lines are text.
-//!
-//! # Metrics
-//!
-//! | metric | labels | meaning |
-//! | --- | --- | --- |
-//! | `workqueue_depth`, `_adds_total`, `_retries_total`, `_queue_duration_seconds`, `_work_duration_seconds`, `_unfinished_work_seconds`, `_longest_running_processor_seconds` | `name`, a controller | as in client-go |
-//! | `reknit_reconcile_total` | `controller`, `result` | reconciles |
-//! | `reknit_reconcile_time_seconds` | `controller` | the duration of reconciles |
-//! | `reknit_status_writes_total` | `controller`, `result` | requests that write a status |
-//! | `reknit_events_dropped_total` | | events that were not published |
-//! | `reflector_objects`, `reflector_object_bytes` | `name`, an informer | the number of cached objects, and their size as compact JSON |
-//! | `reflector_lists_total`, `_watches_total`, `_events_total`, `_failures_total` | `name`, an informer | lists and watches started, events received, and lists and watches that failed |
-//! | `leader_election_master_status` | `name`, a lease | 1 if this process leads, as in client-go |
-//! | `reknit_webhook_requests_total` | `path`, `code`, `allowed` | requests answered |
-//! | `reknit_webhook_request_seconds`, `reknit_webhook_panics_total` | `path` | the duration of requests, and panics in the code of a Kind |
-//! | `reknit_webhook_handshake_failures_total` | | TLS handshakes with the webhook that failed |
-//! | `process_*` | | memory, CPU time, files and threads of the process (Linux) |
-//!
-//! # Observability
-//!
-//! `config-observability` has the keys of Knative. An unknown value is an error at the start.
-//!
-//! | key | values | changes |
-//! | --- | --- | --- |
-//! | `metrics-protocol` | `prometheus` (default), `none`, or `grpc` or `http/protobuf` to push the same metrics by OTLP | at the next start |
-//! | `metrics-endpoint` | for Prometheus `:port` or `ip:port` to listen on, else the collector, such as `http://host:4317` | at the next start |
-//! | `metrics-export-interval` | the interval of pushes, `60s` | at the next start |
-//! | `metrics-temporality` | only `cumulative` | |
-//! | `tracing-protocol` | `none` (default), `grpc`, `http/protobuf`, `stdout` (OTLP's JSON, a line for each batch) | at the next start |
-//! | `tracing-endpoint` | the collector | at the next start |
-//! | `tracing-sampling-rate` | from 0 (default) to 1: the share of reconciles that are traced | at the next start |
-//! | `runtime-profiling` | `disabled` (default), `enabled` | at once |
-//!
-//! The default scheme of an endpoint is https, with the certificates of the system (`SSL_CERT_FILE`). The default paths
-//! are `/v1/metrics` and `/v1/traces`. An endpoint must not contain a user or a password. `OTEL_EXPORTER_OTLP_HEADERS`
-//! sets headers of the requests, such as `authorization=Bearer%20…`, and `OTEL_RESOURCE_ATTRIBUTES` adds resource
-//! attributes.
-//!
-//! Each reconcile is a span `reconcile` with the fields of its log lines (`knative.dev/controller`, `knative.dev/key`
-//! and others), its log events, and its `result` as in `reknit_reconcile_total`. Its child spans are its requests to
-//! the API server, and your own spans of level info or above. With the protocol `none` no spans are made.
-//!
-//! An unreachable collector is logged once a minute, and delays nothing. Metrics are cumulative, so the next push makes
-//! up for a failed one. A batch of spans is retried for a minute. The queue holds 2,048 spans
-//! (`OTEL_BSP_MAX_QUEUE_SIZE`); further spans are dropped without a message. At the shutdown, the last metrics and the
-//! queued spans are exported. The time limit for this is the time until the deadline, but at least one second and at
-//! most five.
-//!
-//! While profiling is enabled, `go tool pprof http://POD:8008/debug/pprof/profile?seconds=30` takes a CPU profile
-//! (Linux and macOS; with the symbols that the binary contains). The first profile needs a directory for temporary
-//! files and about 20 MB of memory, which are kept. Heap profiles are not supported: their paths answer 501. While
-//! profiling is disabled, every path answers 404. Without `SYSTEM_NAMESPACE` the port is not opened, because no
-//! ConfigMap could enable profiling.
 //!
 //! # Limitations
 //!
