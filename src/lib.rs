@@ -157,7 +157,7 @@
 //! | call a function when it changes | `build.config_with(..)` | `onAfterStore` |
 //! | read feature flags | [`Features`](injection::Features), a ConfigMap's value, as in [Configuration that changes](https://github.com/reknit/reknit/blob/main/docs/how-to/configuration.md) | `feature.Flags` |
 //! | enqueue every object, or those that a filter of keys admits | `build.global_resync()`, [`all`](reconciler::GlobalResync::all) and [`filtered`](reconciler::GlobalResync::filtered) | `GlobalResync`, `FilteredGlobalResync` |
-//! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `CustomDefaulter`, `CustomValidator` |
+//! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `admission.Defaulter`, `admission.Validator` |
 //! | read a ConfigMap in defaults and validation | [`Request::config`](apis::Request::config), [`Webhook::config`](prelude::Webhook::config) | the `configmap.Store` in the context of `SetDefaults` |
 //! | say which fields are invalid, and how | [`FieldError`](prelude::FieldError), with [`CauseType`](apis::CauseType) | `apis.FieldError`; `field.ErrorList` |
 //! | print a CustomResourceDefinition | [`kubernetes_schema`](apis::kubernetes_schema), with [`drop_descriptions`](apis::drop_descriptions) on fields of core types | controller-gen; `CustomResourceExt::crd` |
