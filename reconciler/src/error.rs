@@ -8,7 +8,7 @@ pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// The error of a failed pass. The pass is retried with backoff, unless the error is [permanent](Error::permanent).
 ///
-/// Any other error and any text converts to it by `?`. To allow this, it does not implement [`std::error::Error`]
+/// Any [`std::error::Error`] and any text converts to it by `?`. To allow this, it does not implement that trait
 /// itself.
 ///
 /// ```
@@ -42,7 +42,7 @@ pub struct Error {
 /// A result whose error is an [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Methods of [`Error`] for the error of any result, if there is one.
+/// Methods of [`Error`] that can be called on any `Result`. They leave an `Ok` as it is.
 ///
 /// ```
 /// use std::time::Duration;
@@ -59,7 +59,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// # let _ = connect;
 /// ```
 pub trait ResultExt<T>: Sized {
-    /// As [`Error::context`]. The text is formatted only if there is an error.
+    /// Puts a text before the error, as [`Error::context`] does. The text is formatted only if there is an error.
     ///
     /// # Errors
     ///
@@ -74,14 +74,14 @@ pub trait ResultExt<T>: Sized {
     /// Returns the error, which is now permanent.
     fn permanent(self) -> Result<T>;
 
-    /// As [`Error::reason`].
+    /// Sets the reason of the Warning event for the error, as [`Error::reason`] does.
     ///
     /// # Errors
     ///
     /// Returns the error with this reason.
     fn reason(self, reason: &str) -> Result<T>;
 
-    /// As [`Error::retry_within`].
+    /// Limits the time until the retry, as [`Error::retry_within`] does.
     ///
     /// # Errors
     ///
@@ -144,18 +144,18 @@ impl Error {
         self
     }
 
-    /// Returns true if the error was made [permanent](Self::permanent): the pass is not retried. Only a permanent error
-    /// that is a [conflict](Self::is_conflict) is retried nevertheless, since a conflict resolves itself.
+    /// Returns true if the error was made [permanent](Self::permanent), so that the pass is not retried. The exception
+    /// is a permanent error that is a [conflict](Self::is_conflict): it is retried, since a conflict resolves itself.
     pub fn is_permanent(&self) -> bool {
         self.permanent
     }
 
-    /// Returns true if another client changed the object first: the API server answered 409. That answer is found
-    /// anywhere in the chain of sources, even behind a type such as `anyhow::Error`. A pass that fails with a conflict
-    /// is retried without an event or an error in the log.
+    /// Returns true if another client changed the object first: the API server answered 409. The whole chain of sources
+    /// is searched for that answer, even behind a type such as `anyhow::Error`. A pass that fails with a conflict is
+    /// retried without an event or an error in the log.
     ///
-    /// If two errors occurred in one pass, both have to be conflicts. Two kinds of 409 are no conflicts, since a retry
-    /// may not resolve them: the object already exists, or another field manager owns a field applied without force.
+    /// If two errors occurred in one pass, both have to be conflicts. Two kinds of 409 do not count, since a retry may
+    /// not resolve them: the object already exists, or another field manager owns a field applied without force.
     pub fn is_conflict(&self) -> bool {
         for error in sources(&*self.source) {
             if let Some(TwoErrors { first, second }) = error.downcast_ref() {
@@ -194,9 +194,9 @@ impl Error {
         self.source
     }
 
-    /// The chain of sources in one line. A source whose text is already in the line is left out. The event of a failed
-    /// pass has this message, so use it for a condition too. An answer of the API server is shown by message, code and
-    /// reason.
+    /// Returns the error and its chain of sources in one line. A source whose text is already in the line is left out.
+    /// A `Status` of the API server is shown by its message, code and reason. The event of a failed pass has this text
+    /// as its message; use it for a condition too.
     pub fn in_full(&self) -> String {
         in_full(&*self.source)
     }
@@ -247,7 +247,7 @@ pub(crate) fn in_full(error: &(dyn StdError + 'static)) -> String {
 
 fn sources<'a>(first: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(first), |error| match api_status(*error) {
-        Some(_) => None, // the source of kube's error is the same status
+        Some(_) => None, // the source of kube's error is this status again
         None => (*error).source(),
     })
 }
@@ -269,8 +269,8 @@ fn api_status<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
     }
 }
 
-/// The status of a `kube::Error` in a wrapper that cannot be downcast to it, but has its text and its source, such as a boxed
-/// `anyhow::Error`.
+/// The status of a `kube::Error` in a wrapper that cannot be downcast to it, but has its text and its source, such as a
+/// boxed `anyhow::Error`.
 fn hidden_api_status<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
     let status: &Status = downcast(error.source()?)?;
     error.to_string().starts_with(&format!("ApiError: {status}")).then_some(status)

@@ -87,7 +87,8 @@ impl Finalizer {
         }
         let answer = client.apply_metadata(object, metadata, manager).await?;
         if self.is_on(answer.meta()) {
-            return self.remove_by_merge_patch(client, &answer).await; // another manager or a merge patch had added it
+            // Another field manager or a merge patch owns the entry too, so applying without it has not removed it.
+            return self.remove_by_merge_patch(client, &answer).await;
         }
         Ok(())
     }

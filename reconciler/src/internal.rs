@@ -8,8 +8,8 @@ pub use crate::{
     merge::merge,
 };
 
-/// Fails if the key has the wrong form for the controller's Kind: no name, or a namespace where the Kind has none, or the
-/// reverse.
+/// Fails if the key has the wrong form for the controller's Kind: no name, or a namespace where the Kind has none, or
+/// the reverse.
 pub fn check_key(controller: &Controller, key: &Key) -> Result<()> {
     controller.driver.key_problem(key).map_or(Ok(()), |problem| Err(problem).permanent())
 }
@@ -19,7 +19,7 @@ pub fn take_queued(controller: &Controller) -> Vec<Key> {
     controller.parts.queue.take_all()
 }
 
-/// Reconciles a key without the queue, as the leader or not.
+/// Runs one pass of a key without the queue. The process counts as the key's leader if `leading`.
 pub async fn once(controller: &Controller, key: &Key, leading: bool) -> Result<Outcome> {
     let mode = if leading { PassMode::Leading } else { PassMode::Observing };
     controller.reconcile_once(key, mode).await

@@ -1,6 +1,6 @@
 //! Controllers: reconcilers, the work queues that run them, and leader election.
 //!
-//! A constructor declares the objects that a controller reads, and its reconciler:
+//! A constructor declares the objects that a controller reads, and sets its reconciler:
 //!
 //! ```
 //! use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
@@ -61,9 +61,9 @@
 //!
 //! # RBAC
 //!
-//! The requests of a controller, which its Role has to allow. The builder calls declare them, and
-//! `reknit_sharedmain::Main::rbac` prints the rules. Requests of your own code are declared by [`Builder::allows`],
-//! [`Owned::verbs`] and [`TrackedAny::resources`].
+//! The Role of a controller has to allow these requests. The builder calls declare them, and
+//! `reknit_sharedmain::Main::rbac` prints the rules. Declare the requests that the builder cannot know with
+//! [`Builder::allows`], [`Owned::verbs`] and [`TrackedAny::resources`].
 //!
 //! | | on | verbs |
 //! | --- | --- | --- |
@@ -78,7 +78,7 @@
 //! | [`Owned::create`], [`delete`](Owned::delete) | the children | create, delete |
 //! | [`Owned::create_or_update`] | the children | get, create, update |
 //! | [`Subjects`] | the subjects of bindings | list, watch, patch |
-//! | the above, with the admission plugin OwnerReferencesPermissionEnforcement, as in OpenShift | the Kind's `finalizers` | update |
+//! | the [`Owned`] calls above, if the admission plugin OwnerReferencesPermissionEnforcement is enabled, as in OpenShift | the Kind's `finalizers` | update |
 //! | [`config`](Builder::config) | the ConfigMap, in the system namespace | list, watch |
 //! | leader election | `leases` of `coordination.k8s.io`, in the system namespace | get, list, watch, create, patch, delete |
 //!
@@ -128,5 +128,5 @@ pub use roles::{FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKey, Reconc
 pub use status::merge_patch;
 pub use tracker::{Duck, NoFields, Tracked, TrackedAny};
 
-/// The constructor of a controller. `main` gets a list of them.
+/// The type of a function that constructs a controller. `main` gets a list of such functions.
 pub type ControllerConstructor = fn(&reknit_injection::Context) -> Result<Controller>;

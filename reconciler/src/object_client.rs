@@ -19,7 +19,7 @@ pub(crate) type BuiltRequest = Result<http::Request<Vec<u8>>, kube::core::reques
 /// Reads and patches objects of one Kind, whether namespaced or cluster-scoped.
 pub(crate) struct ObjectClient<K> {
     transport: Transport,
-    /// The queue in which the echo of a status or finalizer write does not enqueue its key.
+    /// The queue in which the echo of a status or finalizer write does not enqueue the key of the written object.
     queue: Queue,
     /// The field manager in `metadata.managedFields`.
     manager: String,
@@ -47,7 +47,7 @@ impl From<&ObjectMeta> for WriteMeta {
     }
 }
 
-/// The needed part of the answer to a status write.
+/// The part of the answer to a status write that is read.
 #[derive(Deserialize)]
 struct StatusAnswer {
     metadata: WriteMeta,
@@ -87,7 +87,7 @@ impl<K: Kind> ObjectClient<K> {
         self.queue.suppressing_echo(key, write, |object: &K| object.meta().resource_version.as_deref()).await
     }
 
-    /// Applies metadata with this field manager. The object may have changed, unless the metadata contains a
+    /// Applies metadata with this field manager, even if the object has changed, unless the metadata contains a
     /// resourceVersion. The echo of this write enqueues the key.
     pub(crate) async fn apply_metadata(&self, object: &K, metadata: Value, manager: &str) -> kube::Result<K> {
         let body = json!({ "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata });
@@ -119,7 +119,8 @@ impl<K: Kind> ObjectClient<K> {
         Ok(answer.metadata)
     }
 
-    /// Sends the request. Boxed, since this future would enlarge that of every pass, and few passes send a request.
+    /// Sends the request. Its future is boxed: it would enlarge the future of every pass, and few passes send a
+    /// request.
     fn send<T: DeserializeOwned + Send + 'static>(
         &self,
         request: BuiltRequest,

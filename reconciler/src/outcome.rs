@@ -49,7 +49,7 @@ impl Outcome {
         Self { next: Next::Done, event: None }
     }
 
-    /// The key is enqueued again after this time, even if it has another pass before. The backoff is reset.
+    /// The key is enqueued again after this time, even if another pass of the key runs before. The backoff is reset.
     pub const fn after(wait: Duration) -> Self {
         Self { next: Next::After(wait), event: None }
     }

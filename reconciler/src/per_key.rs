@@ -159,8 +159,8 @@ impl PerKeyStores {
         self.for_each_store(|store| store.drop_where(&condition));
     }
 
-    /// Drops all values and maps. After that, `record_deletion` does nothing; informers shared with other controllers
-    /// may still call it.
+    /// Drops all values and maps. After that, `record_deletion` does nothing: informers that other controllers share
+    /// still call it.
     pub(crate) fn close(&self) {
         self.drop_where(|_| true);
         self.0.stores.lock().clear();

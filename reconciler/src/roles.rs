@@ -48,8 +48,9 @@ pub trait ReconcileKind: Send + Sync + 'static {
 
 /// Cleans up before an object is deleted. Enabled by [`finalizing`](crate::ControllerBuilder::finalizing).
 ///
-/// The object has a finalizer from before its first pass until this returns [`Outcome::done`], and is not deleted
-/// before that. A terminating object without the finalizer is ignored.
+/// The framework adds a finalizer before the object's first pass, and removes it when
+/// [`finalize_kind`](Self::finalize_kind) returns [`Outcome::done`]. Until then, the API server keeps the object. A
+/// terminating object without the finalizer is ignored.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Namespace;
@@ -81,8 +82,8 @@ pub trait FinalizeKind: ReconcileKind {
     ) -> impl Future<Output = Result<Outcome>> + Send;
 }
 
-/// Observes objects in processes that do not lead them, to be prepared for a promotion. Enabled by
-/// [`observing`](crate::ControllerBuilder::observing).
+/// Observes objects in processes that do not lead them, for example to fill a cache before such a process becomes their
+/// leader. Enabled by [`observing`](crate::ControllerBuilder::observing).
 #[diagnostic::on_unimplemented(
     message = "`observing()` was called, but `{Self}` does not say how to observe",
     note = "`impl ObserveKind for {Self}`, or drop the call"

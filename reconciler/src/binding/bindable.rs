@@ -74,14 +74,15 @@ pub trait Bindable: KRShaped {
     /// Injects into a subject from which [`unbind`](Self::unbind) has removed an earlier injection (Go: `Do`). Injects
     /// nothing if the status does not yet hold what is needed.
     ///
-    /// Must also set the fields for which the API server has defaults: otherwise each reconcile sends a patch.
+    /// Must also set the injected fields for which the API server has defaults. Without them, the injection differs
+    /// from the stored subject, and each reconcile sends a patch.
     fn bind(&self, status: &StatusOf<Self>, subject: &mut PodSpecable);
 
     /// Removes whatever [`bind`](Self::bind) may have injected, now or with an earlier spec (Go: `Undo`). Changes
     /// nothing in a subject without an injection.
     ///
-    /// Two bindings that inject the same names into one subject remove each other's injection in turn. Each subject may
-    /// have one binding of a Kind.
+    /// Two bindings that inject the same names into one subject remove each other's injection in turn. So give a
+    /// subject at most one binding of each Kind.
     fn unbind(&self, subject: &mut PodSpecable);
 }
 
@@ -140,7 +141,7 @@ pub(super) fn labelled<K: Bindable>(binding: &K, subject: &Reference) -> Referen
     Reference { name: None, selector: Some(selector), ..subject.clone() }
 }
 
-/// The key of the label by which a bound subject is found when the binding no longer refers to it.
+/// The key of the label by which a bound subject is found after the binding has stopped referring to it.
 fn label<K: Bindable>(binding: &K) -> String {
     format!("{LABEL_PREFIX}{}", binding.meta().uid.as_deref().unwrap_or_default())
 }

@@ -21,7 +21,7 @@ use self::{
 };
 use crate::{Result, ResultExt, TrackedAny, object_client::status_code, status::diff::diff};
 
-/// The subjects of bindings: injects into their pod templates, and withdraws the injection. A change of a subject
+/// Injects bindings into the pod templates of their subjects, and withdraws the injection. A change of a subject
 /// reconciles the binding.
 ///
 /// Comes from [`Builder::subjects`](crate::Builder::subjects). Call [`bind`](Self::bind) in `reconcile_kind` and
@@ -229,7 +229,7 @@ impl<K: Bindable> Subjects<K> {
         let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
         match api.patch(&name, &params, &Patch::Merge(patch)).await {
             Err(error) if status_code(&error) == Some(404) => Ok(()), // deleted meanwhile
-            Err(error) if status_code(&error) == Some(422) => Err(error).permanent(), // a retry would be as invalid
+            Err(error) if status_code(&error) == Some(422) => Err(error).permanent(), // invalid in a retry too
             answer => Ok(answer.map(drop)?),
         }
     }

@@ -45,7 +45,7 @@ pub enum Keys {}
 /// impl ReconcileKind for Counter {
 ///     type Kind = Namespace;
 ///     async fn reconcile_kind(&self, namespace: &Namespace, _status: &mut ()) -> Result<Outcome> {
-///         println!("{} sets here, {} pods in all namespaces", self.sets.of(namespace).count(), self.pods.list().count());
+///         println!("{} owned ReplicaSets, {} Pods in all", self.sets.of(namespace).count(), self.pods.list().count());
 ///         Ok(Outcome::done())
 ///     }
 /// }
@@ -71,19 +71,19 @@ pub struct Builder<K> {
 }
 
 impl Controller {
-    /// Builds a controller of this Kind, named `<plural>.<group>`. If a process has several controllers of one Kind,
-    /// all but one need another [name](ControllerBuilder::name).
+    /// Starts to build a controller of this Kind, named `<plural>.<group>`. If a process has several controllers of one
+    /// Kind, all but one need another [name](ControllerBuilder::name).
     ///
-    /// It reads the namespaces that `cx.get::<Selection>()` selects: all of them, or those of the flag `--namespace` of
-    /// `reknit_sharedmain`. This includes the objects that it tracks and owns. Cluster-scoped objects are always read.
+    /// The controller reads, tracks and owns objects in the namespaces that `cx.get::<Selection>()` selects: all
+    /// namespaces, or those of the flag `--namespace` of `reknit_sharedmain`. Cluster-scoped objects are always read.
     pub fn of<K: Kind>(cx: &Context) -> Builder<K> {
         let namespaces = cx.get::<Selection>().same_namespaces();
         let objects = if K::Scope::NAMESPACED { namespaces.clone() } else { select() };
         Builder { namespaces, ..Self::selected(cx, objects) }
     }
 
-    /// Builds a controller of the selected objects of this Kind. The objects that it tracks and owns are selected in
-    /// the same namespaces. A controller of selected namespaces needs no ClusterRole.
+    /// Starts to build a controller of the selected objects of this Kind. It tracks and owns objects in the same
+    /// namespaces. A controller of selected namespaces needs no ClusterRole.
     ///
     /// ```
     /// use k8s_openapi::api::apps::v1::Deployment;
@@ -108,7 +108,7 @@ impl Controller {
         build
     }
 
-    /// Builds a controller without a Kind, whose keys come from its watches.
+    /// Starts to build a controller without a Kind, whose keys come from its watches.
     pub fn named(name: &str, cx: &Context) -> Builder<Keys> {
         Builder::new(cx, name.into(), name, select())
     }
@@ -131,7 +131,7 @@ impl<K> Builder<K> {
         }
     }
 
-    /// Enqueues keys when objects of another informer change.
+    /// Enqueues keys when objects of this informer change. The methods of the [`Watch`] map objects to keys.
     pub fn watch<T: Cached>(&mut self, informer: &Informer<T>) -> Watch<'_, T> {
         self.depend_on(informer);
         // Without a Kind the keys come from the watches.
@@ -139,14 +139,15 @@ impl<K> Builder<K> {
         Watch::new(informer.clone(), &self.parts, is_key_source)
     }
 
-    /// Reads a ConfigMap as a value that is constant within a pass. A change of it enqueues every key in the slow lane.
+    /// Reads a ConfigMap as a value that is constant within a pass. A change of the ConfigMap enqueues every key in the
+    /// slow lane.
     pub fn config<T: FromConfigMap>(&mut self) -> Config<T> {
         let resync = self.parts.global_resync();
         self.config_with(move |_| resync.all())
     }
 
     /// Reads a ConfigMap as [`config`](Self::config) does, but calls `on_changed` with each new value instead of
-    /// enqueueing every key. Knative: the `onAfterStore` of a config store.
+    /// enqueueing every key. Knative's config stores name this callback `onAfterStore`.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Pod;
@@ -210,7 +211,7 @@ impl<K> Builder<K> {
     }
 
     /// Sets the time after which a reconcile is cancelled: its future is dropped at the current await point. This
-    /// counts as an error. The default is never.
+    /// counts as an error. By default there is no deadline.
     pub fn deadline(mut self, limit: Duration) -> Self {
         self.parts.limits.deadline = Some(limit);
         self
@@ -244,7 +245,7 @@ impl<K: Kind> Builder<K> {
         self.track_in(&self.cx.informer(self.selection_of::<T>()))
     }
 
-    /// Tracks objects of a selected informer.
+    /// Tracks objects of this informer, which may have another selection than the controller.
     pub fn track_in<T: Cached<DynamicType = (), Scope: Scope>>(
         &mut self,
         informer: &Informer<T>,
@@ -279,9 +280,9 @@ impl<K: Kind> Builder<K> {
         if T::Scope::NAMESPACED { self.namespaces.clone() } else { select() }
     }
 
-    /// Lists and [applies](Owned::apply) owned objects: objects of another Kind that objects of this Kind control. A
-    /// change of an owned object enqueues the key of its owner. A controller of selected namespaces sees only owned
-    /// objects in them.
+    /// Returns the owned objects of Kind `T`, to list and [apply](Owned::apply) them. An owned object has an object of
+    /// the controller's Kind as its controller. A change of an owned object enqueues the key of its owner. A controller
+    /// of selected namespaces sees only owned objects in them.
     pub fn owns<T>(&mut self) -> Owned<T>
     where
         T: Cached<DynamicType = (), Scope: Scope + OwnedBy<K::Scope>>,
@@ -289,7 +290,7 @@ impl<K: Kind> Builder<K> {
         self.owns_in(&self.cx.informer(self.selection_of::<T>()))
     }
 
-    /// Lists and applies owned objects as [`owns`](Self::owns) does, within the selection of this informer.
+    /// Returns the owned objects as [`owns`](Self::owns) does, within the selection of this informer.
     pub fn owns_in<T>(&mut self, informer: &Informer<T>) -> Owned<T>
     where
         T: Cached<DynamicType = (), Scope: Scope + OwnedBy<K::Scope>>,
@@ -303,9 +304,9 @@ impl<K: Kind> Builder<K> {
             .with_declared(declared)
     }
 
-    /// Lists and applies owned objects of Kinds that are known only at run time. Limit the API groups of these Kinds
-    /// with [`OwnedAny::groups`]. A change of an owned object enqueues the key of its owner while the passes of some
-    /// owner use the Kind.
+    /// Returns the owned objects of Kinds that are known only at run time. Limit the API groups of these Kinds with
+    /// [`OwnedAny::groups`]. While the passes of any owner use a Kind, a change of an owned object of that Kind
+    /// enqueues its owner's key.
     ///
     /// A controller of selected namespaces sees only owned objects in them.
     pub fn owns_any(&mut self) -> OwnedAny {

@@ -93,8 +93,8 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
     }
 
     /// Writes the finalizer by server-side apply with this field manager, instead of a merge patch of the whole list.
-    /// Adding the finalizer then never conflicts with those of other controllers, and costs one more pass. Apply
-    /// nothing else with this field manager, since that would remove the finalizer.
+    /// Adding the finalizer then never conflicts with the finalizer of another controller, but the watch event of the
+    /// write costs one more pass. Apply nothing else with this field manager, since that would remove the finalizer.
     pub fn server_side_apply(mut self, field_manager: &str) -> Self {
         self.field_manager = Some(field_manager.into());
         self

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_of_a_config_map_enqueues_every_key_or_those_that_its_value_concerns() {
+    async fn a_change_of_a_config_map_enqueues_every_key_or_those_that_the_callback_selects() {
         let cx = context();
         let (mut whole, mut filtered) = (builder(&cx), builder(&cx));
         let _config = whole.config::<Features>();

@@ -55,7 +55,7 @@ impl Health {
         &self.informers
     }
 
-    /// Returns true if each of these [informers](Self::informers) has received its first list.
+    /// Returns true if each of the controller's [informers](Self::informers) has received its first list.
     pub fn is_synced(&self) -> bool {
         self.informers.iter().all(|informer| matches!(informer.state(), InformerState::Synced { .. }))
     }
@@ -66,8 +66,8 @@ impl Health {
         running.map(|(key, since)| RunningPass { key, age: since.elapsed() }).collect()
     }
 
-    /// The passes that have been running for longer than `longer_than`, and for longer than the time after which a pass
-    /// of this controller is [slow](crate::Builder::slow_after).
+    /// The passes that have been running for longer than both `longer_than` and the time after which a pass of this
+    /// controller is [slow](crate::Builder::slow_after).
     pub fn stuck(&self, longer_than: Duration) -> Vec<RunningPass> {
         let limit = longer_than.max(self.slow_after);
         self.running_passes().into_iter().filter(|pass| pass.age > limit).collect()

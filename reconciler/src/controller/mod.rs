@@ -149,7 +149,7 @@ impl Controller {
         Health::new(&self.parts)
     }
 
-    /// Reconciles a key without the queue. Its events are published when this returns.
+    /// Reconciles a key without the queue. The events of the pass are published before this returns.
     pub(crate) async fn reconcile_once(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         let result = self.run_pass(key, mode).await;
         self.parts.recorder.flush().await;
@@ -172,7 +172,7 @@ impl Controller {
 }
 
 /// Closes the queue: the handlers of informers that other controllers share would go on filling it. Drops the values
-/// per key before the leases are released.
+/// per key, and so the background tasks in them, before the leases are released.
 impl Drop for Controller {
     fn drop(&mut self) {
         self.parts.queue.close();

@@ -11,8 +11,8 @@ impl<K> Builder<K> {
     /// namespaces that the controller selects.
     ///
     /// The other calls of this builder, and the informers that the constructor requests, add the permissions that they
-    /// need themselves. `Main::print_rbac` prints the rules. A table test fails if a reconcile sends a request without
-    /// a declared permission.
+    /// need themselves. `Main::rbac` prints the rules. A table test of `reknit_testing` fails if a reconcile sends a
+    /// request without a declared permission.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::{Pod, Secret};

@@ -90,9 +90,10 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
         self.informer.list().filter(|object| admits(object)).map(|object| Key::of(&*object)).collect()
     }
 
-    /// Before the first term of this process no key is postponed, as in Knative: only the promote filter decides.
-    /// Later, the key of an existing object is postponed if there is a promote filter, which may exclude it. The key of
-    /// a deleted object is postponed if only the leader observes deletions.
+    /// Until this process leads for the first time, no key is postponed, as in Knative: the promotion then enqueues the
+    /// keys that the promote filter admits, and no others. Later, the key of an existing object is postponed if there
+    /// is a promote filter, which may exclude it from the next promotion. The key of a deleted object is postponed if
+    /// only the leader observes deletions.
     fn should_postpone(&self, key: &Key, this_process_led_before: bool) -> bool {
         let observes_without_leading = self.roles.observe.is_some(); // deletions too
         this_process_led_before
@@ -203,7 +204,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     async fn perform(&self, role: Role<R>, object: Arc<R::Kind>) -> Result<Outcome> {
         match role {
             Role::Reconcile => self.reconcile(object).await,
-            // Boxed, so that this rare future does not enlarge that of every pass.
+            // Boxed, so that this rare future does not enlarge the future of every pass.
             Role::Finalize(finalize) => self.finalize(finalize, &object).boxed().await,
             Role::Observe(observe) => {
                 let object = defaulted(object);

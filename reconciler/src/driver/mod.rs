@@ -12,7 +12,7 @@ pub(crate) use self::{
 };
 use crate::{Outcome, Result};
 
-/// The part of this process in a pass.
+/// The part that this process plays in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassMode {
     /// This process leads the key: it reconciles or finalizes.

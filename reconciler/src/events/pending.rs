@@ -13,9 +13,9 @@ use reknit_apis::dns_subdomain;
 use super::event::Event;
 
 const MAX_NOTE: usize = 1024;
-/// The limit of reasons and reporting instances.
+/// The limit of reasons and reporting instances, in bytes.
 const MAX_WORD: usize = 128;
-/// The limit of reporting controllers: that of a label key's name.
+/// The limit of reporting controllers, in bytes. The API server validates them like label keys.
 const MAX_CONTROLLER: usize = 63;
 
 /// An event that is not published yet.

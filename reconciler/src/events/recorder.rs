@@ -64,7 +64,7 @@ pub(crate) fn event_permission() -> Permission {
     Permission::new("events.k8s.io", "events", [Verb::Create, Verb::Patch])
 }
 
-/// Records in the name of the component instead of one of its controllers.
+/// A recorder from the Context records in the name of the component, not of one of its controllers.
 impl Inject for Recorder {
     fn inject(cx: &Context) -> Self {
         cx.allows(event_permission());

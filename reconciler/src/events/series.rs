@@ -53,7 +53,7 @@ pub(super) struct SeriesEntry {
 pub(super) struct Series(pub(super) HashMap<Fingerprint, SeriesEntry>);
 
 impl Series {
-    /// Counts a repetition, and returns the stored event. `None` if the event is no repetition.
+    /// Counts a repetition, and returns the stored event. `None` if the event does not repeat a stored one.
     pub(super) fn repeat(&mut self, fingerprint: &Fingerprint) -> Option<SeriesEntry> {
         let stored =
             self.0.get_mut(fingerprint).filter(|stored| stored.last_occurrence.elapsed() <= SERIES_WINDOW)?;

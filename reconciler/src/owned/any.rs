@@ -92,7 +92,7 @@ impl OwnedAny {
 
     /// Allows only Kinds of these API groups. As in RBAC rules, `""` is the core group.
     ///
-    /// A Kind of any other group is a permanent error, and opens no informer.
+    /// The use of a Kind of any other group is a permanent error, and opens no informer.
     pub fn groups<G: Into<String>>(mut self, groups: impl IntoIterator<Item = G>) -> Self {
         self.kinds.set_groups(groups);
         self
@@ -107,8 +107,8 @@ impl OwnedAny {
 
     /// Returns the children of this Kind. A change of a child enqueues its owner.
     ///
-    /// Call it in each pass: the informer of the Kind stays open while the last successful pass of some owner has used
-    /// the Kind. The scope of the Kind is the one that the API server reports. The children are written as
+    /// Call it in each pass: the informer of the Kind stays open as long as the last successful pass of any owner has
+    /// used the Kind. The API server reports whether the Kind is namespaced. The children are written as
     /// [`DynamicObject`]s, whose `types` may be `None`.
     ///
     /// # Errors
@@ -125,9 +125,9 @@ impl OwnedAny {
         self.children_of_kind(owner, self.kinds.find(api_version, kind).await?).await
     }
 
-    /// Lists the children of this owner, of all Kinds that are in use, and of the Kinds of these references. References
-    /// in the owner's status to its children lead to the children of an earlier template, also after a restart. A Kind
-    /// that the API server no longer knows has no children.
+    /// Lists this owner's children of every Kind that any owner uses, and of every Kind that the references in `stored`
+    /// name. If the owner's status holds references to its children, pass them: they lead to the children of an earlier
+    /// template, even after a restart. A Kind that the API server no longer knows has no children.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -154,7 +154,7 @@ impl OwnedAny {
     where
         O: Resource<DynamicType = (), Scope: Scope> + Sync,
     {
-        // Listing the Kinds in use is no use of them: otherwise owners would keep each other's informers open.
+        // This does not count as a use of these Kinds: otherwise owners would keep each other's informers open.
         let mut children: Vec<_> = self.open_children().iter().flat_map(|open| open.of(owner)).collect();
         let kinds = stored.into_iter().map(|child| (&child.api_version, &child.kind));
         for (api_version, kind) in kinds.collect::<BTreeSet<_>>() {
@@ -167,7 +167,8 @@ impl OwnedAny {
         Ok(children)
     }
 
-    /// Deletes a child as [`Owned::delete`] does. It needs its apiVersion and kind, as objects of [`of`](Self::of) have.
+    /// Deletes a child as [`Owned::delete`] does. The child must have its apiVersion and kind, as those that
+    /// [`of`](Self::of) returns have.
     ///
     /// # Errors
     ///
@@ -201,7 +202,8 @@ impl OwnedAny {
         Ok(children.upgrading_from(self.earlier_managers.clone()))
     }
 
-    /// Drops all uses of Kinds by this owner, for a finalizer whose object takes some time to be deleted.
+    /// Ends this owner's use of all Kinds before the owner is gone. Call it in `finalize_kind` if the owner may remain
+    /// for some time.
     pub fn forget<O: Resource>(&self, owner: &O) {
         self.kinds.forget(&Key::of(owner));
     }

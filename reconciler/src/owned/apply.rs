@@ -52,8 +52,8 @@ impl<T: Cached> Owned<T> {
     ///
     /// Other clients may add entries to maps and lists of the child. From an atomic map or list, such as a selector or
     /// the rules of a Role, they must be removed, and only the API server knows which maps and lists are atomic. So
-    /// every change of the child outside metadata and status leads to one request, which may change nothing. An entry
-    /// that was added while no process of the controller ran is removed with the next change.
+    /// every change of the child outside metadata and status leads to one request, even if the request then changes
+    /// nothing. An entry that was added while no process of the controller ran is removed with the next change.
     ///
     /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. Apply each
     /// child once per controller: two calls with different content undo each other.
@@ -91,9 +91,9 @@ impl<T: Cached> Owned<T> {
     /// # Errors
     ///
     /// - [`NotApplied::Taken`]: an object of this name exists and the owner is not its controller. That object is not
-    ///   changed. The owner's key is enqueued when the object changes or is deleted, so the error may be made permanent,
-    ///   except for the children of a [selected informer](crate::Builder::owns_in), which does not see objects outside
-    ///   its selection.
+    ///   changed. The owner's key is enqueued when the object changes or is deleted, so you can make the error
+    ///   permanent. The exception are the children of a [selected informer](crate::Builder::owns_in), which does not
+    ///   see objects outside its selection.
     /// - [`NotApplied::OwnerDeleted`]: the owner is being deleted.
     /// - [`NotApplied::Refused`]: the API server refused the request, for example because a field is immutable. A
     ///   conflict counts as a conflict of the pass.
@@ -215,9 +215,9 @@ impl<T: Cached + Serialize> Owned<T> {
         }
     }
 
-    /// Each owner has its own field manager. A manager replaces its own fields, such as the owner references, without a
-    /// conflict. So with a shared manager, an owner would take over a child that another owner of the same Kind has
-    /// just created.
+    /// The field manager for the children of this owner. Each owner has its own: a manager replaces its own fields,
+    /// such as the owner references, without a conflict. With a shared manager, an owner would take over a child that
+    /// another owner of the same Kind has just created.
     pub(super) fn manager_for(&self, owner: &impl Owner) -> String {
         match &owner.meta().uid {
             Some(uid) => format!("{:.91}-{uid}", self.shared.manager),

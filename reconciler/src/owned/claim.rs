@@ -40,7 +40,7 @@ impl<T: Cached> Owned<T> {
     /// `--cascade=orphan` must not adopt its orphans again, which a stale cache could cause.
     ///
     /// Requires the verb `patch` on the objects and `get` on the owner. A change of an orphan enqueues no owner. To
-    /// enqueue the owners that may adopt it, use `build.watch(&informer).keys(keys::label(..))`.
+    /// enqueue the owners that could adopt it, use `build.watch(&informer).keys(keys::label(..))`.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -15,8 +15,8 @@ use super::{applied::Applied, error::NotApplied, lister::Owned, owner::controlle
 use crate::object_client::status_code;
 
 impl<T: Cached> Owned<T> {
-    /// Creates a child, usually with a `generateName`. The owner becomes its controller, and the owner's namespace, if
-    /// any, its namespace. For a child with a fixed name and a fixed content use [`apply`](Self::apply).
+    /// Creates a child, usually with a `generateName`. The child gets the owner as its controller and the owner's
+    /// namespace, if any. For a child with a fixed name and a fixed content use [`apply`](Self::apply).
     ///
     /// The created object is in the cache before this returns, so the next pass counts it. If the answer is lost
     /// although the API server created the object, the watch reports it.
@@ -65,8 +65,8 @@ impl<T: Cached> Owned<T> {
             .map(Arc::new)
     }
 
-    /// Applies a child as [`apply`](Self::apply) does, but first deletes the existing one if `must_replace` returns true for
-    /// it. Use it for a child with an immutable field, such as the pod template of a Job.
+    /// Applies a child as [`apply`](Self::apply) does, but first deletes the existing one if `must_replace` returns
+    /// true for it. Use it for a child with an immutable field, such as the pod template of a Job.
     ///
     /// A child with a finalizer is created anew by the pass that follows the end of its deletion.
     ///

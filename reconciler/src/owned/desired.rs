@@ -70,7 +70,7 @@ impl Desired {
         *child.meta_mut() = metadata_to_apply(owner, child.meta(), &key);
         let mut body = serde_json::to_value(&child).map_err(|error| not_json(kind, error))?;
         remove_unset(&mut body, &serde_value::to_value(&child).map_err(|error| not_json(kind, error))?);
-        let fields = body.as_object_mut().ok_or_else(|| unusable(kind, "that is no JSON object"))?;
+        let fields = body.as_object_mut().ok_or_else(|| unusable(kind, "that is not a JSON object"))?;
         fields.remove("status");
         if resource.kind == "Secret" && resource.api_version == "v1" {
             encode_string_data(fields);
@@ -134,7 +134,7 @@ where
 }
 
 fn not_json(kind: &ChildKind, error: impl Display) -> NotApplied {
-    unusable(kind, format!("that is no JSON ({error})"))
+    unusable(kind, format!("that does not serialize to JSON ({error})"))
 }
 
 fn unusable(kind: &ChildKind, problem: impl Into<String>) -> NotApplied {

@@ -32,7 +32,8 @@ pub(super) fn is_controlled_by<O: Resource<DynamicType = ()>, T: Resource>(owner
 }
 
 /// Returns the owner reference that makes `owner` the controller of an object, as Knative's `kmeta.NewControllerRef`
-/// does. Its uid is empty if the owner has none, as in a test. [`Owned`](crate::Owned) sets this reference by itself.
+/// does. The reference has an empty uid if the owner has none, as in a test. [`Owned`](crate::Owned) sets this
+/// reference by itself.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{ConfigMap, Pod};

@@ -15,7 +15,6 @@ impl<T: Cached> Owned<T> {
     /// | --- | --- |
     /// | [`apply`](Self::apply) | get, create, patch |
     /// | [`apply_or_replace`](Self::apply_or_replace) | get, create, patch, delete |
-    /// | [`apply_or_replace`](Self::apply_or_replace) | get, create, patch, delete |
     /// | [`create`](Self::create) | create |
     /// | [`create_or_update`](Self::create_or_update) | get, create, update |
     /// | [`claim`](Self::claim) | patch, and `get` on the owner |

@@ -97,14 +97,14 @@ impl Queue {
         self.add_to(Lane::Slow, key);
     }
 
-    /// Enqueues a key after this time. The earliest of several times counts. A [`Clock`] that a test provides to the
-    /// Context decides when the time has passed.
+    /// Enqueues a key after this time. The earliest of several times counts. The time is measured by the [`Clock`] of
+    /// the Context, which a test can set.
     pub fn add_after(&self, key: Key, wait: Duration) {
         self.add_delayed(Arc::new(key), wait);
     }
 
-    /// Enqueues the key of an object that changed to this resourceVersion, or was deleted if `None`. During an
-    /// [own write](Self::suppressing_echo) of the object, only records the change: at its end, the write enqueues the
+    /// Enqueues the key of an object that changed to this resourceVersion, or was deleted if `None`. During an [own
+    /// write](Self::suppressing_echo) of the object, the change is only recorded: when the write ends, it enqueues the
     /// key unless the change is its echo.
     pub(crate) fn add_changed(&self, key: Key, version: Option<&str>) {
         let mut state = self.0.state.lock();

@@ -252,7 +252,7 @@ async fn an_echo_that_arrives_before_the_answer_enqueues_nothing() {
     assert_eq!(
         enqueued_by(&[Some("2"), None], Ok("2")).await,
         [],
-        "without its last finalizer the object is deleted, which is an echo too"
+        "a write that removes the last finalizer deletes the object, so the deletion is an echo too"
     );
 }
 
@@ -307,7 +307,7 @@ async fn many_workers_never_process_a_key_at_the_same_time() {
     assert!((10..=200).contains(&passes), "{passes}");
 }
 
-/// A service on which 470 keys depend and which is down for a minute, and the four workers of the controller.
+/// A service that is down for a minute, the 470 keys that depend on it, and the controller's four workers.
 struct Outage {
     queue: Queue,
     until: Arc<Mutex<Instant>>,
@@ -368,12 +368,12 @@ async fn after_an_outage_all_keys_succeed_in_little_more_than_the_time_of_their_
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_dependency_is_away_its_retries_keep_to_the_limit_and_do_so_again_in_the_next_outage() {
+async fn the_retries_during_an_outage_and_during_the_next_one_keep_to_the_limit() {
     let outage = Outage::start();
     let failures_during_outage = async || {
         let until = *outage.until.lock();
         tokio::time::sleep_until(until).await;
-        // Each key fails once at once, 100 retries are a burst, and the limit of all retries is 10 a second for a minute.
+        // The first pass of each key fails, 100 retries are a burst, and then 10 retries a second follow for a minute.
         let (limited_retries, first_passes_and_burst) = (600, Outage::KEYS + 100);
         let failures = std::mem::take(&mut *outage.failures.lock()).len();
         assert!(

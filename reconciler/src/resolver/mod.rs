@@ -11,12 +11,13 @@ pub(crate) use self::error::NotFound;
 use self::error::ResolveError;
 use crate::{Builder, Result, ResultExt, TrackedAny};
 
-/// Resolves a [`Destination`] to an address. When the address changes, the observer is reconciled.
+/// Resolves a [`Destination`] to an address for an object, the observer. When the address changes, the observer is
+/// reconciled.
 ///
 /// Comes from [`Builder::resolver`]. It is Knative's `URIResolver`: the rules and the messages of errors are the same.
-/// The object may be of any Kind with the Addressable duck type, that is `status.address` or `status.addresses`, or a
-/// Service of Kubernetes. Like [`TrackedAny`], with which it reads, it can be [limited](Self::groups) to some API
-/// groups.
+/// A destination can name an object of any Kind with `status.address` or `status.addresses`, which is Knative's duck
+/// type Addressable, or a Kubernetes Service. The API groups can be [limited](Self::groups), as those of
+/// [`TrackedAny`].
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -77,7 +78,7 @@ impl AddressResolver {
     /// | destination | address |
     /// | --- | --- |
     /// | `ref` | the address named `ref.address`, else the first of `status.addresses`, else `status.address` |
-    /// | `ref` of a Service of `v1` | `http://name.namespace.svc.cluster.local`, or `https` if the destination has CA certificates |
+    /// | `ref` of a Service of API version `v1` | `http://name.namespace.svc.cluster.local`, or `https` if the destination has CA certificates |
     /// | `ref` and a relative `uri` | the address of the `ref`, with `uri` resolved relative to its URL (RFC 3986) |
     /// | an absolute `uri` | the URI |
     ///
@@ -182,7 +183,7 @@ fn address_of(
     }
 }
 
-/// The address of a Service of Kubernetes, which does not publish one in its status.
+/// The address of a Kubernetes Service, whose status does not contain one.
 fn address_of_service(reference: &KReference, destination: &Destination) -> Addressable {
     let host = service_host_name(&reference.name, reference.namespace.as_deref().unwrap_or_default());
     let has_ca_certs = destination.ca_certs.as_ref().is_some_and(|certificates| !certificates.is_empty());

@@ -85,7 +85,7 @@ pub(crate) async fn write<K: Kind>(
     metrics.record_status_write(answer.is_ok());
     match answer {
         Ok(newest) => Ok(StatusWrite::UpToDate(newest)),
-        // Boxed, so that this rare future does not enlarge that of every pass.
+        // Boxed, so that this rare future does not enlarge the future of every pass.
         Err(error) => Box::pin(write_again(client, &key, object, before, change, metrics, error)).await,
     }
 }
@@ -112,7 +112,7 @@ async fn write_again<K: Kind>(
             return Ok(StatusWrite::ObjectGone);
         };
         if !is_conflict {
-            return Err(error.into()); // the object exists, so its status subresource does not
+            return Err(error.into()); // 404 although the object exists: it has no status subresource
         }
         let Some(remaining) = change.remaining(&now)? else { break };
         let before = last_read.as_ref().map_or(before, K::read_status);

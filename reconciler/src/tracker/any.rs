@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use super::{duck::decode, dynamic_kinds::DynamicKinds, tracked::matching};
 use crate::{Result, ResultExt, declared_kinds::DeclaredKinds};
 
-/// Objects of any Kind for a pass to read by reference. A change of an object that was read enqueues the key, as with
-/// [`Tracked`](crate::Tracked).
+/// Objects of any Kind for a pass to read by reference. A change of an object that was read enqueues the key of the
+/// observer, the object whose pass read it, as with [`Tracked`](crate::Tracked).
 ///
 /// Comes from [`Builder::track_any`](crate::Builder::track_any). The first reference to a Kind opens an informer for
 /// it. The informer closes when no object of the controller refers to that Kind any more.
@@ -86,7 +86,7 @@ impl TrackedAny {
         self
     }
 
-    /// Returns the object that the reference names, in the observer's namespace if it names none.
+    /// Returns the object that the reference names. A reference without a namespace leads to the observer's namespace.
     ///
     /// # Errors
     ///
@@ -105,7 +105,8 @@ impl TrackedAny {
         Ok(self.all(observer, &reference).await?.into_iter().next())
     }
 
-    /// Returns the objects that the reference names or selects, in the observer's namespace if it names none.
+    /// Returns the objects that the reference names or selects. A reference without a namespace leads to the observer's
+    /// namespace.
     ///
     /// # Errors
     ///
@@ -183,7 +184,8 @@ impl TrackedAny {
         self.kinds.observers(object)
     }
 
-    /// Drops all reads by this observer, for a finalizer whose object takes some time to be deleted.
+    /// Drops all reads by this observer before it is gone. Call it in `finalize_kind` if the observer may remain for
+    /// some time.
     pub fn forget<O: Resource>(&self, observer: &O) {
         self.kinds.forget(&Key::of(observer));
     }

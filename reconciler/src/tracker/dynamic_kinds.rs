@@ -14,8 +14,8 @@ use reknit_injection::{Informer, Informers, Selection, internal::open_unsynced, 
 use super::trackers::{Tracker, Trackers};
 use crate::{Error, Queue, Result, ResultExt};
 
-/// The longest wait for the retry of a pass whose Kind is unknown or cannot be listed. No watch reports when that
-/// changes.
+/// The longest wait for the retry of a pass that used an unknown Kind or one that cannot be listed. No watch reports
+/// when that changes.
 const RETRY_WITHIN: Duration = Duration::from_secs(30);
 
 /// Finds Kinds at run time for one controller, and keeps their informers open while a tracked object uses them.

@@ -155,7 +155,7 @@ impl Trackers {
         self.close_unused();
     }
 
-    /// Drops those reads of this key whose Kind a reference named.
+    /// Drops this key's reads of Kinds that are known only at run time.
     pub(super) fn forget_dynamic(&self, key: &Key) {
         self.0.dynamic.lock().values().for_each(|dynamic| dynamic.tracker.forget(key));
         self.close_unused();

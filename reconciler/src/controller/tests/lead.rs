@@ -163,7 +163,7 @@ async fn a_pass_that_was_dropped_with_leadership_runs_again_when_it_is_regained(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_key_is_retried_when_leadership_is_regained_even_if_it_is_not_promoted() {
+async fn a_failed_key_is_retried_when_leadership_is_regained_even_if_the_promote_filter_excludes_it() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let act =
         |earlier_passes| at_once(|| if earlier_passes == 0 { Err("no".into()) } else { Ok(Outcome::done()) });
