@@ -35,7 +35,7 @@ pub struct LeaderElectionConfig {
     pub retry_period: Duration,
     /// The number of buckets of each controller's keys, each with its own lease (`buckets`, 1; at most 10).
     pub buckets: u32,
-    /// Replacements of the prefixes of lease names, by prefix (`map-lease-prefix.<prefix>`).
+    /// Replacements of the prefixes of lease names, by the prefix to replace (`map-lease-prefix.<prefix>`).
     pub lease_prefixes: BTreeMap<String, String>,
 }
 
@@ -56,8 +56,8 @@ pub enum ConfigError {
     /// The durations are not in the required order: a leader could stop before it renews, or lead at the same time as
     /// the next leader.
     #[error(
-        "{LEASE} ({lease:?}) must be longer than {RENEW} ({renew:?}), that longer than {RETRY} ({retry:?}), and that \
-         at least 1s: only whole seconds count"
+        "{LEASE} ({lease:?}) must be longer than {RENEW} ({renew:?}), {RENEW} longer than {RETRY} ({retry:?}), and \
+         {RETRY} at least 1s: only whole seconds count"
     )]
     Times {
         /// The lease duration.
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_that_is_no_valid_lease_name_is_refused() {
+    fn a_prefix_with_which_the_names_of_leases_would_be_invalid_is_refused() {
         for prefix in ["Bad/Name", "a b", ".a", &"a".repeat(245)] {
             let error = parse(&[("map-lease-prefix.controller.lamps", prefix)]).unwrap_err().to_string();
             let expected = r#"failed to parse "map-lease-prefix.controller.lamps": invalid prefix ""#;

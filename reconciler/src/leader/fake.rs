@@ -83,7 +83,7 @@ impl FakeApi {
         self.put(name, json!({}), spec);
     }
 
-    /// Stores the Lease with this metadata, besides its name, and spec.
+    /// Stores the Lease with this spec and this metadata, to which the name, the namespace and a uid are added.
     pub(super) fn put(&self, name: &str, mut metadata: Value, spec: Value) {
         for (key, value) in [("name", name), ("namespace", "ns"), ("uid", "uid")] {
             metadata[key] = json!(value);

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::limits::sleep_until_optional;
 
-/// The buckets of one controller that this process leads. Cheap to clone. A clone has seen the changes that its
-/// original has seen so far.
+/// The buckets of one controller that this process leads. Cheap to clone. [`changed`](Self::changed) of a clone reports
+/// the changes that the original had not reported when it was cloned.
 ///
 /// A bucket is led from the moment its lease was acquired until, at most, the renew deadline counted from the start of
 /// the last successful renewal. [`leads`](Self::leads) compares the clock itself, so it is false after the deadline
@@ -50,18 +50,20 @@ struct Buckets {
 }
 
 impl Leadership {
-    /// Leads every key for the life of the process, without leader election (`--disable-ha`).
+    /// Creates the leadership of a process that leads every key for all its life, without leader election
+    /// (`--disable-ha`).
     pub fn always() -> Self {
         Self { buckets: None, seen: Vec::new() }
     }
 
-    /// Leads a bucket only while the bucket's writer records so. Returns one writer per bucket.
+    /// Creates a leadership in which a bucket is led only while its writer records so. Returns one writer per bucket.
     pub(crate) fn elected(names: Vec<Arc<str>>) -> (Self, Vec<BucketWriter>) {
         let (states, writers) = BucketWriter::create_all(&names);
         (Self::new(names, states), writers)
     }
 
-    /// Always leads the bucket with this index. Other processes lead the other buckets.
+    /// Creates the leadership of a process that always leads the bucket with this index. Other processes lead the other
+    /// buckets.
     pub(super) fn fixed(names: Vec<Arc<str>>, led: usize) -> Self {
         let state = |bucket| if bucket == led { BucketState::ALWAYS_LED } else { BucketState::LED_BY_OTHER };
         let states = tokio::sync::watch::Sender::new((0..names.len()).map(state).collect());
@@ -90,8 +92,8 @@ impl Leadership {
         buckets.state(buckets.owner_index(key)).leader()
     }
 
-    /// Starts a pass of the key, which counts until the returned value is dropped. Returns `None` if this process does not
-    /// lead the key, or hands its bucket over.
+    /// Starts a pass of the key, which counts as running until the returned value is dropped. Returns `None` if this
+    /// process does not lead the key, or hands its bucket over.
     pub(crate) fn start_pass(&self, key: &Key) -> Option<RunningPass> {
         match &self.buckets {
             Some(buckets) => RunningPass::start(&buckets.states, buckets.owner_index(key)),
@@ -99,8 +101,8 @@ impl Leadership {
         }
     }
 
-    /// Resolves when this process no longer leads the key's bucket in the term of this call, and at once if it does not
-    /// lead the bucket now. Never resolves for a process that leads [always](Self::always).
+    /// Resolves when the term ends in which this process now leads the key's bucket, and at once if it does not lead
+    /// the bucket. Never resolves for a process that leads [always](Self::always).
     ///
     /// ```
     /// # use reknit_apis::Key;
@@ -132,7 +134,7 @@ impl Leadership {
     /// bucket as gained. A bucket that was lost and gained again between two calls is gained, since its keys may have
     /// been skipped in between.
     ///
-    /// Never resolves once nothing can change, as without leader election. Safe to drop and call again.
+    /// Never resolves once nothing can change, as without leader election. Cancel safe.
     pub async fn changed(&mut self) -> Change {
         let Some(buckets) = &self.buckets else { return std::future::pending().await };
         let mut states = buckets.states.subscribe();
@@ -143,7 +145,7 @@ impl Leadership {
                 self.seen = terms;
                 return change;
             }
-            // Never fails, since this leadership holds the sender.
+            // Never fails: `self` holds the sender.
             states.changed().await.ok();
         }
     }

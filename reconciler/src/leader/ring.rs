@@ -26,7 +26,7 @@ pub struct Ring {
 impl Ring {
     /// Creates a ring of buckets with these names, in any order.
     ///
-    /// At most 2048 names are used, one for each slot. Of more names, the last in byte order are ignored.
+    /// At most 2048 names are used, one for each slot. Of further names, the last in byte order are ignored.
     pub fn new<S: Into<String>>(buckets: impl IntoIterator<Item = S>) -> Self {
         let mut buckets: BTreeSet<String> = buckets.into_iter().map(Into::into).collect();
         while buckets.len() as u64 > UNIVERSE {

@@ -64,7 +64,8 @@ impl StatefulReplica {
 }
 
 impl Leadership {
-    /// Always leads the bucket of this replica's ordinal. The other replicas lead the other buckets.
+    /// Creates the leadership of a replica that always leads the bucket of its ordinal. The other replicas lead the
+    /// other buckets.
     ///
     /// # Errors
     ///

@@ -16,8 +16,7 @@ use crate::{Builder, Result, ResultExt, TrackedAny};
 ///
 /// Comes from [`Builder::resolver`]. It is Knative's `URIResolver`: the rules and the messages of errors are the same.
 /// A destination can name an object of any Kind with `status.address` or `status.addresses`, which is Knative's duck
-/// type Addressable, or a Kubernetes Service. The API groups can be [limited](Self::groups), as those of
-/// [`TrackedAny`].
+/// type Addressable, or a Kubernetes Service. The API groups can be [limited](Self::groups).
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;

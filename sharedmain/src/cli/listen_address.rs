@@ -36,7 +36,7 @@ pub(crate) struct BindAddress(pub(crate) Option<IpAddr>);
 ///     let listening = cx.provided::<Flags>()?.greetings_address.listen(cx, "greetings");
 ///     Ok(Task::new("greetings", async move {
 ///         let listener = listening.await?;
-///         // … until Context::shutdown() …
+///         // … serve until Context::shutdown() …
 /// #       drop(listener);
 ///         Ok(())
 ///     }))

@@ -202,8 +202,8 @@ impl Main {
         Constructors { matches, ..self.constructors }
     }
 
-    /// Runs all constructors, as [`run`](Self::run) does before anything starts, so that a test can check the results.
-    /// Flags have the values of an empty command line.
+    /// Runs all constructors and starts nothing, so that a test can check the results. Flags have the values of an
+    /// empty command line.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::error::{CredentialError, plugin_failure};
 
-/// Credentials are replaced this long before they expire.
+/// The time before their expiry at which credentials are replaced.
 pub(super) const EXPIRY_MARGIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// A credential plugin: a program that prints credentials.

@@ -122,7 +122,8 @@ fn is_missing(error: &KubeconfigError) -> bool {
     matches!(error, KubeconfigError::ReadConfig(io, _) if io.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Returns the name of the context, and its cluster or that of `--cluster`. An error lists the names that exist.
+/// Returns the name of the context, and the cluster of `--cluster` or else of the context. An error lists the names
+/// that exist.
 fn select_context<'a>(
     files: &'a Kubeconfig,
     options: &'a KubeConfigOptions,

@@ -48,8 +48,8 @@ impl ConfigWatcher {
         let _ = self.at_start.set(maps.clone());
     }
 
-    /// Creates the informers of the ConfigMaps, but that of `config-leader-election` only if `has_leader_election`.
-    /// Dropping a returned handle ends its informer.
+    /// Creates the informers of the ConfigMaps. Without `has_leader_election`, there is none for
+    /// `config-leader-election`. Dropping a returned handle ends its informer.
     pub(crate) fn watch(
         &self,
         cx: &Context,

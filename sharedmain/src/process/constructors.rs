@@ -36,9 +36,10 @@ pub(crate) struct Constructed {
 }
 
 impl Constructors {
-    /// Provides flags and values, which all constructors may use, and then constructs controllers, webhook and tasks.
-    /// A disabled controller is constructed too, because its name is unknown before, and then dropped, so that its
-    /// informers never start. A disabled webhook is not constructed, because its name is known.
+    /// Provides flags and values, which all constructors can use, and then constructs controllers, webhook and tasks. A
+    /// disabled controller is constructed too, because its name is unknown before, and then dropped. Informers start
+    /// after all constructors, so those of a dropped controller never do. A disabled webhook is not constructed,
+    /// because its name is known.
     pub(crate) fn run(self, cx: &Context, disabled: &[String]) -> Result<Constructed, Failure> {
         check_webhooks(&self.webhooks)?;
         for provide_flags in self.flags {
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_controllers_of_one_name_are_refused() {
+    async fn two_controllers_with_the_same_name_are_refused() {
         let failure = construct(vec![controller("a", None), controller("a", None)], &[]).unwrap_err();
         assert_eq!(failure, "two controllers are named a: give one of them another name by .name(..)");
     }

@@ -39,7 +39,7 @@ pub(super) fn catch_panic<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|payload| message_of(&*payload).to_owned())
 }
 
-/// Returns the message of a panic, or `no message` if the payload is no string.
+/// Returns the message of a panic, or `no message` if the payload is not a string.
 pub(super) fn message_of(payload: &(dyn Any + Send)) -> &str {
     let literal = payload.downcast_ref::<&'static str>().copied();
     literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_succeeds_within_the_minute_is_no_failure() {
+    async fn a_request_that_succeeds_within_the_minute_returns_its_response() {
         let (result, requests, _) =
             retry_with(&[|| Err(refused()), || Err(api(503)), || Err(api(429)), || Ok(7)]).await;
         assert_eq!((result, requests), (Ok(7), 4));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_never_responds_is_given_up_after_the_minute() {
+    async fn retries_of_a_server_that_never_responds_end_after_the_minute() {
         let access = test_access();
         let startup = Startup::new(&access, Duration::from_secs(60));
         let start = Instant::now();

@@ -28,7 +28,7 @@ use crate::{
 /// constructors declare. Comes from [`Main::rbac`].
 ///
 /// The builder of a controller, the informers, the webhook and leader election declare what they need themselves.
-/// Requests that your own code sends through the client are declared by [`Builder::allows`] or [`Context::allows`].
+/// Declare the requests that your own code sends through the client by [`Builder::allows`] or [`Context::allows`].
 ///
 /// Objects of selected namespaces get a Role in each of these namespaces, so the manifests of a program with
 /// [`NamespaceFlag`](crate::NamespaceFlag) depend on its flag `--namespace`. All other objects are in a ClusterRole.
@@ -155,8 +155,8 @@ impl Rbac {
     ///
     /// # Errors
     ///
-    /// Fails if a constructor fails, if a flag is required, or if the Kinds of a builder call such as
-    /// [`track_any`](reknit_reconciler::Builder::track_any) are not declared.
+    /// Fails if a constructor fails, if a flag is required, or if a builder call such as
+    /// [`track_any`](reknit_reconciler::Builder::track_any) declares no resources.
     pub fn to_yaml(self) -> Result<String> {
         let args = [OsString::from(self.program.component())];
         Ok(self.generate(&args).map_err(|failure| failure.to_string())?)
@@ -202,7 +202,7 @@ fn permissions(
         .system_namespace(Some(namespace.into()))
         .preloaded(Vec::new())
         .build();
-    // Constructed values are dropped: only the declarations remain.
+    // The controllers and tasks are dropped, and their declarations stay in the Context.
     program.into_constructors(matches).run(&cx, &flags.disable_controllers)?;
     let mut permissions = cx.permissions().all().map_err(Failure::new)?;
     permissions.extend(process_permissions(namespace, flags.disable_ha));

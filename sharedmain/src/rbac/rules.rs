@@ -28,8 +28,8 @@ pub(super) struct Rule {
 }
 
 impl Rules {
-    /// Sorts the permissions by scope, and merges those on the same resource and names. The order is that of the first
-    /// permission on a resource.
+    /// Sorts the permissions by scope, and merges those on the same resource and names into one rule, at the position
+    /// of the first.
     pub(super) fn of(permissions: &[Permission]) -> Self {
         let mut rules = Self::default();
         for permission in permissions {
@@ -77,7 +77,7 @@ impl Rule {
         (&self.api_groups.0, &self.resources.0) == (&other.api_groups.0, &other.resources.0)
     }
 
-    /// Returns true if this rule is on all objects of the other rule's resource.
+    /// Returns true if this rule applies to all objects of the other rule's resource.
     fn covers_resource(&self, other: &Self) -> bool {
         self.is_on_same_resource(other) && has_no_names(&self.resource_names)
     }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_on_a_resource_are_one_rule_in_the_order_of_their_declaration() {
+    fn permissions_on_one_resource_become_one_rule_and_rules_keep_the_order_of_declaration() {
         let secrets = |verb| Permission::of::<Secret>([verb]);
         let nodes = Permission::of::<Node>([Verb::Get]);
         let (cluster, namespaces) = rules(&[secrets(Verb::Watch), nodes, secrets(Verb::Get)]);

@@ -12,8 +12,8 @@ impl RunningPass {
         Self(None)
     }
 
-    /// Counts a pass of a key in the bucket with this index. Returns `None` if no pass may start: this process does not
-    /// lead the bucket, or hands it over.
+    /// Counts a pass of a key in the bucket with this index. Returns `None` if the pass must not start: this process
+    /// does not lead the bucket, or hands it over.
     pub(crate) fn start(states: &BucketStates, index: usize) -> Option<Self> {
         let mut started = false;
         states.send_if_modified(|states| {

@@ -1,4 +1,5 @@
-//! The state of each bucket as this process knows it, written by electors and read by [`Leadership`](crate::leader::Leadership).
+//! The state of each bucket as this process knows it, written by electors and read by
+//! [`Leadership`](crate::leader::Leadership).
 
 use std::sync::Arc;
 
@@ -48,8 +49,8 @@ impl BucketState {
     pub(crate) const LED_BY_OTHER: Self =
         Self { holder: Holder::Other, term: 0, is_draining: false, passes: 0 };
 
-    /// The leader at this moment. Unknown after the deadline of this process's term. A bucket that this process hands over
-    /// counts as led by another process, which reconciles all of its keys once it leads.
+    /// The leader at this moment; unknown after the deadline of this process's term. A bucket that this process hands
+    /// over counts as led by another process, since the next leader will reconcile all of its keys.
     pub(crate) fn leader(&self) -> Leader {
         match (self.current_term(), self.holder) {
             (Some(_), _) if self.is_draining => Leader::Other,
@@ -59,7 +60,7 @@ impl BucketState {
         }
     }
 
-    /// The term in which this process leads the bucket, if it does. It goes on while the bucket is handed over.
+    /// The term in which this process leads the bucket, if it does. The term goes on while the bucket is handed over.
     pub(crate) fn current_term(&self) -> Option<u64> {
         match self.holder {
             Holder::ThisProcess(until) if until.is_none_or(|until| Instant::now() < until) => Some(self.term),

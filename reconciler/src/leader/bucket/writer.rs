@@ -27,7 +27,7 @@ impl BucketWriter {
         self.index
     }
 
-    /// Returns which buckets of the controller this process leads.
+    /// Returns, by index, whether this process leads each bucket of the controller.
     pub(crate) fn led_buckets(&self) -> Vec<bool> {
         self.states.borrow().iter().map(|state| state.current_term().is_some()).collect()
     }
@@ -53,7 +53,7 @@ impl BucketWriter {
         })
     }
 
-    /// Starts no new pass of the bucket's keys in this term.
+    /// Prevents new passes of the bucket's keys in this term.
     pub(crate) fn start_draining(&self) {
         self.modify(|state| !mem::replace(&mut state.is_draining, true));
     }

@@ -24,7 +24,7 @@ pub(crate) enum LeaseError {
          this process runs in"
     )]
     NoNamespace,
-    #[error("not allowed to elect a leader, which takes get, create and patch on leases: {0}")]
+    #[error("not allowed to elect a leader, which requires get, create and patch on leases: {0}")]
     Forbidden(String),
     /// The API server refused the write for another reason, and so did not apply it.
     #[error("the API server refused the lease: {0}")]

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_changed_nothing_is_no_renewal() {
+    async fn a_write_that_changed_nothing_does_not_count_as_a_renewal() {
         let api = FakeApi::default();
         api.put_lease("lease", held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =

@@ -6,9 +6,9 @@ use tokio::time::Instant;
 
 use super::{LeaseState, holder};
 
-/// The `renewTime` that the lock reads for a lease that may be taken: in the past of any clock.
+/// The `renewTime` that the lock reads for a lease that it may take: earlier than the time of any wall clock.
 const EXPIRED: &str = "0001-01-01T00:00:00.000000Z";
-/// The `renewTime` that the lock reads for a lease that may not be taken: in the future of any clock.
+/// The `renewTime` that the lock reads for a lease that it must not take: later than the time of any wall clock.
 const VALID: &str = "9000-01-01T00:00:00.000000Z";
 /// The highest number of transitions that the lock gets to see. The lock adds one to it, which must not overflow.
 const MAX_TRANSITIONS: i64 = i32::MAX as i64 - 1;
@@ -36,9 +36,9 @@ impl ObservedLease {
         Self { identity: identity.into(), last: None, permit: None, own_write: None }
     }
 
-    /// Starts a read, which revokes the permit of an earlier one. If the last write of this process was answered, returns
-    /// the answer, which the lock may read instead of the lease: if another client has changed the lease since, the
-    /// precondition of the next write fails.
+    /// Starts a read, which revokes the permit of an earlier one. If the last write of this process was answered,
+    /// returns the answer, which the lock can read instead of the lease: if another client has changed the lease since,
+    /// the precondition of the next write fails.
     pub(crate) fn start_read(&mut self) -> Option<Value> {
         self.permit = None;
         self.own_write.take()

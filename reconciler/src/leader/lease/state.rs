@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// A state of one Lease, and the time at which this process first observed it.
 ///
 /// Expiry is measured by the local monotonic clock since that time, never by the times in the lease. A change of the
-/// metadata alone is no new state: an edited label must not keep a dead holder's lease valid.
+/// metadata alone does not make a new state: an edited label must not keep a dead holder's lease valid.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LeaseState {
     pub(crate) uid: Option<String>,
@@ -32,7 +32,7 @@ impl LeaseState {
         self.holder().filter(|(_, expiry)| now <= *expiry).map(|(holder, _)| holder)
     }
 
-    /// The time since which the lease may be taken: its release or its expiry. In the future for a held lease.
+    /// The time since which the lease may be taken: its release or its expiry. For a held lease, it lies in the future.
     pub(crate) fn free_since(&self) -> Instant {
         self.holder().map_or(self.since, |(_, expiry)| expiry)
     }

@@ -73,7 +73,7 @@ impl Leases {
         true
     }
 
-    /// Records the announcement of a member, if the lease is one of a member. Returns true if it is new.
+    /// Records the announcement in a lease, or its absence. Returns true if this changes the members.
     fn record_announcement(&mut self, name: &str, lease: &Lease) -> bool {
         let Some(announcement) = Announcement::of(lease) else { return self.members.remove(name).is_some() };
         match self.members.get_mut(name) {

@@ -43,7 +43,7 @@ impl LeaseWatch {
     /// Creates the watch from an informer of the system namespace that is not started yet.
     pub(crate) fn of(informer: Informer<Lease>) -> Self {
         let watch = Self { leases: Arc::default(), source: Source::Informer(informer.clone()) };
-        // The handler holds no informer, since the informer holds the handler.
+        // The handler must not hold the informer, which holds the handler.
         let recorder = Self { source: Source::None, ..watch.clone() };
         informer.on(move |change| match change {
             Change::Deleted { last } => recorder.record_deletion(&last.name_any()),
@@ -76,8 +76,8 @@ impl LeaseWatch {
             && timeout(limit, informer.handle().synced()).await.is_err()
         {
             tracing::warn!(
-                "leases are not watched, which takes list and watch on leases: a lease is taken with a delay of up to \
-                 the retry period, and replicas do not share buckets"
+                "leases are not watched, which requires list and watch on leases: a lease is taken with a delay of up \
+                 to the retry period, and replicas do not share buckets"
             );
         }
     }
@@ -92,7 +92,7 @@ impl LeaseWatch {
         }
     }
 
-    /// The leases of dead members, as [`Leases::dead_members`] tells.
+    /// The leases of dead members at this moment, from [`Leases::dead_members`].
     pub(crate) fn dead_members(
         &self,
         component: &str,

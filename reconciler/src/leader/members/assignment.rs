@@ -1,12 +1,12 @@
-//! The assignment of buckets to members. Every member computes the same one from the same leases.
+//! The assignment of buckets to members. Every member computes the same assignment from the same leases.
 
 use std::{cmp::Reverse, collections::HashMap};
 
 /// Returns the member that has to lead each bucket, or `None` if there are no members.
 ///
-/// Each member gets the number of buckets divided by the number of members, rounded down or up. A holder keeps its buckets
-/// up to that number, so only surplus buckets move. A holder that is not a member, such as one of an earlier version of
-/// this library, keeps all of its buckets. `members` are without duplicates; earlier members are preferred.
+/// Each member gets the number of buckets divided by the number of members, rounded down or up. A holder keeps its
+/// buckets up to that number, so only surplus buckets move. A holder that is not a member, such as one of an earlier
+/// version of this library, keeps all of its buckets. `members` has no duplicates; earlier members are preferred.
 pub(crate) fn assign<'a>(members: &[&'a str], holders: &[Option<&'a str>]) -> Vec<Option<&'a str>> {
     let mut shares = shares(members, holders);
     let mut keep = |holder: &'a str| match shares.get_mut(holder) {
@@ -28,8 +28,8 @@ pub(crate) fn assign<'a>(members: &[&'a str], holders: &[Option<&'a str>]) -> Ve
     assigned
 }
 
-/// The number of buckets of each member. If the division has a remainder, members that already hold more than the quotient
-/// get one more first, so that a bucket that was just moved is not moved again.
+/// The number of buckets of each member. If the division has a remainder, some members get one more: first those that
+/// already hold more than the quotient, so that a bucket that was just moved is not moved again.
 fn shares<'a>(members: &[&'a str], holders: &[Option<&str>]) -> HashMap<&'a str, usize> {
     let quotient = holders.len().checked_div(members.len()).unwrap_or_default();
     let remainder = holders.len().checked_rem(members.len()).unwrap_or_default();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_buckets_than_members_leave_some_members_without_one() {
+    fn with_fewer_buckets_than_members_some_members_get_none() {
         let mut holders = vec![None];
         assert_eq!(settle(&["a", "b", "c"], &mut holders).1, [0, 0, 1]);
         assert_eq!(settle(&["z", "a", "b", "c"], &mut holders), (0, vec![0, 0, 0, 1]));

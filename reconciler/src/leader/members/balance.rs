@@ -11,8 +11,8 @@ use crate::leader::{
     ring::fnv,
 };
 
-/// The time that a member has to take a free bucket that is assigned to it. After that, it counts as dead until it renews
-/// its own lease.
+/// The time that a member has to take a free bucket that is assigned to it. After that, the member counts as dead until
+/// it renews its own lease.
 const TIME_TO_TAKE: Duration = Duration::from_secs(1);
 /// Added to each time at which a lease expires, because a lease is still held at that time.
 const TICK: Duration = Duration::from_millis(1);
@@ -34,7 +34,8 @@ pub(crate) struct Balance {
     names: Vec<Arc<str>>,
     membership: Membership,
     watch: LeaseWatch,
-    /// Members that did not take a bucket in time, or whose bucket expired, and when this was noticed.
+    /// The members that did not take a bucket in time or let the lease of one expire, with the time at which this was
+    /// noticed.
     suspects: Mutex<HashMap<String, Instant>>,
     /// When this process last released each bucket. The watch may not have reported the release yet.
     released: Mutex<HashMap<usize, Instant>>,
@@ -61,8 +62,8 @@ impl Balance {
         self.watch.wait_until_synced(limit).await;
     }
 
-    /// Returns true if this process may lead a bucket whose lease it has just acquired: it still is a member. Without a
-    /// watch there are no members.
+    /// Returns true if this process may lead a bucket whose lease it has just acquired, because it still is a member.
+    /// Without a watch there are no members, and the lease alone decides.
     pub(crate) fn may_lead(&self) -> bool {
         !self.watch.is_synced() || self.membership.is_valid(Instant::now())
     }
@@ -72,8 +73,8 @@ impl Balance {
         self.released.lock().insert(bucket, Instant::now());
     }
 
-    /// Decides about the bucket with this index. `led` tells which buckets of the controller this process leads. Without
-    /// a watch, a process attempts to lead every bucket.
+    /// Decides about the bucket with this index. `led` has one value for each bucket of the controller: true if this
+    /// process leads it. Without a watch, a process attempts to lead every bucket.
     pub(crate) fn step(&self, bucket: usize, led: &[bool], now: Instant) -> Step {
         if !self.watch.is_synced() {
             return Step::Attempt;
@@ -133,8 +134,8 @@ impl<'a> View<'a> {
         self.leases.get(self.balance.names.get(bucket)?)
     }
 
-    /// The holder of the lease. It may be this process even if it does not lead: it was cut off from the API server, or
-    /// an answer was lost.
+    /// The holder of the lease. It can be this process even if this process does not lead: it was cut off from the API
+    /// server, or an answer was lost.
     fn holder(&self, bucket: usize) -> Option<&'a str> {
         let state = self.state(bucket)?;
         let is_released =
@@ -146,15 +147,15 @@ impl<'a> View<'a> {
         self.holder(bucket).filter(|holder| *holder != self.me())
     }
 
-    /// The holder of each bucket, of which this process is one.
+    /// The holder of each bucket. It is this process for each bucket that this process leads.
     fn holders(&self) -> Vec<Option<&'a str>> {
         let holder =
             |(bucket, is_led): (usize, &bool)| if *is_led { Some(self.me()) } else { self.holder(bucket) };
         self.led.iter().enumerate().map(holder).collect()
     }
 
-    /// The live members that use the same number of buckets, this process among them, with the times of their last
-    /// renewals. Their order differs between controllers, so that one member does not get the odd bucket of each.
+    /// The live members that use the same number of buckets, including this process, with the times of their last
+    /// renewals. Their order differs between controllers, so that one member does not get the surplus bucket of each.
     fn members(&self) -> Vec<(&'a str, Instant)> {
         let others = self.leases.live_members(self.now).filter(|(identity, member, _)| {
             *identity != self.me() && self.membership().is_peer(&member.announcement)
@@ -189,7 +190,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Suspects each member that did not renew its own lease since the lease of a bucket expired that it held.
+    /// Suspects each member that held the lease of a bucket until it expired, and has not renewed its own lease since.
     fn suspect_holders_of_expired_leases(
         &self,
         members: &[(&str, Instant)],
@@ -222,8 +223,8 @@ impl<'a> View<'a> {
         due.min()
     }
 
-    /// The process that uses another number of buckets, and must not lead at the same time as this one: an older member,
-    /// or before a bucket is gained, the holder of any bucket of that number.
+    /// The process, if any, that uses another number of buckets and must not lead at the same time as this one: an
+    /// older member or, before this process gains a bucket, the holder of a bucket with another number in its name.
     fn user_of_other_number(&self, is_led: bool) -> Option<&'a str> {
         let older = self.membership().older_member_of_other_number(self.leases, self.now);
         let buckets = self.leases.iter().filter(|(name, _)| !is_led && self.is_of_other_number(name));

@@ -8,14 +8,14 @@ use tokio::time::Instant;
 use super::Announcement;
 use crate::leader::lease::Leases;
 
-/// One controller's part in the membership of this process. Clones share the membership.
+/// The membership of this process, for the electors of one controller. Clones share the membership.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
     identity: Arc<str>,
     component: Arc<str>,
     controller: Arc<str>,
     buckets: u32,
-    /// The time until which this process may rely on being known to the other members. `None` before the first
+    /// The time until which this process can rely on being known to the other members. `None` before the first
     /// announcement.
     valid_until: Arc<Mutex<Option<Instant>>>,
 }

@@ -21,7 +21,7 @@ use crate::leader::{
 const LEASE: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
-/// The longest of each wait of a stopping elector.
+/// The limit of each wait of an elector that stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const BUCKET: &str = "test.queue.00-of-01";
 

@@ -19,7 +19,7 @@ fn moves(before: &[String], after: &[String]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_share_the_buckets_and_move_no_more_than_they_must() {
+async fn replicas_share_the_buckets_and_only_surplus_buckets_move() {
     let api = FakeApi::default();
     let first = Replica::start(&api, "a");
     wait_for_shares(&[&first], &[10]).await;
@@ -66,7 +66,7 @@ async fn replicas_without_a_controller_get_no_bucket_of_it() {
 
 /// Go's electors make one request for each lease in each retry period, in every process.
 #[tokio::test(start_paused = true)]
-async fn idle_replicas_make_fewer_requests_than_those_of_go() {
+async fn idle_replicas_make_fewer_requests_than_go_would() {
     let api = FakeApi::default();
     let controllers = ["lamps", "rooms"];
     let _replicas = ["a", "b", "c"].map(|name| Replica::start_with(&api, name, 10, &controllers));
@@ -102,7 +102,7 @@ async fn a_bucket_is_handed_over_after_its_running_passes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_number_of_buckets_is_used_once_no_older_replica_uses_the_former() {
+async fn a_new_number_of_buckets_is_used_once_no_older_replica_uses_the_old_one() {
     let api = FakeApi::default();
     let old = Replica::start_with(&api, "a", 1, &["lamps"]);
     let standby = Replica::start_with(&api, "b", 1, &["lamps"]);

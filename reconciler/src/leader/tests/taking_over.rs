@@ -29,7 +29,7 @@ async fn a_released_bucket_is_taken_within_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_bucket_of_a_killed_leader_is_taken_within_a_second_of_its_lease() {
+async fn the_bucket_of_a_killed_leader_is_taken_within_a_second_of_the_expiry_of_its_lease() {
     for seed in 0..20 {
         let api = FakeApi::default();
         let replicas = ["a", "b", "c"].map(|name| Replica::start(&api, name));
@@ -57,7 +57,7 @@ async fn a_member_that_is_alive_but_takes_no_bucket_delays_the_others_by_a_secon
     );
     sleep(Duration::from_millis(500)).await;
     assert_eq!(first.led(), 1);
-    // The time to take a bucket, and a second more, on the paused clock.
+    // The idle member has a second to take its bucket. This waits for another one, on the paused clock.
     sleep(Duration::from_secs(2)).await;
     assert_eq!(first.led(), 2);
     sleep(LEASE / 2).await;
@@ -90,8 +90,8 @@ async fn the_lease_of_a_killed_member_is_deleted_after_twice_its_duration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn vacant_leases_are_taken_at_once_and_held_ones_when_they_expire_whatever_their_times_are() {
-    let hour_ahead = "2999-01-01T00:00:00.000000Z";
+async fn vacant_leases_are_taken_at_once_and_held_ones_after_their_duration_whatever_times_they_contain() {
+    let far_future = "2999-01-01T00:00:00.000000Z";
     for spec in [
         json!(null),
         json!({}),
@@ -103,7 +103,7 @@ async fn vacant_leases_are_taken_at_once_and_held_ones_when_they_expire_whatever
         let replica = Replica::start_with(&api, "a", 1, &["lamps"]);
         assert!(wait_for_shares(&[&replica], &[1]).await < Duration::from_secs(1), "{spec}");
     }
-    for renewed in ["2020-01-01T00:00:00.000000Z", hour_ahead] {
+    for renewed in ["2020-01-01T00:00:00.000000Z", far_future] {
         let api = FakeApi::default();
         api.put_lease(BUCKET, held_by("dead", renewed));
         let replica = Replica::start_with(&api, "a", 1, &["lamps"]);

@@ -4,8 +4,8 @@
 //! (kube-rs/kube#2056), which delays the first request on a new connection by 40 ms. TCP keepalive detects an API
 //! server that is gone while a watch only listens. The service is cloned for each request instead of queueing requests
 //! for one task. A proxy's user and password are percent-decoded, and are also sent to a SOCKS5 proxy. Token files are
-//! read again every ten seconds, and exec plugins run again before their credentials expire, client certificates
-//! included. Requests do not ask for compressed responses.
+//! read again every ten seconds. Exec plugins run again before their tokens or client certificates expire. Requests do
+//! not ask for compressed responses.
 #[cfg(test)]
 mod tests;
 

@@ -51,7 +51,7 @@ fn get() -> Request<Body> {
     Request::get("/api/v1/services?watch=true").body(Body::empty()).unwrap()
 }
 
-/// Runs the server and the client at once, with a timeout.
+/// Runs the server and the client concurrently, with a timeout.
 async fn both<A, B>(server: impl Future<Output = A>, client: impl Future<Output = B>) -> (A, B) {
     timeout(Duration::from_secs(10), async { tokio::join!(server, client) }).await.expect("a deadlock")
 }
@@ -288,8 +288,8 @@ async fn advance(seconds: u64) {
 
 /// Starts a TLS server that answers one request on each connection, and returns its configuration.
 ///
-/// The server sends no session tickets. With session tickets it would acknowledge the end of the handshake at once, and
-/// not after 40 ms.
+/// The server sends no session tickets. A ticket would acknowledge the end of the handshake at once instead of after 40
+/// ms, and so hide the delay of Nagle's algorithm.
 async fn tls_server() -> Config {
     let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let (certificate, key) = (certified.cert.der().clone(), certified.signing_key.serialize_der());
