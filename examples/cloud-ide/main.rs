@@ -1,4 +1,5 @@
-//! Development environments: Pods that clients create, wait for and delete over gRPC. There is no custom resource.
+//! Development environments, called spaces: Pods that clients create, wait for and delete over gRPC. There is no custom
+//! resource.
 
 mod deadline;
 mod pod;
@@ -43,8 +44,8 @@ impl Flags {
 
 /// Logs the phase of each space.
 fn controller(cx: &Context) -> Result<Controller> {
-    let spaces = Controller::selected::<Pod>(cx, cx.provided::<Flags>()?.selection());
-    Ok(spaces.reconciler(Log).name("cloud-ide").observing_deletion().build())
+    let build = Controller::selected::<Pod>(cx, cx.provided::<Flags>()?.selection());
+    Ok(build.reconciler(Log).name("cloud-ide").observing_deletion().build())
 }
 
 struct Log;

@@ -13,7 +13,7 @@ use super::pb::{PodInfo, PodSpaceInfo, ResourceLimit};
 /// The annotation with the request of a space. An equal request returns the same space.
 const REQUEST_ANNOTATION: &str = "cloud-ide.reknit.dev/request";
 
-/// Builds the requested Pod. Its image and quantities are left for the API server to validate.
+/// Builds the requested Pod. The API server validates its image and quantities.
 pub(crate) fn build(request: &PodInfo) -> Result<Pod, Status> {
     check_name(&request.name)?;
     let port = u16::try_from(request.port).ok().filter(|port| *port > 0);
@@ -32,7 +32,7 @@ pub(crate) fn build(request: &PodInfo) -> Result<Pod, Status> {
         annotations: Some([(REQUEST_ANNOTATION.into(), encode(request))].into()),
         ..ObjectMeta::default()
     };
-    // The user of a space gets no access to the cluster.
+    // Without a token, the user of a space has no access to the API server.
     let spec = PodSpec {
         containers: vec![container],
         automount_service_account_token: Some(false),

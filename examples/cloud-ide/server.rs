@@ -16,9 +16,9 @@ use super::{
     spaces::Spaces,
 };
 
-/// The limit of calls on one connection. A call stays open until its space runs, so there may be many.
+/// The limit of calls on one connection. A call stays open until its space runs, so many can be open at once.
 const MAX_CALLS: u32 = 10_000;
-/// The size limit of a request. Every valid request is smaller. Each call may use this much memory.
+/// The size limit of a request, and so of the memory that it uses. Every valid request is smaller.
 const MAX_REQUEST_BYTES: usize = 16 * 1024;
 /// The interval of keepalive pings, which detect clients that have disconnected.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);

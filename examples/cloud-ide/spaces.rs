@@ -24,8 +24,8 @@ use super::{
 /// The delay before a failed deletion is retried.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Creates spaces, waits until they run, and deletes those that are abandoned: that never ran, and that no call waits
-/// for any more.
+/// Creates spaces, waits until they run, and deletes abandoned ones. A space is abandoned if it never ran and no call
+/// waits for it any more.
 #[derive(Clone)]
 pub(crate) struct Spaces(Arc<Inner>);
 
@@ -181,7 +181,8 @@ impl Spaces {
         }
     }
 
-    /// The preconditions of the deletion keep a pod that has started in the meantime.
+    /// Deletes the space of this request if it is abandoned. A precondition keeps a pod that has started in the
+    /// meantime.
     async fn try_delete_abandoned(&self, request: &PodInfo) -> kube::Result<()> {
         while let Some(pod) = self.0.api.get_opt(&request.name).await? {
             let is_abandoned =

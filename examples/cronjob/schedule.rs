@@ -3,7 +3,7 @@
 use cronexpr::{Crontab, FallbackTimezoneOption, ParseOptions};
 use k8s_openapi::jiff::Timestamp;
 
-/// More missed runs than this mean that a clock is wrong or the controller was away for long.
+/// More missed runs than this mean that a clock is wrong, or that the controller was down for a long time.
 const MAX_MISSED: usize = 100;
 
 /// The names of common schedules.
@@ -66,7 +66,7 @@ impl Schedule {
         Ok(Self(cronexpr::parse_crontab_with(fields, options)?))
     }
 
-    /// Finds the runs before and after `now`, of those that are scheduled after `earliest`.
+    /// Finds the last run until `now` and the first one after it, among the runs that are scheduled after `earliest`.
     pub fn runs(&self, earliest: Timestamp, now: Timestamp) -> Result<Runs, ScheduleError> {
         let (mut missed, mut next) = (None, self.next_after(earliest.min(now))?);
         for _ in 0..=MAX_MISSED {

@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use super::channel::{InMemoryChannel, InMemoryChannelSpec};
 
-/// The annotation that names the implementation of a Broker.
+/// The annotation with the class of a Broker, which selects its implementation.
 pub(crate) const CLASS: &str = "eventing.knative.dev/broker.class";
-/// The class of the Brokers whose events are in a channel.
+/// The class of the Brokers that keep their events in a channel.
 pub(crate) const CHANNEL_BASED: &str = "MTChannelBasedBroker";
 /// The annotation in the status of a Broker with the API version of its channel.
 pub(crate) const CHANNEL_API_VERSION: &str = "knative.dev/channelAPIVersion";
-/// The Kind of the channel.
+/// The annotation with the Kind of the channel.
 pub(crate) const CHANNEL_KIND: &str = "knative.dev/channelKind";
-/// The name of the channel.
+/// The annotation with the name of the channel.
 pub(crate) const CHANNEL_NAME: &str = "knative.dev/channelName";
 
 /// Receives events, from which Triggers select.
@@ -57,11 +57,12 @@ pub struct BrokerStatus {
 
 kind!(Broker { status: BrokerStatus, conditions: knative(duck, ["TriggerChannelReady", "Addressable"]) });
 
-/// The resources that references to sinks and subscribers may name. Bind another role to the service account for others.
+/// The resources to which sinks and subscribers can refer with the generated role. For others, bind another role to the
+/// service account.
 pub(crate) const ADDRESSABLE: [(&str, &str); 3] =
     [("", "services"), ("eventing.knative.dev", "brokers"), ("messaging.knative.dev", "inmemorychannels")];
 
-/// Reconciles Brokers of this class. They own channels.
+/// Reconciles the Brokers of the class [`CHANNEL_BASED`], which own channels.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Broker>(cx);
     let (channels, resolver) = (build.owns(), build.resolver().resources(ADDRESSABLE));

@@ -1,4 +1,5 @@
-//! Controllers for Knative Eventing's ContainerSource, SinkBinding, Trigger and Broker. No events flow.
+//! Controllers for Knative Eventing's ContainerSource, SinkBinding, Trigger and Broker. There is no data plane: no
+//! events flow.
 
 mod broker;
 mod container_source;

@@ -1,5 +1,5 @@
-//! Controllers for Knative Eventing's Sequence, a list of subscribers to call one after the other: they create a channel
-//! in front of each, and the Subscriptions between them. No events flow.
+//! Controllers for Knative Eventing's Sequence, a list of subscribers to call one after the other: they create a
+//! channel in front of each subscriber, and the Subscriptions between them. There is no data plane: no events flow.
 
 mod channel;
 mod reconciler;

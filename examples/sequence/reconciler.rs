@@ -1,5 +1,5 @@
-//! Reconciles Sequences: creates a channel in front of each step, and a Subscription that leads from it to the step and
-//! on to the next channel.
+//! Reconciles Sequences: creates a channel in front of each step, and a Subscription that leads from the channel to the
+//! step and on to the next channel.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::{
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Sequence>(cx);
     let verbs = [Verb::Get, Verb::Create, Verb::Patch, Verb::Delete];
-    // Bind another role to the service account for channels of other Kinds.
+    // For channels of other Kinds, bind another role to the service account.
     let channels = build.owns_any().resources([("messaging.knative.dev", "inmemorychannels")]).verbs(verbs);
     let subscriptions = build.owns().verbs(verbs);
     Ok(build.reconciler(Reconciler { channels, subscriptions }).build())
@@ -89,7 +89,7 @@ impl Reconciler {
         Ok(applied.into_object())
     }
 
-    /// Deletes the channels of Kinds that the template had before.
+    /// Deletes the channels whose Kind the template no longer has.
     async fn delete_channels_of_other_kinds(
         &self,
         sequence: &Sequence,
@@ -151,7 +151,7 @@ fn channel_reference(sequence: &Sequence, step: usize) -> KReference {
     KReference { api_version, kind, name: child_name(sequence, step), ..KReference::default() }
 }
 
-/// The Subscription of a step. Its reply goes to the next channel; that of the last step to the reply of the Sequence.
+/// The Subscription of a step. Replies go to the next channel, and those of the last step to the Sequence's `reply`.
 fn new_subscription(sequence: &Sequence, number: usize, step: &SequenceStep) -> Subscription {
     let is_last = number + 1 == sequence.spec.steps.len();
     let next_channel = || channel_reference(sequence, number + 1).into();

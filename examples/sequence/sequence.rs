@@ -64,7 +64,7 @@ pub struct ChannelTemplate {
 }
 
 impl SequenceSpec {
-    /// The channel to create in front of each step: an InMemoryChannel if no template was admitted.
+    /// The channel to create in front of each step: an InMemoryChannel if the Sequence was stored without a template.
     pub fn channel_template(&self) -> ChannelTemplate {
         self.channel_template.clone().unwrap_or_else(|| ChannelTemplate {
             api_version: "messaging.knative.dev/v1".into(),

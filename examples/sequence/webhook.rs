@@ -1,4 +1,5 @@
-//! Admission of Sequences: the channel of a ConfigMap as default, and the rules that the schema cannot express.
+//! Admission of Sequences: the default channel template, from a ConfigMap, and the rules that the schema cannot
+//! express.
 
 use std::{collections::BTreeMap, error::Error};
 
@@ -16,13 +17,13 @@ pub fn webhook(_: &Context) -> Result<Webhook> {
     Ok(webhook.defaulting_by_request::<Sequence>().validation::<Sequence>())
 }
 
-/// The templates of Sequences that name none, from the ConfigMap `default-ch-webhook`.
+/// The default channel templates, from the ConfigMap `default-ch-webhook`.
 #[derive(Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ChannelDefaults {
-    /// The template in all other namespaces.
+    /// The template in all namespaces that `namespace_defaults` does not name.
     pub cluster_default: Option<ChannelTemplate>,
-    /// The templates of single namespaces.
+    /// The templates by namespace.
     pub namespace_defaults: BTreeMap<String, ChannelTemplate>,
 }
 

@@ -18,7 +18,7 @@ use tokio::{
 
 use super::target::Target;
 
-/// The number of short attempts that run at once, and also of long ones.
+/// The limit of short attempts that run at once, and also of long ones.
 const MAX_CONCURRENT: usize = 250;
 /// The time limit of a short attempt.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -36,8 +36,8 @@ pub(crate) enum ProbeResult {
 /// when it has connected.
 ///
 /// Each try begins with a short attempt of at most a second. If there is no answer in that time, a long attempt with
-/// the whole timeout follows. At most [`MAX_CONCURRENT`] attempts of each kind run at once. Short attempts do not wait
-/// for long ones, so a target that answers at once is not delayed by targets that never do.
+/// the whole timeout follows. At most [`MAX_CONCURRENT`] attempts of each kind run at the same time. Short attempts do
+/// not wait for long ones, so a target that answers quickly is not delayed by targets that never answer.
 pub(crate) struct Probes {
     waiting: PerKey<Arc<WaitingKey>>,
     probes: Mutex<HashMap<Target, Weak<Probe>>>,

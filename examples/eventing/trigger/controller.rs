@@ -24,8 +24,8 @@ type AnyBroker = Duck<BrokerSpec, BrokerStatus>;
 /// A source of any Kind.
 type AnySource = Duck<NoFields, SourceStatus>;
 
-/// The resources of brokers and of the sources that a Trigger may depend on. Bind another role to the service account for
-/// other sources.
+/// The resources of brokers, and of the sources on which a Trigger can depend with the generated role. For other
+/// sources, bind another role to the service account.
 const OBJECTS: [(&str, &str); 2] =
     [("eventing.knative.dev", "brokers"), ("sources.knative.dev", "containersources")];
 
@@ -170,7 +170,7 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Takes over the readiness of the source in the annotation.
+    /// Takes over the readiness of the source that the annotation names.
     async fn check_dependency(&self, trigger: &Trigger, status: &mut TriggerStatus) -> Result<()> {
         const CONDITION: &str = "DependencyReady";
         let Some(reference) = trigger.dependency() else {

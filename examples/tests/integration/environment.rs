@@ -24,8 +24,8 @@ use crate::support::{
     wait::TIMEOUT,
 };
 
-/// The process of an example, and the namespace that it is confined to. When this is dropped the process is killed, and
-/// its objects stay.
+/// The process of an example, and the namespace to which it is confined. When this is dropped, the process is killed
+/// and its objects stay.
 pub(crate) struct Environment {
     pub(crate) namespace: String,
     pub(crate) client: Client,
@@ -65,7 +65,7 @@ pub(crate) async fn bind_role(client: &Client, role: &str, account: &str, namesp
 }
 
 impl Environment {
-    /// Starts the example, without its webhook, which sees only its namespace, with its generated permissions, and waits
+    /// Starts the example without its webhook, in a namespace of its own and with its generated permissions, and waits
     /// until it is ready.
     pub(crate) async fn start(name: &str) -> Self {
         let plane = plane_with_nodes().await;

@@ -155,7 +155,7 @@ fn url(number: usize) -> Value {
 }
 
 #[tokio::test]
-async fn a_sequence_is_made_shortened_and_moved_to_another_channel_kind() {
+async fn a_sequence_becomes_ready_again_after_it_is_shortened_and_after_its_channel_kind_changes() {
     let env = Environment::start("sequence").await;
     env.create_sequence("s", json!({"steps": [url(0), url(1), url(2)], "reply": url(3)})).await;
     let status = env.wait_until_ready("s", 3).await;

@@ -29,8 +29,7 @@ use crate::{
     },
 };
 
-/// A port at which every loopback address lets connections time out: the listener accepts none, and its backlog is
-/// full.
+/// A port at which connections to every loopback address time out: the listener accepts none, and its backlog is full.
 struct BlackHole {
     port: u16,
     _listener: TcpListener,
@@ -88,7 +87,7 @@ impl Environment {
             .await
     }
 
-    /// Waits for the Deployment. It must exist sooner than one long attempt at an address that never answers takes.
+    /// Waits for the Deployment, and asserts that it was created before one long attempt at a silent address could end.
     async fn assert_created_soon(&self, name: &str, answered: Instant) {
         self.wait_for_deployment(name, "created", |_| true).await;
         let elapsed = answered.elapsed();

@@ -20,7 +20,7 @@ pub fn controller(cx: &Context) -> Result<Controller> {
     let labelled = cx.get::<Selection>().labels([Expression::Exists(POD_OWNER.into())]);
     let pods = cx.informer::<Pod>(labelled);
     let mut build = Controller::of::<SimpleDeployment>(cx);
-    build.watch(&pods).keys(keys::label(POD_OWNER)); // also for pods without an owner reference
+    build.watch(&pods).keys(keys::label(POD_OWNER)); // an orphan has no owner reference, and is adopted by its label
     let pods = build.owns_in(&pods).verbs([Verb::Create, Verb::Patch, Verb::Delete]);
     Ok(build.reconciler(Reconciler { pods }).build())
 }

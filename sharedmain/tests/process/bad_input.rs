@@ -36,7 +36,7 @@ trials![
     the_error_of_a_foreign_address_names_its_variable,
     the_error_of_an_invalid_config_map_has_key_and_value,
     a_forbidden_config_map_is_an_error,
-    two_controllers_of_one_name_are_refused,
+    two_controllers_with_the_same_name_are_refused,
     an_invalid_lease_name_ends_the_process_before_any_list,
     a_constructor_that_fails_ends_the_process,
     a_constructor_that_panics_ends_the_process_with_one_line,
@@ -341,7 +341,7 @@ fn an_invalid_lease_name_ends_the_process_before_any_list() {
     assert!(!server.heads().iter().any(|head| is_list(&head[0])), "{:#?}", server.heads());
 }
 
-fn two_controllers_of_one_name_are_refused() {
+fn two_controllers_with_the_same_name_are_refused() {
     let command = TestCommand::with_scenario("twins").arg("--disable-ha").arg("--server=http://127.0.0.1:1");
     let message = failed_with_one_line(command.run());
     assert_eq!(message, "two controllers are named maps: give one of them another name by .name(..)");

@@ -104,7 +104,7 @@ impl Backup {
     /// Sets the clock, waits for a pass that has seen the time, and returns the status that it wrote.
     async fn pass_at(&self, hour: i64, minutes: u64) -> CronJobStatus {
         self.set_clock(hour, minutes);
-        // The conditions tell when a pass has observed a changed spec.
+        // Changes the spec too, since the conditions show when a pass has observed a changed spec.
         self.patch(json!({"jobTemplate": {"metadata": {"annotations": {"now": self.clock.now()}}}})).await
     }
 

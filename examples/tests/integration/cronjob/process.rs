@@ -1,4 +1,4 @@
-//! A test of cronjob as a process, by the clock of the system.
+//! A test of cronjob as a process, on the real clock.
 
 use std::{fs, time::Duration};
 

@@ -98,7 +98,7 @@ async fn a_run_is_created_when_it_is_due() {
 }
 
 #[tokio::test]
-async fn a_run_may_miss_its_starting_deadline() {
+async fn a_missed_run_is_created_only_within_its_starting_deadline() {
     let deadline = |seconds: i64| json!({"startingDeadlineSeconds": seconds});
     table(controller)
         .row(
@@ -250,7 +250,7 @@ async fn failed_jobs_make_the_cron_job_degraded_and_unavailable() {
 }
 
 #[tokio::test]
-async fn jobs_without_a_valid_scheduled_time_are_active_but_no_runs_and_jobs_of_others_are_ignored() {
+async fn jobs_without_a_valid_scheduled_time_count_only_as_active_and_jobs_of_others_are_ignored() {
     let mut manual = job("10:00");
     manual.metadata.annotations = None;
     let mut invalid = job("11:00");

@@ -28,12 +28,12 @@ fn of_several_missed_runs_the_last_is_due() {
 }
 
 #[test]
-fn a_run_after_a_creation_in_the_future_is_not_skipped() {
+fn no_run_is_skipped_if_the_creation_time_is_in_the_future() {
     assert_eq!(runs("0 * * * *", "12:30", "09:30"), Runs { missed: None, next: at("10:00") });
 }
 
 #[test]
-fn up_to_a_hundred_runs_may_be_missed() {
+fn more_than_a_hundred_missed_runs_are_an_error() {
     let minutely = Schedule::parse("* * * * *").unwrap();
     assert_eq!(minutely.runs(at("10:00"), at("11:40")).unwrap().missed, Some(at("11:40")));
     let error = minutely.runs(at("10:00"), at("11:41")).unwrap_err().to_string();
@@ -55,7 +55,7 @@ fn a_schedule_has_five_fields_or_a_name() {
 }
 
 #[test]
-fn days_are_of_the_month_or_of_the_week_and_times_are_utc() {
+fn fields_select_days_of_the_month_and_of_the_week_and_times_are_utc() {
     // 5 January 2026 is a Monday.
     for (schedule, expected) in [
         ("@hourly", "2026-01-05T10:00:00Z"),

@@ -11,7 +11,7 @@ use crate::support::sequence::{
 
 pub(super) const KEY: &str = "test-namespace/test-sequence";
 
-/// The Sequence with these steps, in front of each an InMemoryChannel.
+/// The Sequence with these steps, and the default channel template.
 pub(super) fn sequence_of(steps: Value) -> Sequence {
     let mut object = sequence("test-sequence", json!({"steps": steps}));
     object.metadata.namespace = Some("test-namespace".into());

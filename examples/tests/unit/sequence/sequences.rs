@@ -22,7 +22,7 @@ fn channel_ref(name: &str) -> Value {
     json!({"apiVersion": "messaging.knative.dev/v1", "kind": "InMemoryChannel", "name": name})
 }
 
-/// A reply to a channel, which is set in the Sequence and expected of its last Subscription.
+/// A reply to a channel, which the Sequence has and its last Subscription must get.
 fn reply() -> Value {
     let mut channel = channel_ref("reply-channel");
     channel["namespace"] = json!("test-namespace");
@@ -333,7 +333,7 @@ async fn the_delivery_options_of_a_step_are_those_of_its_subscription() {
 }
 
 #[tokio::test]
-async fn another_version_of_the_channel_kind_keeps_the_channels() {
+async fn channels_are_kept_if_only_the_version_of_their_kind_changes() {
     let before = Children::of(&one_step()).await;
     let mut changed = applied(one_step());
     let mut template = changed.spec.channel_template();

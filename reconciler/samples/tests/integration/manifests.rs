@@ -144,7 +144,7 @@ async fn a_kustomization_sets_the_namespace_and_the_image_everywhere() -> TestRe
     Ok(())
 }
 
-/// Tells whether the line of YAML has the namespace of `config/` as its value, and not as the name of an application.
+/// Returns true if the value in this line of YAML is the namespace of `config/`, and not an application's equal name.
 fn is_namespace_of_config(line: &str) -> bool {
     line.trim_end().ends_with(": knative-samples") && !line.contains("app.kubernetes.io/name:")
 }

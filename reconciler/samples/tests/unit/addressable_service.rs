@@ -104,7 +104,7 @@ fn cases() -> Table<ControllerConstructor> {
                 .event(finalizer_updated.clone()),
         )
         .row(
-            "without the finalizer no status is written",
+            "no status is written if the finalizer cannot be added",
             "default/x",
             with_cluster_domain(given(without_finalizer(object_naming("web"))).failing(
                 Verb::Patch,
@@ -148,7 +148,7 @@ fn cases() -> Table<ControllerConstructor> {
                 .event(finalizer_updated),
         )
         .row(
-            "with the flag for one namespace, objects of others are skipped",
+            "an object outside the selected namespace is skipped",
             "default/x",
             given(object_naming("web"))
                 .and(service("default", "web"))

@@ -108,7 +108,7 @@ fn examples() -> Result<BTreeMap<String, (ConfigMap, String)>, Box<dyn Error>> {
 }
 
 #[test]
-fn the_webhook_validates_these_config_maps_and_none_that_its_own_pod_needs() -> TestResult {
+fn the_webhook_selects_config_maps_by_a_label_which_those_of_config_have() -> TestResult {
     let (_, yaml) = files("500-webhook-configuration")?.pop_first().ok_or("no configuration")?;
     let selectors: Vec<LabelSelector> = yaml
         .split("\n---\n")
@@ -164,7 +164,7 @@ fn the_example_of_leader_election_shows_the_defaults() -> TestResult {
 }
 
 #[test]
-fn the_image_is_built_from_every_member_of_the_workspace() -> TestResult {
+fn no_member_of_the_workspace_is_excluded_from_the_image_build() -> TestResult {
     let root = config_folder().join("..");
     let dockerignore = fs::read_to_string(root.join(".dockerignore"))?;
     let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
