@@ -162,8 +162,8 @@ async fn status_fields_of_a_newer_version_survive_a_status_write() {
     controllers.stop().await;
 }
 
-/// Returns the constructor of a controller that sets the URL of the address. Its Rust type of an address has no field
-/// `weight`.
+/// Returns the constructor of a controller that sets the URL of the address. Its Rust type of an address lacks the
+/// field `weight` of the newer version.
 fn address_controller(objects: &Objects) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let selection = select().namespace(&objects.namespace);
     move |cx| {

@@ -54,7 +54,7 @@ async fn a_controller_starts_once_its_crd_exists_and_the_others_do_not_wait_for_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sample_waits_for_its_crd_and_readiness_and_one_log_line_name_it() {
+async fn the_sample_waits_for_its_crd_which_the_readiness_probe_and_one_log_line_name() {
     let server = Server::own(ControlPlane::builder()).await;
     let objects = server.objects_in_new_namespace("absent").await;
     let proxy = server.proxy().await;
@@ -79,7 +79,7 @@ async fn the_sample_waits_for_its_crd_and_readiness_and_one_log_line_name_it() {
     assert_eq!(
         warnings,
         1,
-        "warnings that name the CRD, of which one a minute is logged:\n{}",
+        "the warning that names the CRD is logged once a minute:\n{}",
         controller.last_lines()
     );
 

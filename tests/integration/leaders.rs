@@ -23,7 +23,7 @@ use crate::{
 const OBJECTS: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_leader_writes_and_the_other_replica_takes_over_after_its_sigterm() {
+async fn only_the_leader_writes_and_the_other_replica_takes_over_when_the_leader_gets_sigterm() {
     let server = Server::shared().await;
     let objects = server.objects_in_new_namespace("leaders").await;
     shorten_lease_durations(&objects).await;

@@ -90,8 +90,8 @@ async fn no_deletion_is_missed_if_etcd_is_compacted_during_an_outage() {
     let server = Server::own(ControlPlane::builder()).await;
     server.install::<AddressableService>().await.expect("the CRD");
     server.install::<SimpleDeployment>().await.expect("the CRD");
-    // In the namespace of `objects`, the sample controller adds its finalizer. In that of `unfinalized`, a deleted
-    // object is gone at once.
+    // In the namespace of `objects`, the sample controller adds its finalizer. In the namespace of `unfinalized`,
+    // objects have no finalizer, so a deleted object is gone at once.
     let objects = server.objects_in_new_namespace("gap").await;
     let unfinalized = server.objects_in_new_namespace("unfinalized").await;
     let proxy = server.proxy().await;

@@ -193,7 +193,7 @@ async fn handlers_are_called_once_if_the_response_precedes_the_watch_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_this_process_recreates_after_a_foreign_deletion_is_another_object() {
+async fn an_object_that_this_process_recreates_after_a_foreign_deletion_is_reported_as_new() {
     let fixture = Fixture::new("again").await;
     create(&fixture.other_client, "x", "old").await;
     fixture.wait_until_cached("x", "old").await;
@@ -208,7 +208,7 @@ async fn an_object_that_this_process_recreates_after_a_foreign_deletion_is_anoth
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_this_process_deletes_and_recreates_is_another_object() {
+async fn an_object_that_this_process_deletes_and_recreates_is_reported_as_new() {
     let fixture = Fixture::new("ownagain").await;
     create(&fixture.other_client, "x", "old").await;
     fixture.wait_until_cached("x", "old").await;

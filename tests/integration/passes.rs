@@ -120,7 +120,7 @@ async fn a_status_computed_before_a_write_is_corrected_by_one_more_reconcile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_more_reconcile_writes_no_status_if_it_was_already_right() {
+async fn the_reconcile_after_an_own_write_sends_no_status_if_the_first_status_was_right() {
     let counts = run("right", |_| "constant".into(), "constant").await;
     assert_eq!(counts, Counts { passes: 2, creations: 1, status_writes: 1 });
 }

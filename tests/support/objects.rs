@@ -84,8 +84,8 @@ impl Objects {
         .await;
     }
 
-    /// Waits until the status of an AddressableService is of the latest generation and shows the expected state.
-    /// Returns the object.
+    /// Waits until the controller has observed the latest generation of an AddressableService, and the status shows the
+    /// expected state. Returns the object.
     pub(crate) async fn wait_for_state(&self, name: &str, expected: &State) -> AddressableService {
         eventually(format!("the state of {name} is {expected:?}"), TIMEOUT, async || {
             let object = self.addressables().get(name).await.ok()?;
@@ -150,7 +150,7 @@ pub(crate) fn state(object: &AddressableService) -> Option<State> {
     })
 }
 
-/// Returns true if the status is of the latest generation.
+/// Returns true if the controller has observed the latest generation.
 pub(crate) fn is_observed(object: &AddressableService) -> bool {
     let observed = object.status.as_ref().and_then(|status| status.duck.observed_generation);
     observed == object.metadata.generation

@@ -100,8 +100,8 @@ impl Objects {
         .await;
     }
 
-    /// Waits until the status is of the latest generation, with this number of ready replicas. `ready` is the expected
-    /// status, reason and message of the Ready condition.
+    /// Waits until the controller has observed the latest generation, and the status has this number of ready replicas.
+    /// `ready` is the expected status, reason and message of the Ready condition.
     async fn wait_for_deployment_status(
         &self,
         name: &str,
@@ -150,7 +150,7 @@ impl Objects {
 }
 
 /// The number of ready replicas, and the status, reason and message of the Ready condition. `None` if there is no Ready
-/// condition, or if the status is not of the latest generation.
+/// condition, or if the controller has not observed the latest generation.
 fn observed_status(object: &SimpleDeployment) -> Option<(i32, [String; 3])> {
     let status = object.status.as_ref()?;
     let ready = status.duck.condition("Ready")?;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 /// The timeout for conditions that usually hold within a second. It is long, because the machine may be busy.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits until `read` has returned the same value for `period`, and returns the value. For tests that nothing more
-/// happens.
+/// Waits until `read` has returned the same value for `period`, and returns the value. Use it to assert that nothing
+/// more happens.
 pub(crate) async fn wait_until_settled<T: PartialEq>(
     period: Duration,
     what: &str,

@@ -1,5 +1,5 @@
-//! A program without a Kind of its own: it watches Pods with the label kind=cloud-ide in one namespace, and runs a gRPC
-//! server.
+//! A program without a Kind of its own: it watches spaces, which are Pods with the label kind=cloud-ide in one
+//! namespace, and runs a gRPC server.
 use reknit::testing::InformerExt;
 use std::process::ExitCode;
 

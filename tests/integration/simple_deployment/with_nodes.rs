@@ -1,4 +1,4 @@
-//! SimpleDeployments on a control plane with nodes and controllers, where pods become ready and owners are collected.
+//! SimpleDeployments on a control plane with nodes and controllers, where pods become ready and garbage is collected.
 
 use kube::{
     ResourceExt,

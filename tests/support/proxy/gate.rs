@@ -21,7 +21,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Called by the proxy: arrives at the gate, and waits until it may pass.
+    /// Called by the proxy: arrives at the gate, and waits until the test lets this arrival through.
     pub(crate) async fn pass(&self) {
         let mut number = 0;
         self.0.send_modify(|counts| {

@@ -45,7 +45,7 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Returns `config` with the address of the proxy in place of that of the API server.
+    /// Returns `config` with the address of the proxy in place of the API server's.
     pub(crate) fn config(&self, config: &Config) -> Config {
         let mut config = config.clone();
         config.cluster_url = self.url().parse().expect("a URL");
@@ -78,8 +78,8 @@ impl Proxy {
         self.relay.rules.lock().push(Rule::DelayLines(resource.to_owned(), delay));
     }
 
-    /// Breaks the connections of all watches, and ends the next watch of `resource` with 410, as an API server does
-    /// that no longer has the resourceVersion.
+    /// Breaks the connections of all watches, and ends the next watch of `resource` with 410, as if the API server no
+    /// longer had the resourceVersion.
     pub(crate) fn expire_watches(&self, resource: &str) {
         self.relay.rules.lock().push(Rule::Expire(resource.to_owned()));
         self.cut_watches();
