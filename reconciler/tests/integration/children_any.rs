@@ -34,7 +34,7 @@ impl ReconcileKind for Templater {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_by_template_is_applied_and_restored_and_its_informer_closes_once_the_template_is_gone() {
+async fn a_child_from_a_template_is_restored_and_the_informer_of_its_kind_closes_with_the_template() {
     let fixture = Fixture::new("templates").await;
     fixture.create("owner", &[]).await;
     let has_template = Arc::new(Mutex::new(true));

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::Fixture;
 
-/// The children of a new process whose cache has these objects. It takes over the fields of the managers `earlier`.
+/// The children of a new process whose cache has these objects. They take over the fields of the field managers
+/// `earlier`.
 fn children_of_new_process(fixture: &Fixture, objects: &[&ConfigMap], earlier: &[&str]) -> Owned<ConfigMap> {
     let objects = objects.iter().map(|object| serde_json::to_value(object).unwrap()).collect();
     let cx = Context::preloaded("reknit", fixture.client.clone(), objects);
@@ -63,7 +64,7 @@ async fn fields_that_an_earlier_controller_updated_are_removed_by_the_first_appl
     assert_eq!(unchanged.meta().resource_version, stored.metadata.resource_version);
 }
 
-/// The data of the child after a process that takes over the fields of these managers has applied one field.
+/// The data of the child after a process has applied one field and taken over the fields of these field managers.
 async fn data_after_handover(earlier: &[&str]) -> Value {
     let fixture = Fixture::new("handover").await;
     let owner = fixture.create("owner", &[]).await;

@@ -46,7 +46,7 @@ impl FinalizeKind for Idle {
     }
 }
 
-/// The type of the patches that write finalizers.
+/// The type of the patch by which a controller writes its finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FinalizerPatch {
     Merge,
@@ -160,7 +160,7 @@ async fn events_about_cluster_scoped_objects_are_stored_in_the_namespace_default
 }
 
 #[tokio::test]
-async fn a_finalizer_is_added_and_removed_beside_others() {
+async fn adding_and_removing_a_finalizer_keeps_the_finalizers_of_others() {
     for patch_type in [FinalizerPatch::Merge, FinalizerPatch::Apply] {
         let fixture = Fixture::new("finalizers").await;
         let created = fixture.create("a", &["other.io/x"]).await;

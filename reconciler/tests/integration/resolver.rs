@@ -85,7 +85,7 @@ impl Follower {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_observer_is_reconciled_when_its_sink_appears_and_when_its_address_changes() {
+async fn an_observer_is_reconciled_when_its_sink_appears_and_when_the_address_of_the_sink_changes() {
     ControlPlane::shared().await.unwrap().install::<Sink>().await.unwrap();
     let reference = json!({"apiVersion": "resolver.reknit.dev/v1", "kind": "Sink", "name": "later"});
     let destination = json!({"ref": reference, "uri": "/in"});

@@ -11,7 +11,7 @@ use super::*;
 
 const UID: &str = "uid-paint";
 
-/// Sets the environment variable `COLOR` in the containers of its subjects.
+/// A binding that sets the environment variable `COLOR` in the containers of its subjects.
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "demo.reknit.dev", version = "v1", kind = "Paint", namespaced, status = "DuckStatus")]
 struct PaintSpec {
@@ -214,19 +214,19 @@ async fn subjects_are_bound() {
                 .status(&available(shop_frontends())),
         )
         .row(
-            "a selector may select nothing",
+            "a binding whose selector matches no object is available",
             key,
             on(paint(shop_frontends())),
             Want::done().status(&available(shop_frontends())),
         )
         .row(
-            "the injection is withdrawn from a deployment that no longer has the labels",
+            "a bound deployment whose labels no longer match the selector is unbound",
             key,
             on(available(shop_frontends())).and(painted("web", "back")),
             Want::done().patch::<Deployment>("default/web", unbinding_patch()),
         )
         .row(
-            "the injection is withdrawn from the formerly named deployment, although the newly named deployment is missing",
+            "a deployment that the binding no longer names is unbound, although the one that it names now is missing",
             key,
             on(available(web())).and(painted("old", "front")),
             Want::permanent_error(missing)
@@ -285,7 +285,7 @@ async fn subjects_are_bound() {
 }
 
 #[tokio::test]
-async fn the_injection_is_withdrawn_before_the_binding_is_deleted() {
+async fn subjects_are_unbound_before_the_finalizer_of_the_binding_is_removed() {
     let key = "default/blue";
     let malformed = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
     let foreign = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "web"});
@@ -304,19 +304,19 @@ async fn the_injection_is_withdrawn_before_the_binding_is_deleted() {
                 .event(finalized()),
         )
         .row(
-            "a missing subject is no obstacle",
+            "the finalizer is removed although the subject is missing",
             key,
             on(with_deletion_timestamp(available(web()))),
             removed(),
         )
         .row(
-            "a malformed subject is no obstacle",
+            "the finalizer is removed although the reference to the subject is malformed",
             key,
             on(with_deletion_timestamp(available(malformed))),
             removed(),
         )
         .row(
-            "a subject of another API group is no obstacle",
+            "the finalizer is removed although the subject is in an API group that the controller does not bind",
             key,
             on(with_deletion_timestamp(available(foreign))),
             removed(),

@@ -54,7 +54,7 @@ async fn a_deleted_job_is_gone_with_its_pods() {
 }
 
 #[tokio::test]
-async fn a_deletion_with_other_options_keeps_the_uid_as_precondition() {
+async fn a_deletion_with_options_has_the_uid_as_precondition_and_runs_in_the_background_by_default() {
     let fixture = Fixture::<Job>::new();
     let first = fixture.children.create(&lamp(), job()).await.unwrap();
     fixture
@@ -75,7 +75,7 @@ async fn a_deletion_with_other_options_keeps_the_uid_as_precondition() {
     assert_eq!(
         fixture.take_writes(),
         ["delete jobs default/child"],
-        "not a background deletion, which takes one request"
+        "the Job was not deleted with the propagation policy `Background`, which is not displayed"
     );
 }
 
@@ -110,7 +110,7 @@ async fn an_apply_that_changes_nothing_on_the_server_leaves_the_child_unchanged(
     assert_eq!(
         fixture.take_writes().len(),
         1,
-        "not applied, although the new entry could be in an atomic map"
+        "no request, although only the server knows whether the apply would remove the new entry"
     );
     assert!(matches!(&unchanged, Applied::Unchanged(_)), "{unchanged:?}");
 }
@@ -153,8 +153,8 @@ async fn an_update_overwrites_neither_a_newer_child_nor_an_object_without_this_o
     let fixture = Fixture::<ConfigMap>::new();
     let mut child = ConfigMap::clone(&set_entry(&fixture, "k", "v").await.unwrap());
     child.data = config_map(&[("newer", "yes")]).data;
-    let unseen: Api<ConfigMap> = Api::namespaced(fixture.server.client(), "default");
-    unseen.replace("child", &PostParams::default(), &child).await.unwrap();
+    let other_client: Api<ConfigMap> = Api::namespaced(fixture.server.client(), "default");
+    other_client.replace("child", &PostParams::default(), &child).await.unwrap();
     let Err(NotApplied::Refused { source, .. }) = set_entry(&fixture, "k", "w").await else { panic!() };
     assert!(matches!(*source, kube::Error::Api(status) if status.code == 409));
 

@@ -30,7 +30,7 @@ async fn a_panic_is_an_error_of_its_key_and_no_status_is_written() {
     assert_eq!(
         server.take_writes()[0].body["regarding"]["uid"],
         "uid-x",
-        "the lamp's uid in the Event, by which kubectl describe selects Events"
+        "kubectl describe selects Events by the uid of the lamp"
     );
 }
 

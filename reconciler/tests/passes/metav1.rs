@@ -24,7 +24,7 @@ struct NetworkStatus {
 
 kind!(Router { status: RouterStatus, conditions: metav1(network.conditions) });
 
-/// Calls this closure with the conditions, to reconcile and to finalize.
+/// Reconciles and finalizes by a call of this closure with the conditions.
 struct Marking<F>(F);
 
 impl<F: Fn(&mut Vec<Condition>) -> Result<Outcome> + Send + Sync + 'static> ReconcileKind for Marking<F> {
@@ -52,7 +52,7 @@ fn connect(conditions: &mut Vec<Condition>) -> Result<Outcome> {
     Ok(Outcome::done())
 }
 
-/// A router of generation 4, whose status is that of generation 3.
+/// A router at generation 4 whose status was written for generation 3.
 fn router() -> Router {
     let mut router = Router::new("x", RouterSpec {});
     router.metadata.namespace = Some("default".into());

@@ -28,7 +28,7 @@ impl ReconcileKind for ReferenceFollower {
     }
 }
 
-/// A controller that follows this reference, and the names that its last pass found.
+/// A controller that follows this reference, and the names of the objects that its last pass found.
 fn following(reference: Reference) -> (Context, Controller, Arc<Mutex<Vec<String>>>) {
     let server = ApiServer::new();
     let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
@@ -64,7 +64,7 @@ async fn a_reference_without_a_namespace_is_followed_in_the_observers_namespace(
 }
 
 #[tokio::test]
-async fn a_reference_may_select_by_labels_and_a_malformed_one_is_a_permanent_error() {
+async fn a_reference_with_a_selector_is_followed_and_one_without_name_and_selector_is_a_permanent_error() {
     let selecting = json!({"apiVersion": "v1", "kind": "Pod", "selector": {"matchLabels": {"app": "web"}}});
     let (cx, controller, found) = following(serde_json::from_value(selecting).unwrap());
     let _ = controller.once(&key()).await.unwrap();
@@ -215,7 +215,7 @@ impl ReconcileKind for ReferenceReader {
     }
 }
 
-/// A controller of the lamps `x` and `y`, whose references the test sets.
+/// A controller of the lamps `x` and `y`. Its passes read the references that the test sets.
 struct Fixture {
     cx: Context,
     controller: Controller,

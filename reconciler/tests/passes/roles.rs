@@ -85,7 +85,7 @@ async fn an_absent_object_is_passed_to_a_deletion_observer() {
 }
 
 #[tokio::test]
-async fn a_deletion_observer_sees_the_deletion_after_its_own_finalizer() {
+async fn removing_the_finalizer_enqueues_the_key_only_for_a_deletion_observer() {
     let done = |_: &Lamp, _: &mut LampStatus| Ok(Outcome::done());
     let constructor = move |cx: &Context| Ok(builder(cx, done).finalizing().observing_deletion().build());
     assert_eq!(given(terminating(&[FINALIZER])).pass(constructor, "default/x").await.enqueued, [key()]);
@@ -208,6 +208,6 @@ async fn only_the_leader_records_an_event_for_an_undecodable_object() {
     assert_eq!(
         server.take_writes()[0].body["regarding"]["uid"],
         "uid-x",
-        "the uid, by which kubectl describe selects"
+        "kubectl describe selects Events by this uid"
     );
 }

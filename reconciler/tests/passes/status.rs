@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A controller whose cache has this object at version 1, whatever state the server has.
+/// A controller whose cache has this object at resourceVersion 1. The server's object may be newer or absent.
 fn controller_with_cached(server: &ApiServer, cached: &Lamp, pass: impl PassFn) -> Controller {
     let mut cached = serde_json::to_value(cached).unwrap();
     cached["metadata"]["resourceVersion"] = json!("1");
     reconciling(pass)(&Context::preloaded("test", server.client(), vec![cached])).unwrap()
 }
 
-/// Changes the lamp by another client, and clears the recorded writes.
+/// Changes the lamp through a client without a cache, and clears the recorded writes.
 async fn merge(server: &ApiServer, patch: Value) {
     let lamps: Api<Lamp> = Api::namespaced(server.client(), "default");
     let (params, patch) = (PatchParams::default(), Patch::Merge(patch));

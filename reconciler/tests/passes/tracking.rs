@@ -29,7 +29,7 @@ impl ReconcileKind for ReadingReconciler {
     }
 }
 
-/// A controller of the lamp `x`, whose reads the test sets.
+/// A controller of the lamp `x`. The test sets what its passes read.
 struct Fixture {
     controller: Controller,
     reads: Arc<Mutex<ReadFn>>,
@@ -91,7 +91,7 @@ async fn a_change_of_an_object_enqueues_the_keys_whose_last_pass_read_it() {
 }
 
 #[tokio::test]
-async fn after_a_failed_pass_the_reads_of_the_pass_before_still_enqueue_the_key() {
+async fn a_failed_pass_adds_its_reads_to_those_of_the_pass_before() {
     let fixture = Fixture::new();
     fixture.pass(reading("one")).await;
     fixture
@@ -315,8 +315,8 @@ async fn a_controller_reads_the_namespaces_of_the_process_and_all_cluster_scoped
     let cx = Context::preloaded("test", server.client(), objects);
     cx.provide(select().namespace("mine"));
     let mut build = Controller::of::<Namespace>(&cx);
-    let (maps, nodes) = (build.track::<ConfigMap>(), build.track::<Namespace>());
+    let (maps, namespaces) = (build.track::<ConfigMap>(), build.track::<Namespace>());
     assert!(maps.get_in(&tenant, "mine", "settings").is_some());
     assert!(maps.get_in(&tenant, "theirs", "settings").is_none());
-    assert!(nodes.get(&tenant, "tenant").is_some());
+    assert!(namespaces.get(&tenant, "tenant").is_some());
 }

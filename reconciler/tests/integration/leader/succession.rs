@@ -103,7 +103,7 @@ async fn a_vacant_lease_is_acquired_at_once() {
 }
 
 #[tokio::test]
-async fn leadership_ends_at_the_renew_deadline_without_a_server_and_resumes_with_it() {
+async fn leadership_ends_before_the_lease_expires_if_the_server_is_down_and_resumes_when_it_is_back() {
     let plane = ControlPlane::start().await.unwrap();
     let namespace = plane.namespace("outage").await.unwrap();
     let mut process = Process::start(elector_client(&plane), &namespace, &long_config());
