@@ -1,4 +1,4 @@
-//! Invalid input: each error is one line.
+//! Tests of invalid input, for which a process logs one error in one line.
 use std::net::TcpListener;
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
@@ -23,17 +23,17 @@ trials![
     the_error_of_an_expired_client_certificate_has_its_date,
     an_expired_server_certificate_fails_at_once,
     a_server_certificate_of_an_unknown_authority_fails_at_once,
-    a_server_that_is_no_api_server_is_an_error,
+    a_response_that_is_not_from_an_api_server_is_an_error,
     an_incompatible_version_is_refused,
     the_error_of_an_invalid_variable_has_name_and_value,
     an_unknown_flag_is_a_usage_error,
     a_user_flag_with_the_name_of_a_framework_flag_is_a_usage_error,
     an_unknown_controller_to_disable_is_a_usage_error,
-    a_call_within_a_runtime_is_an_error,
+    main_within_a_tokio_runtime_is_an_error,
     help_and_version_exit_with_status_0,
     the_error_of_a_probes_port_in_use_names_its_variable,
     the_error_of_a_metrics_port_in_use_has_its_address,
-    the_error_of_a_foreign_address_names_its_variable,
+    the_error_of_an_address_of_another_machine_names_its_variable,
     the_error_of_an_invalid_config_map_has_key_and_value,
     a_forbidden_config_map_is_an_error,
     two_controllers_with_the_same_name_are_refused,
@@ -46,11 +46,11 @@ fn kubeconfig(server: &str, user: &str) -> String {
     kubeconfig_with_ca(server, user, "")
 }
 
-fn kubeconfig_with_ca(server: &str, user: &str, ca: &str) -> String {
+fn kubeconfig_with_ca(server: &str, user: &str, ca_field: &str) -> String {
     format!(
         "{{apiVersion: v1, kind: Config, current-context: here,
           contexts: [{{name: here, context: {{cluster: here, user: me}}}}],
-          clusters: [{{name: here, cluster: {{server: '{server}'{ca}}}}}],
+          clusters: [{{name: here, cluster: {{server: '{server}'{ca_field}}}}}],
           users: [{{name: me, user: {user}}}]}}"
     )
 }
@@ -69,6 +69,7 @@ fn leader_election_without_a_system_namespace_is_an_error() {
     let message = failed_at_once_with_one_line(command().run());
     assert!(message.starts_with("the environment variable \"SYSTEM_NAMESPACE\" is not set"), "{message}");
     assert!(message.contains("pass --disable-ha"), "{message}");
+    // The kubeconfig is checked before the variable.
     let message = failed_at_once_with_one_line(command().arg("--context=elsewhere").run());
     assert!(message.ends_with("context \"elsewhere\" does not exist, only: here"), "{message}");
 }
@@ -196,7 +197,7 @@ fn a_server_certificate_of_an_unknown_authority_fails_at_once() {
     assert!(message.contains("invalid peer certificate"), "{message}");
 }
 
-fn a_server_that_is_no_api_server_is_an_error() {
+fn a_response_that_is_not_from_an_api_server_is_an_error() {
     let server = HttpServer::new(|_| (200, "<html>welcome</html>".into()));
     let message = failed_with_one_line(command_for(&server.url(), "{}").run());
     assert!(message.contains(&server.url()), "{message}");
@@ -248,7 +249,7 @@ fn an_unknown_controller_to_disable_is_a_usage_error() {
     );
 }
 
-fn a_call_within_a_runtime_is_an_error() {
+fn main_within_a_tokio_runtime_is_an_error() {
     let message = failed_at_once_with_one_line(TestCommand::with_scenario("within a runtime").run());
     assert!(message.starts_with("main was called from within a tokio runtime"), "{message}");
 }
@@ -286,7 +287,7 @@ fn the_error_of_a_metrics_port_in_use_has_its_address() {
     );
 }
 
-fn the_error_of_a_foreign_address_names_its_variable() {
+fn the_error_of_an_address_of_another_machine_names_its_variable() {
     let server = HttpServer::without_objects();
     let command = command_for(&server.url(), "{}").env("METRICS_PROMETHEUS_HOST", "192.0.2.1");
     let message = failed_with_one_line(command.env("METRICS_PROMETHEUS_PORT", "9090").run());

@@ -15,7 +15,7 @@ use crate::scenarios;
 /// A timeout that only a failing test reaches.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The command of a process, with an empty environment, an empty home and free ports.
+/// The command of a process, with a minimal environment, an empty home and free ports.
 pub(crate) struct TestCommand {
     command: Command,
     home: tempfile::TempDir,

@@ -21,7 +21,7 @@ use crate::{
 trials![
     a_running_reconcile_ends_before_the_lease_is_released,
     a_reconcile_that_does_not_end_is_dropped_at_the_deadline_and_the_lease_is_released,
-    only_the_leader_works_and_after_its_sigterm_another_replica_takes_over,
+    only_the_leader_reconciles_and_after_its_sigterm_another_replica_takes_over,
     replicas_of_a_stateful_set_share_the_keys_without_leases,
     a_system_namespace_that_does_not_exist_is_an_error,
     a_restart_after_sigkill_reconciles_new_objects,
@@ -29,7 +29,7 @@ trials![
     changes_of_config_leader_election_wait_for_the_next_start,
     a_disabled_controller_does_not_run_and_its_informer_never_starts,
     readiness_names_the_missing_kind_and_other_controllers_work,
-    a_panic_of_a_reconciler_is_one_log_line_with_its_key,
+    a_panic_of_a_reconciler_is_logged_in_one_line_with_the_key,
     the_environment_overrides_the_number_of_workers,
     a_webhook_runs_beside_the_controllers_of_its_process,
     a_process_runs_with_its_webhook_disabled_and_without_a_system_namespace,
@@ -138,7 +138,7 @@ fn a_reconcile_that_does_not_end_is_dropped_at_the_deadline_and_the_lease_is_rel
     });
 }
 
-fn only_the_leader_works_and_after_its_sigterm_another_replica_takes_over() {
+fn only_the_leader_reconciles_and_after_its_sigterm_another_replica_takes_over() {
     with_cluster(async |cluster| {
         cluster.apply_map("first", json!({})).await;
         let command = |pod| cluster.command("maps").env("POD_NAME", pod);
@@ -315,7 +315,7 @@ fn readiness_names_the_missing_kind_and_other_controllers_work() {
     });
 }
 
-fn a_panic_of_a_reconciler_is_one_log_line_with_its_key() {
+fn a_panic_of_a_reconciler_is_logged_in_one_line_with_the_key() {
     with_cluster(async |cluster| {
         cluster.apply_map("wrong", json!({"panic": "out of oil"})).await;
         let child = cluster.command("maps").arg("--disable-ha").spawn();

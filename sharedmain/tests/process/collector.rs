@@ -27,7 +27,7 @@ use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 
 use crate::server;
 
-/// A collector for one protocol: gRPC if it is `grpc`, else HTTP.
+/// A collector that speaks either gRPC or HTTP.
 pub(crate) struct Collector {
     pub(crate) address: SocketAddr,
     received: Received,
@@ -41,15 +41,15 @@ struct Received(Arc<Mutex<Requests>>);
 struct Requests {
     metrics: Vec<ExportMetricsServiceRequest>,
     traces: Vec<ExportTraceServiceRequest>,
-    /// The values of the header [`SCOPE`].
-    scopes: Vec<String>,
+    /// The values of the header [`TENANT`].
+    tenants: Vec<String>,
 }
 
 /// The header that tests set in `OTEL_EXPORTER_OTLP_HEADERS`.
-pub(crate) const SCOPE: &str = "x-scope";
+pub(crate) const TENANT: &str = "x-tenant";
 
 impl Collector {
-    /// Listens on a free port.
+    /// Listens on a free port. The protocol `grpc` selects gRPC, every other one HTTP.
     pub(crate) fn new(protocol: &str) -> Self {
         Self::listening_on(server::closed_port().0, protocol)
     }
@@ -102,8 +102,8 @@ impl Collector {
         latest.map(|resource| attributes(&resource.attributes)).unwrap_or_default()
     }
 
-    pub(crate) fn scopes(&self) -> Vec<String> {
-        self.received.0.lock().unwrap().scopes.clone()
+    pub(crate) fn tenants(&self) -> Vec<String> {
+        self.received.0.lock().unwrap().tenants.clone()
     }
 }
 
@@ -141,8 +141,8 @@ pub(crate) fn value(metrics: &[Metric], name: &str, label: (&str, &str)) -> Opti
 }
 
 impl Received {
-    fn record_scope(&self, value: Option<&str>) {
-        self.0.lock().unwrap().scopes.extend(value.map(str::to_owned));
+    fn record_tenant(&self, value: Option<&str>) {
+        self.0.lock().unwrap().tenants.extend(value.map(str::to_owned));
     }
 }
 
@@ -152,7 +152,7 @@ impl MetricsService for Received {
         &self,
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        self.record_scope(request.metadata().get(SCOPE).map(|value| value.to_str().unwrap()));
+        self.record_tenant(request.metadata().get(TENANT).map(|value| value.to_str().unwrap()));
         self.0.lock().unwrap().metrics.push(request.into_inner());
         Ok(Response::new(ExportMetricsServiceResponse::default()))
     }
@@ -164,7 +164,7 @@ impl TraceService for Received {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        self.record_scope(request.metadata().get(SCOPE).map(|value| value.to_str().unwrap()));
+        self.record_tenant(request.metadata().get(TENANT).map(|value| value.to_str().unwrap()));
         self.0.lock().unwrap().traces.push(request.into_inner());
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
@@ -172,7 +172,7 @@ impl TraceService for Received {
 
 fn check_headers(received: &Received, headers: &HeaderMap) {
     assert_eq!(headers["content-type"], "application/x-protobuf");
-    received.record_scope(headers.get(SCOPE).map(|value| value.to_str().unwrap()));
+    received.record_tenant(headers.get(TENANT).map(|value| value.to_str().unwrap()));
 }
 
 async fn metrics(State(received): State<Received>, headers: HeaderMap, body: Bytes) -> Vec<u8> {

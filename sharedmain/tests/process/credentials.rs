@@ -16,7 +16,7 @@ trials![
     an_exec_plugin_is_run_again_before_its_token_expires,
     an_exec_plugin_is_run_again_after_its_token_was_refused,
     a_client_certificate_of_an_exec_plugin_is_replaced_before_it_expires,
-    the_error_of_a_failed_exec_plugin_shows_only_its_standard_error,
+    the_error_of_a_failed_exec_plugin_shows_its_standard_error_and_no_secret,
     a_token_file_may_end_with_a_newline,
     a_rotated_token_file_is_read_again,
     the_proxy_of_the_environment_is_used_unless_no_proxy_excludes_the_server,
@@ -156,7 +156,7 @@ impl Authority {
     }
 }
 
-fn the_error_of_a_failed_exec_plugin_shows_only_its_standard_error() {
+fn the_error_of_a_failed_exec_plugin_shows_its_standard_error_and_no_secret() {
     let command = TestCommand::new().arg("--disable-ha");
     write_plugin(&command, "echo hunter2; echo 'please log in first' >&2; exit 3");
     let user =

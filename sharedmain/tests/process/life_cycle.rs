@@ -19,16 +19,16 @@ trials![
     a_signal_ends_a_process_that_waits_for_the_server,
     a_task_that_hangs_is_dropped_at_the_deadline,
     a_task_that_fails_ends_the_process,
-    a_task_that_fails_during_the_shutdown_is_a_failure,
+    a_task_that_fails_during_the_shutdown_makes_the_exit_status_1,
     a_task_that_panics_ends_the_process,
     the_process_continues_after_a_task_has_ended,
     signals_are_handled_while_all_threads_are_blocked,
     probes_and_metrics_respond,
     readiness_of_a_starting_process_has_a_reason,
-    log_lines_have_the_keys_of_knative,
+    log_lines_have_the_field_names_of_knative,
     config_logging_sets_the_level_unless_rust_log_is_set,
-    user_flags_are_provided,
-    leases_have_connections_of_their_own,
+    flags_of_the_program_are_provided_to_its_tasks,
+    requests_for_leases_share_no_connection_with_other_requests,
 ];
 
 /// Returns a command, and the server without objects that it uses.
@@ -98,7 +98,7 @@ fn a_task_that_hangs_is_dropped_at_the_deadline() {
     );
 }
 
-/// Checks that the scenario ends the process, and that other tasks are shut down before.
+/// Checks that the scenario ends the process, and that the other task is shut down before that.
 fn ends_the_process(scenario: &str, last_message: &str) {
     let (command, _server) = command_with_server(scenario);
     let (status, lines) = command.run();
@@ -112,7 +112,7 @@ fn a_task_that_fails_ends_the_process() {
     ends_the_process("task fails", "task wrong failed: no luck");
 }
 
-fn a_task_that_fails_during_the_shutdown_is_a_failure() {
+fn a_task_that_fails_during_the_shutdown_makes_the_exit_status_1() {
     let (command, _server) = command_with_server("task fails late");
     let child = command.spawn();
     child.wait_for_line("greeter runs");
@@ -194,7 +194,7 @@ fn readiness_of_a_starting_process_has_a_reason() {
     wait_for_status(&child, "/health", 200);
 }
 
-fn log_lines_have_the_keys_of_knative() {
+fn log_lines_have_the_field_names_of_knative() {
     let (command, _server) = command_with_server("none");
     let child = command.env("POD_NAME", "faulty-0").spawn();
     let line = child.wait_for_line("greeter runs");
@@ -225,13 +225,13 @@ fn config_logging_sets_the_level_unless_rust_log_is_set() {
     assert!(messages_of(&lines).contains(&"greeter ends".to_owned()), "{lines:#?}");
 }
 
-fn user_flags_are_provided() {
+fn flags_of_the_program_are_provided_to_its_tasks() {
     let (command, _server) = command_with_server("none");
     let child = command.args(["--greeting", "goodbye"]).spawn();
     assert_eq!(parse_line(&child.wait_for_line("greeter runs"))["greeting"], "goodbye");
 }
 
-fn leases_have_connections_of_their_own() {
+fn requests_for_leases_share_no_connection_with_other_requests() {
     let server = HttpServer::new(|head| match &head[0] {
         path if path.contains(" /version ") => (200, server::VERSION.into()),
         path if path.contains("GET /api/v1/namespaces/system/configmaps/config-leader-election ") => {

@@ -50,7 +50,7 @@ fn trial(name: &'static str, run: fn()) -> Trial {
     Trial::test(name, move || {
         let start = Instant::now();
         run();
-        // The format is libtest's, because hack/test.sh lists the slowest tests.
+        // hack/test.sh lists the slowest tests by such lines, which have the format of libtest.
         println!("test {name} ... ran <{:.3}s>", start.elapsed().as_secs_f64());
         Ok::<_, Failed>(())
     })

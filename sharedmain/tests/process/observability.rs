@@ -9,22 +9,22 @@ use serde_json::{Value, json};
 use crate::{
     child::{Child, TestCommand, failed_with_one_line},
     cluster::{TIMEOUT, TestCluster, wait_for_reconcile, with_cluster},
-    collector::{Collector, SCOPE, attributes, value},
+    collector::{Collector, TENANT, attributes, value},
     life_cycle::{self, wait_for_status},
     server, trials,
 };
 
 trials![
-    pushed_metrics_over_grpc_are_those_of_prometheus,
-    pushed_metrics_over_http_are_those_of_prometheus,
+    the_metrics_pushed_over_grpc_and_scraped_by_prometheus_are_the_same,
+    the_metrics_pushed_over_http_and_scraped_by_prometheus_are_the_same,
     reconciles_are_traced_over_grpc_with_key_and_result,
     reconciles_are_traced_over_http_with_key_and_result,
     traces_on_standard_output_are_lines_of_json,
-    nothing_is_traced_at_a_rate_of_zero,
+    nothing_is_traced_at_a_sampling_rate_of_zero,
     an_unreachable_collector_is_logged_once_and_gets_the_spans_later,
     a_collector_that_never_responds_delays_neither_reconciles_nor_the_shutdown,
     spans_without_a_collector_do_not_fill_the_memory,
-    changes_of_the_exports_wait_for_the_next_start,
+    changes_of_the_export_settings_wait_for_the_next_start,
     profiles_are_served_while_the_config_map_enables_them,
     the_error_of_an_invalid_setting_has_the_allowed_values,
     the_error_of_a_profiling_port_in_use_names_its_variable,
@@ -48,11 +48,11 @@ fn wait_for_all_reconciles(child: &Child) {
     ["a", "b", "c"].iter().for_each(|name| wait_for_reconcile(child, name));
 }
 
-fn pushed_metrics_over_grpc_are_those_of_prometheus() {
+fn the_metrics_pushed_over_grpc_and_scraped_by_prometheus_are_the_same() {
     metrics_are_pushed("grpc");
 }
 
-fn pushed_metrics_over_http_are_those_of_prometheus() {
+fn the_metrics_pushed_over_http_and_scraped_by_prometheus_are_the_same() {
     metrics_are_pushed("http/protobuf");
 }
 
@@ -102,7 +102,7 @@ fn metrics_are_pushed(protocol: &str) {
         });
         cluster.configure_observability(settings).await;
         let command = cluster.command_with_three_maps().await.env("POD_NAME", "faulty-0");
-        let pushing = command.env("OTEL_EXPORTER_OTLP_HEADERS", format!("{SCOPE}=lamps")).spawn();
+        let pushing = command.env("OTEL_EXPORTER_OTLP_HEADERS", format!("{TENANT}=lamps")).spawn();
         let metrics = eventually("three reconciles to be pushed", TIMEOUT, async || {
             let metrics = collector.metrics();
             let is_pushed = |(_, name, label, count)| value(&metrics, name, label) == Some(count);
@@ -126,7 +126,9 @@ fn metrics_are_pushed(protocol: &str) {
         assert_eq!(resource["service.version"], "1.2.3");
         assert_eq!(resource["k8s.pod.name"], "faulty-0");
         assert_eq!(resource["k8s.namespace.name"], cluster.namespace);
-        assert!(collector.scopes().iter().all(|scope| scope == "lamps") && !collector.scopes().is_empty());
+        assert!(
+            collector.tenants().iter().all(|tenant| tenant == "lamps") && !collector.tenants().is_empty()
+        );
         assert!(!pushing.lines().iter().any(|line| line.contains("listening for metrics")));
     });
 }
@@ -139,7 +141,7 @@ fn reconciles_are_traced_over_http_with_key_and_result() {
     reconciles_are_traced("http/protobuf");
 }
 
-/// Spans are exported during the shutdown at the latest.
+/// Checks the spans after the process has ended, because the last ones are exported during the shutdown.
 fn reconciles_are_traced(protocol: &str) {
     with_cluster(async |cluster| {
         let collector = Collector::new(protocol);
@@ -198,7 +200,7 @@ fn traces_on_standard_output_are_lines_of_json() {
     });
 }
 
-fn nothing_is_traced_at_a_rate_of_zero() {
+fn nothing_is_traced_at_a_sampling_rate_of_zero() {
     with_cluster(async |cluster| {
         let collector = Collector::new("grpc");
         let settings = json!({
@@ -304,7 +306,7 @@ fn spans_without_a_collector_do_not_fill_the_memory() {
     });
 }
 
-fn changes_of_the_exports_wait_for_the_next_start() {
+fn changes_of_the_export_settings_wait_for_the_next_start() {
     with_cluster(async |cluster| {
         let child = cluster.command_with_three_maps().await.spawn();
         wait_for_all_reconciles(&child);
@@ -361,7 +363,7 @@ fn profiles_are_served_while_the_config_map_enables_them() {
         child.wait_for_line("profiling is enabled");
         let (status, body) = life_cycle::get_bytes(&address, "/debug/pprof/profile?seconds=2");
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
-        // For inspection with go tool pprof.
+        // KEEP_PROFILE is a path at which the profile is kept for go tool pprof.
         if let Some(path) = std::env::var_os("KEEP_PROFILE") {
             std::fs::write(path, &body).unwrap();
         }

@@ -139,14 +139,14 @@ impl ReconcileKey for Busy {
     }
 }
 
-/// The function that a profile shows.
+/// Burns CPU time. The test of profiles looks for the name of this function.
 #[inline(never)]
 fn burn_cpu() {
     let burnt = (0..100_000_u64).fold(0, |sum: u64, n| std::hint::black_box(sum.wrapping_mul(31) ^ n));
     std::hint::black_box(burnt);
 }
 
-/// Sleeps or panics as the data of the ConfigMap says.
+/// A reconciler that sleeps or panics as the data of the ConfigMap says.
 struct Maps;
 
 impl ReconcileKind for Maps {
@@ -168,7 +168,7 @@ impl ReconcileKind for Maps {
     }
 }
 
-/// A webhook that refuses invalid ConfigMaps of the process.
+/// A webhook that refuses invalid content of the ConfigMaps that configure the process.
 fn webhook(_: &Context) -> Result<Webhook> {
     let limits = Limits { quiet: Duration::from_millis(100), ..Limits::default() };
     Ok(Webhook::new(&env::var("WATCHED")?).limits(limits))

@@ -50,8 +50,8 @@ pub(crate) fn closing_server() -> SocketAddr {
     })
 }
 
-/// A SOCKS5 proxy that answers as the API server itself, whatever name the client asks it to connect to. It requires
-/// the credentials, a user and a password, if set.
+/// A SOCKS5 proxy that connects to no other server: it responds to each request for the version itself. It requires the
+/// credentials, a user and a password, if set.
 pub(crate) fn socks5(credentials: Option<(&'static str, &'static str)>) -> SocketAddr {
     listen(move |mut stream| {
         let method = if credentials.is_some() { 2 } else { 0 };
@@ -186,7 +186,7 @@ fn respond(stream: &mut impl Write, status: u16, body: &str) -> std::io::Result<
 /// An API server without objects, with a self-signed certificate.
 pub(crate) struct TlsServer {
     pub(crate) address: SocketAddr,
-    /// The certificate, which is its own authority.
+    /// The self-signed certificate in PEM, which a client has to trust as an authority.
     pub(crate) ca: String,
     /// The client certificates of all requests, in DER.
     clients: Arc<Mutex<Vec<Vec<u8>>>>,
