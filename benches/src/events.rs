@@ -15,20 +15,21 @@ use crate::{
 };
 
 const LINES_PER_CHUNK: usize = 32;
+/// The resourceVersion of the next event. It is higher than that of the empty lists before.
 static VERSION: AtomicUsize = AtomicUsize::new(10);
 
-/// Splits the numbers of objects into the parts that form one chunk of lines each.
+/// Splits a range of objects' numbers into the ranges that form one chunk of lines each.
 pub fn chunks(numbers: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let end = numbers.end;
     numbers.step_by(LINES_PER_CHUNK).map(move |begin| begin..end.min(begin + LINES_PER_CHUNK))
 }
 
-/// The lines of added or changed Services.
+/// The lines of the Services with these numbers, added or changed.
 pub fn services(numbers: &Range<usize>) -> Bytes {
     lines(numbers, service)
 }
 
-/// The lines of the Ready AddressableServices that name these Services.
+/// The lines of the Ready AddressableServices that name the Services with these numbers.
 pub fn addressable_services(numbers: &Range<usize>) -> Bytes {
     lines(numbers, |namespace, name| {
         let mut object = addressable_service(namespace, name);

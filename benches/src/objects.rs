@@ -3,8 +3,8 @@
 use reknit::apis::service_host_name;
 use serde_json::{Value, json};
 
-/// A headless Service with the fields that the API server defaults. Headless, because the range of cluster addresses is
-/// too small.
+/// A Service with the fields that the API server defaults. It is headless, because the API server has too few cluster
+/// IPs for so many Services.
 pub fn service(namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": "v1",

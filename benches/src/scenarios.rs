@@ -120,7 +120,7 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// Creates this many observers. They read one shared Service, or a Service each.
+    /// Creates this many observers. If `shared`, all of them read the same Service, else each reads its own.
     pub fn new(observers: usize, shared: bool) -> Result<Self> {
         let mut objects = Vec::new();
         for number in 0..observers {
@@ -145,7 +145,7 @@ impl Observers {
         Ok(())
     }
 
-    /// Returns each Service with a resourceVersion that is higher than that of the cached one.
+    /// Returns each Service with a higher resourceVersion than in the cache.
     pub fn changed_services(&self) -> Vec<Service> {
         let services = if self.shared { 1 } else { self.observers };
         let change = |number| {
@@ -180,7 +180,7 @@ pub struct CachedServices {
 }
 
 impl CachedServices {
-    /// Lists this many Services from a server of their own.
+    /// Lists this many Services from a new server.
     pub async fn list(objects: usize) -> Self {
         Self::list_from(Server::with_objects(objects), objects).await
     }
@@ -229,7 +229,8 @@ pub fn flip_condition(times: usize) -> AddressableServiceStatus {
     status
 }
 
-/// Finds the bucket of each of this many keys, among eight. Returns the sum of the lengths of the buckets' names.
+/// Finds the bucket of each of this many keys, among eight. Returns the sum of the lengths of the buckets' names, so
+/// that the compiler cannot remove a lookup.
 pub fn find_buckets(keys: usize) -> usize {
     let ring = Ring::new((0..8).map(|bucket| format!("controller.bench.{bucket:02}-of-08")));
     (0..keys).map(|number| ring.owner(&key_of(number)).len()).sum()

@@ -218,7 +218,7 @@ impl Collection {
     }
 }
 
-/// Returns the page with one in `one_in` items changed. A page that is no JSON is returned unchanged.
+/// Returns the page with one in `one_in` items changed. A page that cannot be decoded is returned unchanged.
 fn with_changes(page: &Bytes, one_in: usize) -> Bytes {
     let Ok(mut list) = serde_json::from_slice::<Value>(page) else { return page.clone() };
     for item in list["items"].as_array_mut().into_iter().flatten().step_by(one_in) {

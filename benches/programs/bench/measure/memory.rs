@@ -17,9 +17,9 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Phases {
     pub(crate) first_list: Memory,
-    /// After a relist, because the resourceVersions of its watches have expired.
+    /// After a relist, which the expiration of its watches' resourceVersions caused.
     pub(crate) relist: Memory,
-    /// After a change of each Service, which also changes its size.
+    /// After each Service got an annotation, whose length differs from Service to Service.
     pub(crate) churn: Memory,
 }
 

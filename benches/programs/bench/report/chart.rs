@@ -14,7 +14,7 @@ const GAP: f64 = 14.0;
 const NAMES_WIDTH: f64 = 170.0;
 /// The columns of the report that the chart shows.
 const TITLES: [&str; 5] = ["objects/s", "CPU µs/object", "settled MB", "first Ready s", "p99 ms"];
-/// Legible on white and on black.
+/// The colors are legible on white and on black.
 const STYLE: &str =
     "text{font:12px sans-serif;fill:#777}.title{font-weight:bold}.bar{fill:#999}.ours{fill:#d9622b}";
 

@@ -154,9 +154,9 @@ impl Setting {
 }
 
 impl Column {
-    /// Returns the figure of these runs. Returns `None` if it was not measured, and if it is meaningless: a floor
-    /// neither lists nor caches objects, so its memory and its first and last Ready do not compare with those of a
-    /// controller.
+    /// Returns the figure of these runs. Returns `None` if it was not measured or would be meaningless: a floor neither
+    /// lists nor caches objects, so its memory and its times until the first and the last Ready object cannot be
+    /// compared with those of a controller.
     pub(crate) fn figure(&self, runs: &Runs) -> Option<Spread> {
         let meaningless = is_floor(&runs.name) && (self.title.contains("MB") || self.title.contains("Ready"));
         if meaningless { None } else { (self.value)(runs) }

@@ -54,7 +54,8 @@ impl Candidate {
         self.arguments == [TUNED]
     }
 
-    /// Returns true for the floor that also reads watches. It does not use them, but every controller has that cost.
+    /// Returns true for the floor that also reads watches. It does not use their events, but every controller has this
+    /// cost.
     pub(crate) fn is_watching_floor(&self) -> bool {
         self.arguments == [WATCH]
     }
