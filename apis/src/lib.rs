@@ -1,7 +1,7 @@
 //! The data types of Kubernetes Kinds in the style of Knative: conditions, addresses, references and validation.
 //!
-//! The crate has no client and no runtime. [`kind!`] declares a Kind, with Knative's conditions or without. JSON names,
-//! condition transitions and validation messages are those of Knative's Go library `knative.dev/pkg`, so objects and tools
+//! The crate has no client and no runtime. [`kind!`] declares a Kind, with Knative's conditions or without. It implements
+//! [`KRShaped`], Knative's name for a Kind with conditions and an observed generation. JSON names, condition transitions and validation messages are those of Knative's Go library `knative.dev/pkg`, so objects and tools
 //! of both sides are compatible.
 //!
 //! ```
@@ -16,6 +16,7 @@
 //!
 //! #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
 //! pub struct LampStatus {
+//!     /// The conditions and the observed generation.
 //!     #[serde(flatten)]
 //!     pub duck: DuckStatus,
 //! }

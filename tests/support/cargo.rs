@@ -8,9 +8,9 @@ use std::{
     process::Command,
 };
 
-/// Removes a folder outside the workspace if it exists, and returns its path. The path is the same in each run, so that
-/// cargo reuses what it built for a project there.
-pub(crate) fn stable_folder(name: &str) -> PathBuf {
+/// Returns the path of a folder outside the workspace, which is removed if it exists. The path is the same in each run,
+/// so that cargo reuses what it built for a project there.
+pub(crate) fn emptied_folder(name: &str) -> PathBuf {
     let mut checkout = DefaultHasher::new();
     env!("CARGO_MANIFEST_DIR").hash(&mut checkout);
     let folder = env::temp_dir().join(format!("reknit-{name}-{:x}", checkout.finish()));

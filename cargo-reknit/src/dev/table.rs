@@ -58,8 +58,8 @@ pub(crate) async fn list(client: &Client, resource: &Resource) -> Result<String>
 }
 
 impl Table {
-    /// Aligns the columns. Columns with dates are left out, because the API server shows these as ages, so that a table
-    /// would change every second.
+    /// Aligns the columns. Columns with a priority are left out, as `kubectl get` does without `-o wide`. Columns with dates
+    /// are left out too: they contain ages, and a table with ages changes every second.
     fn render(&self) -> String {
         let is_shown = |column: &&(usize, &Column)| column.1.priority == 0 && column.1.r#type != "date";
         let columns: Vec<(usize, &Column)> = self.column_definitions.iter().enumerate().collect();
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_ages_and_wide_columns_are_left_out() {
+    fn columns_are_aligned_without_ages_and_columns_of_kubectl_wide() {
         let column =
             |name: &str, kind: &str, priority: i64| json!({"name": name, "type": kind, "priority": priority});
         let table: Table = serde_json::from_value(json!({

@@ -61,13 +61,13 @@ struct SharedValue<T> {
 ///
 /// struct Reconciler {
 ///     services: Informer<Service>,
-///     spaces: Informer<Pod>,
+///     ide_pods: Informer<Pod>,
 /// }
 ///
 /// fn reconciler(cx: &Context) -> Result<Reconciler, Missing> {
 ///     let flags: Flags = cx.provided()?;
-///     let spaces = cx.informer(select().namespace(&flags.namespace).label("kind", "cloud-ide"));
-///     Ok(Reconciler { services: cx.get(), spaces })
+///     let ide_pods = cx.informer(select().namespace(&flags.namespace).label("app", "cloud-ide"));
+///     Ok(Reconciler { services: cx.get(), ide_pods })
 /// }
 /// ```
 #[derive(Clone, derive_more::Debug)]
@@ -94,7 +94,8 @@ struct Shared {
     values: RefCell<TypeMap>,
     /// The types under construction, the outermost first.
     under_construction: RefCell<Vec<&'static str>>,
-    /// All informers that were requested, so that a second request gets the same informer with its handlers.
+    /// Keeps requested informers alive, because `informers` has only weak references to them. A second request then gets
+    /// the same informer, with its handlers.
     requested: RefCell<Vec<Arc<dyn InformerHandle>>>,
 }
 
@@ -167,7 +168,8 @@ impl Context {
         Self(Rc::new(Inner { shared, dependencies: RefCell::default() }))
     }
 
-    /// Returns a builder for this component of a system, whose name is in its leases, logs and `loglevel.<component>`.
+    /// Returns a builder. `component` is the name of this process in its system, such as `controller`. It is in the names
+    /// of leases, in logs, and in the key `loglevel.<component>` of `config-logging`.
     pub fn builder(component: &str, transport: impl Into<Transport>) -> Builder {
         Builder {
             component: component.into(),
@@ -211,8 +213,8 @@ impl Context {
     /// Provides this value to every later request. It takes precedence over [`Inject`], so a test replaces the clock by
     /// providing another clock.
     ///
-    /// The value may hold the informers that this Context has [handed out](Self::dependencies), so they become
-    /// dependencies of each constructor that requests the value.
+    /// Because the value might hold any informer that this Context has [handed out](Self::dependencies) so far, all of
+    /// these become dependencies of each constructor that requests the value.
     pub fn provide<T: Clone + Send + Sync + 'static>(&self, value: T) {
         let shared_value = SharedValue { value, dependencies: self.dependencies() };
         self.0.shared.values.borrow_mut().insert::<Slot<T>>(shared_value);
@@ -311,8 +313,8 @@ impl Context {
     /// Declares a permission for requests that your own code sends through the [client](Self::client), for example in a
     /// task. The RBAC rules that are generated from the program contain it.
     ///
-    /// A controller declares its requests by `build.allows`, in the namespaces of the controller. Informers add what
-    /// they need themselves.
+    /// For requests of a controller, call `allows` of the controller's builder instead, which restricts the permission to
+    /// the controller's namespaces. Informers declare what they need themselves.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Node;
@@ -332,9 +334,9 @@ impl Context {
         self.0.shared.permissions.clone()
     }
 
-    /// Returns the informer of this Kind and selection, of which the process has only one. The Context keeps the
-    /// informer, and so does each controller that is built with the Context. An informer that nothing keeps never
-    /// starts.
+    /// Returns the informer of this Kind and selection, of which the process has only one. The Context keeps the informer
+    /// while the Context exists, and each controller that is built with the Context keeps it afterwards. Informers start
+    /// once all controllers are built; one that nothing keeps by then never starts.
     pub fn informer<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
         self.add_as_dependency(self.informer_without_dependency(selection))
     }
@@ -356,7 +358,7 @@ impl Context {
         self.keep(self.0.shared.informers.get(kind, selection))
     }
 
-    /// Adds a sync dependency to the controller under construction.
+    /// Adds an informer whose first list the controller awaits before its first pass.
     pub(crate) fn add_dependency(&self, informer: Arc<dyn InformerHandle>) {
         add_once(&mut self.0.dependencies.borrow_mut(), informer);
     }
@@ -420,14 +422,16 @@ pub trait Inject: Clone + Send + Sync + 'static {
 #[error("no {0} was provided")]
 pub struct Missing(pub(crate) &'static str);
 
+/// The informer of all objects of the Kind, in all namespaces. It does not follow the flag `--namespace`: for that, use
+/// `cx.informer(cx.get())`.
 impl<K: Cached<DynamicType = ()>> Inject for Informer<K> {
     fn inject(cx: &Context) -> Self {
         cx.informer(select())
     }
 }
 
-/// The namespaces of the process's controllers, all by default. The flag `--namespace` of `reknit_sharedmain` provides
-/// another selection, and so may a test.
+/// Selects the namespaces of the process's controllers, which are all namespaces by default. The flag `--namespace` of
+/// `reknit_sharedmain` provides another selection, and so may a test.
 impl Inject for Selection {
     fn inject(_: &Context) -> Self {
         select()

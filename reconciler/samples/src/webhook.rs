@@ -3,7 +3,8 @@
 use reknit::prelude::*;
 use samples_apis::{AddressableService, SimpleDeployment};
 
-/// Defaulting and validation of the sample Kinds.
+/// Defaults both sample Kinds, and validates AddressableService. For SimpleDeployment the schema of its
+/// CustomResourceDefinition suffices.
 pub fn webhook(_: &Context) -> Result<Webhook> {
     Ok(Webhook::new("samples.knative.dev")
         .defaulting::<AddressableService>()

@@ -3,7 +3,7 @@
 use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
 use kube::{Api, ResourceExt, api::DeleteParams};
 use reknit_injection::Context;
-use reknit_reconciler::Controller;
+use reknit_reconciler::{Controller, Owned};
 use serde_json::json;
 
 use crate::Fixture;
@@ -13,7 +13,7 @@ async fn a_deleted_job_gets_the_finalizer_orphan_only_if_the_caller_asks_for_it(
     let fixture = Fixture::new("deletion").await;
     let owner = fixture.create("owner", &[]).await;
     let cx = Context::preloaded("test", fixture.client.clone(), vec![]);
-    let jobs = Controller::of::<ConfigMap>(&cx).owns::<Job>();
+    let jobs: Owned<Job> = Controller::of::<ConfigMap>(&cx).owns();
     let stored: Api<Job> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
     let containers = json!([{"name": "a", "image": "a"}]);
     let job = json!({

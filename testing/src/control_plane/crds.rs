@@ -16,12 +16,13 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 impl ControlPlane {
     /// Installs the definition of a Kind and waits until the API server serves it. Replaces a definition that is
-    /// already installed. The schema is that of [`kubernetes_schema`].
+    /// already installed. [`kubernetes_schema`] converts its schema first: integer formats and list types.
     pub async fn install<K: CustomResourceExt>(&self) -> Result<(), Error> {
         self.install_crd(kubernetes_schema(K::crd())).await
     }
 
-    /// Installs a definition that no type derives, as [`install`](Self::install) does.
+    /// Installs a definition that is not derived from a type, as [`install`](Self::install) does, but without
+    /// [`kubernetes_schema`].
     pub async fn install_crd(&self, crd: CustomResourceDefinition) -> Result<(), Error> {
         let origin = format!("CustomResourceDefinition {}", crd.name_any());
         let text = serde_json::to_string(&crd)

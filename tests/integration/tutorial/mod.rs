@@ -54,7 +54,7 @@ async fn every_file_and_command_of_the_tutorial_works() -> TestResult {
 /// that the program makes a Greeting ready.
 async fn check_deployed_controller(plane: &ControlPlane, reader: &mut Reader) -> TestResult {
     let kubeconfig = plane.kubeconfig_as("greetings", "controller").await?;
-    reader.start_deployed(&kubeconfig, "greetings")?;
+    reader.start_as_service_account(&kubeconfig, "greetings")?;
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Greeting"));
     let greetings: Api<DynamicObject> = Api::namespaced_with(plane.client()?, "default", &kind);
     let greeting = DynamicObject::new("all", &kind).data(json!({"spec": {"to": "all"}}));

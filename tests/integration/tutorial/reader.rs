@@ -9,10 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use regex::Regex;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::blocks::Step;
-use crate::support::cargo::{stable_folder, without_test_variables};
+use crate::support::cargo::{emptied_folder, without_test_variables};
 
 type TestResult = Result<(), Box<dyn Error>>;
 
@@ -29,7 +30,7 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(kubeconfig: &Path) -> Result<Self, Box<dyn Error>> {
         // Outside the workspace, because cargo rejects a project inside a workspace of which it is not a member.
-        let home = stable_folder("tutorial");
+        let home = emptied_folder("tutorial");
         fs::create_dir_all(home.join(".kube"))?;
         fs::copy(kubeconfig, home.join(".kube/config"))?;
         std::os::unix::fs::symlink(super::ROOT, home.join("reknit"))?;
@@ -70,7 +71,7 @@ impl Reader {
         assert!(result.status.success(), "{}: {}\n{output}", step.command, result.status);
         if !step.output.is_empty() {
             assert!(
-                matches_output(&step.output, &output),
+                matches_output(&step.output, &output)?,
                 "{} printed\n{output}\ninstead of\n{:?}",
                 step.command,
                 step.output
@@ -88,9 +89,9 @@ impl Reader {
         Ok(())
     }
 
-    /// Starts the program that was built last, with the kubeconfig of a service account and with leader election in
-    /// `namespace`.
-    pub(crate) fn start_deployed(&mut self, kubeconfig: &Path, namespace: &str) -> TestResult {
+    /// Starts the program that was built last as it would run in a cluster: with the kubeconfig of a service account and
+    /// with leader election in `namespace`.
+    pub(crate) fn start_as_service_account(&mut self, kubeconfig: &Path, namespace: &str) -> TestResult {
         let mut command = Command::new(target_folder().join("debug/greetings"));
         command.arg("--kubeconfig").arg(kubeconfig).args(["--bind-address", "127.0.0.1"]);
         self.running =
@@ -162,34 +163,12 @@ fn target_folder() -> PathBuf {
 
 /// Returns true if the output consists of the expected lines. The line `…` matches any number of lines, and `…` within
 /// a line matches any text.
-fn matches_output(expected: &[String], output: &str) -> bool {
-    let mut lines = output.lines();
-    let mut after_ellipsis = false;
-    for pattern in expected {
-        if pattern == "…" {
-            after_ellipsis = true;
-        } else if after_ellipsis {
-            if !lines.any(|line| matches_line(pattern, line)) {
-                return false;
-            }
-            after_ellipsis = false;
-        } else if !lines.next().is_some_and(|line| matches_line(pattern, line)) {
-            return false;
-        }
-    }
-    after_ellipsis || lines.next().is_none()
-}
-
-fn matches_line(pattern: &str, line: &str) -> bool {
-    let mut parts = pattern.split('…');
-    let Some(mut rest) = parts.next().and_then(|first| line.strip_prefix(first)) else { return false };
-    for part in parts {
-        match rest.split_once(part) {
-            // The pattern ends in `…`.
-            _ if part.is_empty() => rest = "",
-            Some((_, after)) => rest = after,
-            None => return false,
-        }
-    }
-    rest.is_empty()
+fn matches_output(expected: &[String], output: &str) -> Result<bool, regex::Error> {
+    let pattern = |line: &String| match line.as_str() {
+        "…" => "(.*\n)*".to_owned(),
+        line => regex::escape(line).replace('…', ".*") + "\n",
+    };
+    let patterns: String = expected.iter().map(pattern).collect();
+    let output: String = output.lines().map(|line| format!("{line}\n")).collect();
+    Ok(Regex::new(&format!("^{patterns}$"))?.is_match(&output))
 }

@@ -1,6 +1,6 @@
-//! The announcement of a member: a process that takes part in the elections of a component.
+//! The announcement of a member. A member is a process that takes part in the elections of a component.
 //!
-//! It is stored in the annotations of the member's own Lease.
+//! The announcement is stored in the annotations of the member's own Lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-/// The label and annotation with the component.
+/// The label with the component, for `kubectl get leases -l`, and the annotation, which members read.
 const COMPONENT: &str = "leaderelection.reknit.dev/component";
-/// The annotation with the number of buckets of each controller.
+/// The annotation with the number of buckets into which the keys of every controller are divided.
 const BUCKETS: &str = "leaderelection.reknit.dev/buckets";
 /// The annotation with the names of the controllers that run, separated by commas.
 const CONTROLLERS: &str = "leaderelection.reknit.dev/controllers";
@@ -41,7 +41,7 @@ impl Announcement {
         self.component == component && self.controllers.contains(controller)
     }
 
-    /// The metadata of the member's lease. A component whose name is no label value has no label.
+    /// The metadata of the member's lease. A component whose name is too long for a label has only the annotation.
     pub(crate) fn metadata(&self) -> Value {
         let controllers = self.controllers.iter().map(String::as_str).collect::<Vec<_>>().join(",");
         let annotations = BTreeMap::from([

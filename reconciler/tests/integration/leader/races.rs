@@ -17,16 +17,18 @@ use super::process::{
     LEASE_NAME, Leases, Process, TIMEOUT, client_with_interceptor, elector_client, expired_lease, long_config,
 };
 
-const ROUNDS: usize = 50;
+const ROUNDS: usize = 200;
+/// The number of rounds that run at once, each in a namespace of its own.
+const BATCH: usize = 25;
 
 /// Both candidates read the expired lease. The write of the slow candidate is delayed until the quick candidate leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn exactly_one_of_two_candidates_acquires_an_expired_lease_in_each_of_50_rounds() {
+async fn exactly_one_of_two_candidates_acquires_an_expired_lease_in_each_of_200_rounds() {
     let plane = ControlPlane::shared().await.unwrap();
     let delayed = Arc::new(AtomicUsize::new(0));
     let refused = Arc::new(AtomicUsize::new(0));
-    for batch in 0..ROUNDS / 10 {
-        let rounds = (0..10).map(|_| round(plane, delayed.clone(), refused.clone()));
+    for batch in 0..ROUNDS / BATCH {
+        let rounds = (0..BATCH).map(|_| round(plane, delayed.clone(), refused.clone()));
         let wins: Vec<bool> = join_all(rounds).await;
         assert!(wins.iter().all(|win| *win), "batch {batch}: rounds in which only quick leads: {wins:?}");
     }

@@ -1,4 +1,5 @@
-//! The log of a failing collector: a warning once a minute, and a message once an export succeeds again.
+//! Logs failed exports: a warning at most once a minute, and a message when an export succeeds again.
+
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -25,7 +26,7 @@ impl FailureLog {
         if self.start_interval_if_due() {
             let Self { signal, endpoint, .. } = self;
             tracing::warn!(
-                "failed to export {signal} to {endpoint}: {error}; retrying, and logging once a minute"
+                "failed to export {signal} to {endpoint}: {error}; further failures are logged once a minute"
             );
         }
     }
