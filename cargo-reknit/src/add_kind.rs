@@ -25,18 +25,6 @@ pub(crate) struct AddKind {
     plan: PlanFlags,
 }
 
-/// The rules of the ClusterRole for a Kind.
-const RULES: &str = r#"- apiGroups: ["hello.example.com"]
-  resources: ["warmgreetings"]
-  verbs: ["get", "list", "watch"] # and "patch" if the controller is .finalizing()
-- apiGroups: ["hello.example.com"]
-  resources: ["warmgreetings/status"]
-  verbs: ["patch"]
-- apiGroups: ["hello.example.com"]
-  resources: ["warmgreetings/finalizers"]
-  verbs: ["update"]
-"#;
-
 impl AddKind {
     pub(crate) fn run(self) -> Result<()> {
         let project = Project::current()?;
@@ -54,10 +42,9 @@ impl AddKind {
         plan.insert("src/lib.rs", "modules", format!("pub mod {module};"));
         plan.insert("src/lib.rs", "controllers", format!(".controller({module}::controller)"));
         plan.insert("src/lib.rs", "definitions", format!("{module}::definition()?,"));
-        plan.insert("config/200-rbac.yaml", "rules", names.apply(RULES));
         plan.execute(self.plan, self.allow_dirty)?;
         if !self.plan.is_dry_run() {
-            output::next(&["cargo reknit crd --write", "cargo test"]);
+            output::next(&["cargo reknit crd --write", "cargo reknit rbac --write", "cargo test"]);
         }
         Ok(())
     }

@@ -33,6 +33,7 @@ enum Command {
     #[command(subcommand)]
     Add(Add),
     Crd(manifests::Crd),
+    Rbac(manifests::Rbac),
     Dev(dev::Dev),
     /// Prints a script that completes `cargo-reknit` in a shell
     Completions {
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::New(new) => new.run(),
         Command::Add(Add::Kind(add)) => add.run(),
         Command::Crd(crd) => crd.run(),
+        Command::Rbac(rbac) => rbac.run(),
         Command::Dev(dev) => dev.run(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "cargo-reknit", &mut io::stdout());

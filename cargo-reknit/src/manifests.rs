@@ -23,6 +23,20 @@ impl Crd {
     }
 }
 
+/// Prints the service account and the roles that the constructors need, by the project's program `rbac`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rbac {
+    /// Writes them to config/200-rbac.yaml
+    #[arg(long)]
+    write: bool,
+}
+
+impl Rbac {
+    pub(crate) fn run(self) -> Result<()> {
+        generate("rbac", "config/200-rbac.yaml", self.write)
+    }
+}
+
 /// Runs a program of the project, and prints its output, or writes it to the file.
 fn generate(program: &str, path: &str, write: bool) -> Result<()> {
     let project = Project::current()?;

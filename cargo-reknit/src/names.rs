@@ -68,6 +68,9 @@ impl FromStr for ProjectName {
                     .into(),
             );
         }
+        if is_yaml_word(name) {
+            return Err("YAML does not read this name as text; choose another name".into());
+        }
         if ["reknit", "kube", "serde", "test", "core", "std", "alloc"].contains(&name) {
             return Err("the generated code uses a crate of this name; choose another name".into());
         }
@@ -200,6 +203,11 @@ fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
+/// True for words that YAML 1.1 reads as a boolean or as null.
+fn is_yaml_word(word: &str) -> bool {
+    ["y", "n", "yes", "no", "on", "off", "true", "false", "null"].contains(&word)
+}
+
 fn is_keyword(word: &str) -> bool {
     const KEYWORDS: [&str; 51] = [
         "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do",
@@ -219,7 +227,7 @@ mod tests {
     fn a_project_is_named_as_a_package_and_a_namespace() {
         assert_eq!("greeting-controller".parse::<ProjectName>().unwrap().krate(), "greeting_controller");
         for invalid in
-            ["", "Greeting", "greeting_controller", "1greeting", "-x", "x-", "kube", &"x".repeat(64)]
+            ["", "Greeting", "greeting_controller", "1greeting", "-x", "x-", "kube", "on", &"x".repeat(64)]
         {
             assert!(invalid.parse::<ProjectName>().is_err(), "{invalid}");
         }

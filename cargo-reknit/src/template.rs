@@ -26,6 +26,7 @@ pub(crate) const PROJECT: &[File] = files!("project":
     "src/main.rs",
     "src/lib.rs",
     "src/bin/crd.rs",
+    "src/bin/rbac.rs",
     "tests/config.rs",
     "config/Kustomization",
     "config/100-namespace.yaml",

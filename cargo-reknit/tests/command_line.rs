@@ -140,7 +140,7 @@ fn a_dry_run_creates_nothing() {
 #[test]
 fn commands_for_a_project_are_refused_outside_of_one() {
     let folder = tempfile::tempdir().unwrap();
-    for args in [&["add", "kind", "Farewell"][..], &["crd"]] {
+    for args in [&["add", "kind", "Farewell"][..], &["crd"], &["rbac"]] {
         assert_refused(folder.path(), args, 1, &["no project in", "cargo reknit new"]);
     }
 }
@@ -189,7 +189,10 @@ fn help_lists_the_commands_as_cargo_runs_them_and_directly() {
         let output = cargo_reknit(folder.path(), args);
         let help = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && help.contains("cargo reknit <COMMAND>"), "{help}");
-        assert!(["new", "add", "crd", "completions"].iter().all(|command| help.contains(command)), "{help}");
+        assert!(
+            ["new", "add", "crd", "rbac", "dev", "completions"].iter().all(|command| help.contains(command)),
+            "{help}"
+        );
     }
 }
 

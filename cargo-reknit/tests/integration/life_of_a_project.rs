@@ -27,6 +27,10 @@ fn a_project_compiles_and_passes_its_tests_after_each_command() {
 
     project.cargo(&["reknit", "add", "kind", "PurchaseOrder"]);
     project.cargo(&["reknit", "crd", "--write"]);
+    let stale = project.command(&["test", "--test", "config"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&stale.stdout).contains("run `cargo reknit rbac --write`"), "{stale:?}");
+    project.cargo(&["reknit", "rbac", "--write"]);
+    assert!(project.read("config/200-rbac.yaml").contains("resources: [purchaseorders/status]"));
     project.cargo(&["fmt", "--check"]);
     project.cargo(&["test"]);
     assert!(project.read("config/300-crds.yaml").contains("name: purchaseorders.shop.example.com"));

@@ -4,7 +4,7 @@ pub mod warm_greeting;
 // reknit:scaffold:modules
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use reknit::prelude::*;
+use reknit::{prelude::*, sharedmain::Rbac};
 
 /// Returns the program with its controllers.
 pub fn program() -> Main {
@@ -30,4 +30,9 @@ pub fn definitions_yaml() -> Result<String> {
         yaml += &serde_yaml_ng::to_string(&definition)?;
     }
     Ok(yaml)
+}
+
+/// Returns the RBAC manifests of the program, the content of `config/200-rbac.yaml`.
+pub fn rbac() -> Rbac {
+    program().rbac("hello-world")
 }

@@ -14,3 +14,14 @@ fn the_definitions_in_config_match_the_code() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn the_rbac_manifests_in_config_match_the_code() -> Result<()> {
+    let file = fs::read_to_string("config/200-rbac.yaml")?;
+    let is_current = file == hello_world::rbac().to_yaml()?;
+    assert!(
+        is_current,
+        "config/200-rbac.yaml is out of date: run `cargo reknit rbac --write`"
+    );
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! Prints the RBAC manifests. `cargo reknit rbac --write` writes them to `config/200-rbac.yaml`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    hello_world::rbac().print()
+}
