@@ -1,4 +1,4 @@
-//! A clock that reconcilers get by injection, so that a test can set the time.
+//! A source of the current time that a test can set.
 
 use std::{fmt, future::pending, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{Context, Inject};
 /// A source of the current time: the system clock, unless another clock was [provided](Context::provide).
 ///
 /// A reconciler that depends on the time reads it here, so that a test can set it with `FakeClock` of `reknit_testing`.
-/// It is modelled on k8s.io/utils/clock.
+/// The type is modelled on k8s.io/utils/clock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,8 +34,8 @@ use crate::{Context, Inject};
 /// # let _ = (reconciler, Reconciler::requeue_after);
 /// ```
 ///
-/// The work queue follows the clock too: a key is due once this clock shows the time that its delay leads to. A clock that
-/// a test sets forward enqueues the keys that are due then. Retries of failed reconciles follow the system clock.
+/// The work queue uses this clock too: when a test sets it forward, the delayed keys that are then due are enqueued.
+/// Retries of failed reconciles use the system clock instead.
 #[derive(Clone)]
 pub struct Clock(Source);
 
@@ -45,7 +45,7 @@ enum Source {
     Set(Set),
 }
 
-/// A time that a test sets, and the point of the monotonic clock that its first value stands for.
+/// The time that a test sets, and the monotonic instant that corresponds to its first value.
 #[derive(Clone)]
 struct Set {
     times: watch::Receiver<Timestamp>,
@@ -67,8 +67,8 @@ impl Clock {
         }
     }
 
-    /// Returns the current time as an instant, so that a delay can be added to it. A clock that is set back before its
-    /// first time stands still there.
+    /// Returns the current time as an instant, so that a delay can be added to it. If the clock is set back before its
+    /// first time, the result is the instant of that first time.
     pub(crate) fn instant(&self) -> Instant {
         match &self.0 {
             Source::System => Instant::now(),
@@ -79,7 +79,7 @@ impl Clock {
         }
     }
 
-    /// Returns a future that ends when the clock is set after this call. It never ends for the system clock.
+    /// Returns a future that completes when the clock is set after this call. For the system clock it never completes.
     pub(crate) fn next_change(&self) -> impl Future<Output = ()> + Send + use<> {
         let times = match &self.0 {
             Source::System => None,

@@ -20,16 +20,17 @@ use crate::{
     informer::{Change, Informer, InformerHandle, InformerState, select},
 };
 
-/// The key of Knative's documentation block, which is not a setting.
+/// The key in which Knative's ConfigMaps document their settings. It is not a setting itself.
 const EXAMPLE_KEY: &str = "_example";
 
-/// A type that is read from a ConfigMap of the system namespace. `Default` is its value while there is no ConfigMap.
+/// A type that is read from a ConfigMap of the system namespace. `Default` is the value until a valid ConfigMap has
+/// been read.
 pub trait FromConfigMap: Default + Send + Sync + 'static {
     /// The ConfigMap's name, such as `config-features`.
     const NAME: &'static str;
 
-    /// Reads the data, without Knative's `_example` block. An absent key has its default. The error names the invalid
-    /// key.
+    /// Reads the data of the ConfigMap, without the key `_example`, in which Knative's ConfigMaps document their
+    /// settings. The implementation chooses the default of an absent key, and an error names the invalid key.
     fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>>;
 }
 
@@ -37,8 +38,8 @@ pub trait FromConfigMap: Default + Send + Sync + 'static {
 ///
 /// Within one reconcile every [`get`](Self::get) returns the same value, even if the ConfigMap changes meanwhile. If
 /// the ConfigMap becomes invalid, the error is logged and the last valid value stays. The value also stays if the
-/// ConfigMap is deleted. If the ConfigMap is invalid when the process starts, the controller waits until it is valid or
-/// deleted. Without a system namespace the value is the default.
+/// ConfigMap is deleted. If the ConfigMap is invalid when the process starts, the controllers that use it wait until it
+/// is valid or deleted. Without a [system namespace](Context::system_namespace) the value is the default.
 ///
 /// ```
 /// use std::{collections::BTreeMap, error::Error};
@@ -58,7 +59,7 @@ pub trait FromConfigMap: Default + Send + Sync + 'static {
 ///     }
 /// }
 ///
-/// fn hurry(features: &Config<Features>) -> bool {
+/// fn is_fast(features: &Config<Features>) -> bool {
 ///     features.get().fast
 /// }
 /// ```
@@ -71,8 +72,8 @@ struct Latest<T> {
     value: Arc<T>,
     /// The data of the value; `None` while it is the default.
     data: Option<BTreeMap<String, String>>,
-    /// The time of the first invalid data and the latest error, if the ConfigMap has been invalid since the process
-    /// started. `None` if not, and once the ConfigMap is valid or deleted.
+    /// If the ConfigMap was invalid when the process started: the time at which that was found, and the latest error.
+    /// `None` once the ConfigMap is valid or deleted.
     invalid: watch::Sender<Option<(Instant, String)>>,
 }
 
@@ -146,7 +147,7 @@ impl<T: FromConfigMap> Config<T> {
     }
 }
 
-/// The informer of a ConfigMap, which is synced once the ConfigMap is valid.
+/// The informer of a ConfigMap, which counts as synced only once the ConfigMap is valid or deleted.
 struct ValidatedInformer {
     informer: Arc<dyn InformerHandle>,
     config_map: &'static str,
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_config_follows_its_config_map_and_no_other() {
+    async fn a_config_follows_only_the_config_map_of_its_name() {
         let Fixture { maps, limit, changes } = fixture();
         assert_eq!(*limit.get(), Limit(0), "without a ConfigMap: Limit::default()");
         maps.insert(&config_map("config-limit", &[("_example", "limit: 7")])).unwrap();

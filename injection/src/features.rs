@@ -46,7 +46,7 @@ impl fmt::Display for FeatureFlag {
 
 /// The feature flags of the ConfigMap `config-features`, by name. A flag that the ConfigMap does not contain is off.
 ///
-/// As in Knative Eventing, except that a flag may have any text and that no flag has a default.
+/// Unlike in Knative Eventing, a flag can have any text, and no flag has a built-in default.
 ///
 /// ```
 /// use reknit_injection::{Config, Features};

@@ -26,7 +26,7 @@ pub fn clock_instant(clock: &Clock) -> Instant {
     clock.instant()
 }
 
-/// Returns a future that ends when the clock is set after this call. It never ends for the system clock.
+/// Returns a future that completes when the clock is set after this call. For the system clock it never completes.
 pub fn next_clock_change(clock: &Clock) -> impl Future<Output = ()> + Send + use<> {
     clock.next_change()
 }

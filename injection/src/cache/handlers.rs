@@ -19,7 +19,8 @@ pub(crate) type ChangeHandler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 pub(crate) type KeyEventHandler = Box<dyn Fn(&KeyEvent<'_>) + Send + Sync>;
 pub(crate) type UndecodableHandler = Box<dyn Fn(&Key, &str) + Send + Sync>;
 
-/// The handlers of one informer. A handler that panics is logged and called again with the next change.
+/// The handlers of one informer. If a handler panics, the panic is logged, and the handler is still called with later
+/// changes.
 pub(crate) struct Handlers<K> {
     /// Called before `changes`, since those handlers may read the indexes.
     pub(crate) indexes: Vec<ChangeHandler<K>>,
@@ -35,8 +36,8 @@ impl<K> Default for Handlers<K> {
 }
 
 impl<K: Cached> Handlers<K> {
-    /// Calls the handlers of indexes and changes, or of undecodable objects if the delta cannot be decoded, and then
-    /// the handlers of key events. `decoded` is the new object; `None` if the object was deleted.
+    /// Calls the handlers of indexes and changes or, if the delta cannot be decoded, those of undecodable objects. Then
+    /// calls the handlers of key events. `decoded` is the new object; `None` if the object was deleted.
     pub(crate) fn notify(&self, delta: &Delta, decoded: Option<&Arc<K>>, kind: &Arc<ApiResource>) {
         let event = KeyEvent::of(delta);
         if !(self.indexes.is_empty() && self.changes.is_empty()) {

@@ -39,7 +39,7 @@ use crate::{
     object::{Object, RawObject},
 };
 
-/// The value of `is_deletion` for an object that is not in the response to a deletion.
+/// The value of `is_deletion` for an object that does not come from the response to a deletion.
 const NOT_A_DELETION: bool = false;
 
 /// The cache of an informer. It applies the lists and watches of its reflector, and the responses to this process's
@@ -150,7 +150,7 @@ impl<K: Cached> Cache<K> {
     /// Applies an item of the current list.
     pub(crate) fn apply_listed(&self, raw: &RawObject<'_>) {
         let state = raw.state();
-        // Before the item is decoded: an object whose item cannot be decoded must not count as absent.
+        // Called before the item is decoded: if decoding fails, the object must not count as absent from the list.
         let mark_listed = || {
             let mut stores = self.stores.write();
             stores.in_namespace_mut(state.namespace).is_some_and(|store| store.mark_listed(&state))
@@ -210,7 +210,7 @@ impl<K: Cached> Cache<K> {
         self.delete(raw, |store| store.apply_deletion(&raw.state()));
     }
 
-    /// Applies a deletion, and removes the undecodable state of the object unless that is newer.
+    /// Applies a deletion, and removes the object's undecodable state unless that state is newer than the deletion.
     fn delete(&self, raw: &RawObject<'_>, deletion: impl FnOnce(&mut Store) -> Deltas) {
         let (handlers, key) = (self.handlers.lock(), raw.key());
         let was_undecodable = self.undecodable.write().supersede(&raw.state());
@@ -334,8 +334,8 @@ impl<K: Cached> Cache<K> {
         handlers.notify_key_event(&KeyEvent::undecodable(key, self.encode(raw).ok().as_ref()));
     }
 
-    /// Handles a stale state, which does not change the store: removes the undecodable state of the object unless that
-    /// is newer.
+    /// Handles a stale state, which does not change the store: removes the object's undecodable state unless it is
+    /// newer than the stale one.
     fn supersede_undecodable(&self, raw: &RawObject<'_>) {
         if self.undecodable.read().is_empty() {
             return;
@@ -365,7 +365,7 @@ impl<K: Cached> Cache<K> {
         handlers.changes.push(handler);
     }
 
-    /// Adds a handler that each change calls before all other handlers. It is first called with the cached objects,
+    /// Adds a handler that is called before all other handlers of a change. It is first called with the cached objects,
     /// even if they are preloaded.
     pub(crate) fn add_index(&self, handler: ChangeHandler<K>) {
         let mut handlers = self.handlers.lock();

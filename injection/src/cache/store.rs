@@ -9,8 +9,8 @@
 //!   version is lower than before, so the cache follows a server that was restored from a backup.
 //! - Of two states of an object, the state with the higher resourceVersion is newer. An older state, or one of the same
 //!   version (an echo), is dropped. An object with another uid under the same name is another object.
-//! - The watch has reported everything up to `reached`. If the object of an own write at or below `reached` is not
-//!   cached, it has been deleted since, and the write is dropped.
+//! - The watch has reported everything up to the version `reached`. If an own write has a version up to `reached` and
+//!   its object is not cached, the object has been deleted since, and the write is dropped.
 //! - An object that an own write removed has a [tombstone](Tombstones) until the watch has reported the deletion too.
 //! - If a version cannot be ordered, states are applied in the order of the watch, and own writes only once the watch
 //!   reports them.
@@ -30,7 +30,7 @@ pub(crate) const NOT_OWN_WRITE: u32 = 0;
 /// The value of [`Entry::listed`] for a state that comes from the response to an own write.
 const NOT_LISTED: u32 = 0;
 
-/// The cached objects of one part of the selection, and how far its lists and watches have come.
+/// The cached objects of one part of the selection, and the versions that its lists and watches have reached.
 #[derive(Default)]
 pub(crate) struct Store {
     pub(crate) table: Table,
@@ -67,7 +67,8 @@ impl Store {
     }
 
     /// Marks the cached object of an item of the current list as listed. Returns true if the item is stale: it is the
-    /// cached state, or this process has since the list began deleted the object or written a state that is not older.
+    /// cached state, or this process has, since the list began, deleted the object or written a state that is not older
+    /// than the item.
     pub(crate) fn mark_listed(&mut self, item: &ObjectState<'_>) -> bool {
         if self.tombstones.mark_listed(item) {
             return true;
@@ -109,7 +110,7 @@ impl Store {
     /// own deletion.
     ///
     /// The cache calls this before it decodes the object, and [`advance`](Self::advance) only after decoding: the
-    /// response to an own write may arrive in between, and would be dropped if the watch had reached its version.
+    /// response to an own write may arrive in between, and would be dropped if `reached` already included its version.
     pub(crate) fn is_stale(&self, item: &ObjectState<'_>) -> bool {
         let has_newer_or_same =
             |entry: &Entry| entry.object.is_same_state(item) || is_older(item.version(), entry.version());
@@ -178,9 +179,8 @@ impl Store {
 
     /// Applies a response that contains the last state of an object that no longer exists.
     ///
-    /// The version of that state is the version of the deletion. Only if the write removed the last finalizer, it is
-    /// the version before the deletion. The watch may have reached that version, so the object is then removed by its
-    /// uid.
+    /// The version of that state is the version of the deletion, unless the write removed the last finalizer: then it
+    /// is an earlier version, which the watch may have reached already. The object is then removed by its uid.
     pub(crate) fn apply_own_deletion(&mut self, last: &ObjectState<'_>) -> Deltas {
         let key = last.key();
         let deltas = last.version().map_or(NO_DELTAS, |version| self.delete_at(&key, version));

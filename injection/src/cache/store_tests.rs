@@ -181,7 +181,7 @@ fn the_watch_does_not_restore_a_deleted_object() {
 }
 
 #[test]
-fn a_pod_with_a_grace_period_stays_until_the_watch_deletes_it() {
+fn deleting_a_terminating_object_does_not_remove_it_from_the_cache() {
     let mut store = store_after_list();
     let mut terminating = config_map("a", "u", "11");
     terminating.metadata.deletion_timestamp = serde_json::from_str(r#""2026-01-01T00:00:00Z""#).unwrap();
@@ -216,7 +216,7 @@ fn removing_the_last_finalizer_deletes_an_object_whose_version_the_watch_has_rea
 }
 
 #[test]
-fn an_object_that_left_the_selection_by_an_own_write_may_return() {
+fn an_object_that_left_the_selection_by_an_own_write_can_return() {
     let mut store = store_after_list();
     assert_eq!(words(store.apply_own_write(map("a", "u", "12"), NOT_SELECTED)), "-5");
     assert_eq!(words(store.apply_watched(map("a", "u", "11"))), "");

@@ -6,7 +6,7 @@ use reknit_apis::Key;
 
 use crate::object::{ObjectState, RawObject, ResourceVersion};
 
-/// The reason why an object cannot be decoded, with the path of the field. It quotes no values of a Secret.
+/// The reason why an object cannot be decoded, with the path of the field. The values of a Secret are not quoted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot decode the object: {why}")]
 pub struct DecodeError {
@@ -58,8 +58,8 @@ impl Undecodable {
         self.0.remove(key).is_some()
     }
 
-    /// Removes the undecodable state of the object of which `by` is a state, unless the undecodable state is newer than
-    /// `by`. Returns true if it was removed.
+    /// Removes the undecodable state of the same key as `by`, unless it is newer than `by`. Returns true if it was
+    /// removed.
     pub(crate) fn supersede(&mut self, by: &ObjectState<'_>) -> bool {
         if self.0.is_empty() {
             return false;
@@ -69,7 +69,7 @@ impl Undecodable {
         self.0.get(&key).is_some_and(|entry| !is_newer(entry)) && self.remove(&key)
     }
 
-    /// Starts the list of one part of the selection, to which the keys belong for which `is_in_part` is true.
+    /// Starts the list of one part of the selection. `is_in_part` returns true for the keys of that part.
     pub(crate) fn start_list(&mut self, is_in_part: impl Fn(&Key) -> bool) {
         let entries = self.0.iter_mut().filter(|(key, _)| is_in_part(key));
         entries.for_each(|(_, entry)| entry.is_listed = false);

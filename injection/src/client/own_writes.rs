@@ -36,8 +36,8 @@ pub(crate) fn deliver_own_writes(transport: &Transport, informers: &Informers) -
 
 /// The state of one object according to the response to a request of this process.
 pub(crate) enum ResponseState<'a> {
-    /// The object in the response, and its text. The response to a deletion contains the last state if the object no
-    /// longer exists.
+    /// The object in the response, and its text. If the object no longer exists, the response to its deletion contains
+    /// its last state.
     Object { raw: &'a RawObject<'a>, text: &'a str, is_deletion: bool },
     /// An item of a list. Items of built-in Kinds do not name their Kind.
     Item { raw: &'a RawObject<'a>, text: &'a str },

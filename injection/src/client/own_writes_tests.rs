@@ -176,7 +176,7 @@ async fn dry_runs_and_failed_writes_change_nothing() {
 }
 
 #[tokio::test]
-async fn a_write_by_a_field_manager_whose_name_holds_dry_run_is_cached() {
+async fn a_write_by_a_field_manager_whose_name_contains_dry_run_is_cached() {
     let mut process = Process::start().await;
     let api = process.api.clone();
     let params = PatchParams { field_manager: Some("dryRunner".into()), ..PatchParams::default() };
@@ -229,7 +229,7 @@ async fn an_object_whose_state_is_not_in_the_response_is_read_back() {
     assert_eq!(
         (process.cached_version("a"), process.cached_version("other")),
         (None, None),
-        "of the list, only objects of the write are applied"
+        "of the listed objects, only those that the write deleted are applied"
     );
     assert_eq!(process.take_reported(), ["5>11", "11"]);
 }
@@ -297,7 +297,7 @@ async fn an_object_that_leaves_a_selection_is_deleted_from_its_cache_only() {
     assert_eq!(
         version(&by_field).as_deref(),
         Some("5"),
-        "only the server evaluates this field: left to the watch"
+        "only the server can evaluate this field, so the change is left to the watch"
     );
 }
 

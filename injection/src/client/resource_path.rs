@@ -60,7 +60,7 @@ impl<'a> ResourcePath<'a> {
         (self.group, self.version, self.plural) == (&kind.group, &kind.version, &kind.plural)
     }
 
-    /// Returns true if the path is of an object or its subresource, and not of a collection.
+    /// Returns true if the path names an object or its subresource, not a collection.
     pub(crate) fn has_name(&self) -> bool {
         self.name.is_some()
     }

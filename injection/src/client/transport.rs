@@ -23,8 +23,8 @@ type ResponseFuture = BoxFuture<'static, kube::Result<HttpResponse>>;
 /// The service that sends the process's requests to the API server. It also creates [`Client`]s that send through it.
 ///
 /// A kube `Client` has one task, through which it passes every request. That costs two switches between tasks for each
-/// request, and four if the client wraps another client. A `Transport` calls its layers in the task that makes the request. Tests create the
-/// transport of a [`Context`](crate::Context) from a client.
+/// request, and four if the client wraps another client. A `Transport` calls its layers in the task that makes the
+/// request. Tests create the transport of a [`Context`](crate::Context) from a client.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), kube::Error> {
@@ -54,7 +54,7 @@ impl Transport {
             + Sync
             + 'static,
     {
-        // An async block would store the service's future twice.
+        // Not an async block, which would store the service's future twice.
         let send = move |request| -> ResponseFuture {
             service.clone().oneshot(request).map_err(|error| into_kube_error(error.into())).boxed()
         };
@@ -79,7 +79,7 @@ impl Transport {
     /// # Errors
     ///
     /// [`kube::Error::Api`] if the API server refuses the request, [`kube::Error::SerdeError`] if the response cannot
-    /// be decoded as a `T`, and the errors of the connection.
+    /// be decoded as a `T`, or the error of the connection.
     pub fn request<T: DeserializeOwned>(
         &self,
         request: Request<Vec<u8>>,

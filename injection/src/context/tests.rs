@@ -114,7 +114,7 @@ async fn a_later_request_returns_the_informer_with_its_handlers() {
 }
 
 #[tokio::test]
-async fn an_informer_that_nothing_keeps_never_starts() {
+async fn informers_that_nothing_holds_at_the_start_are_not_started() {
     let informers = {
         let cx = context();
         let _: Aggregate = cx.get();

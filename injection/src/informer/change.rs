@@ -89,8 +89,8 @@ impl<K> Change<K> {
     /// use std::sync::Arc;
     /// use reknit_injection::Change;
     ///
-    /// let moved = Change::Updated { old: Arc::new("left").into(), new: Arc::new("joined") };
-    /// assert_eq!(moved.objects().map(|o| **o).collect::<Vec<_>>(), ["left", "joined"]);
+    /// let change = Change::Updated { old: Arc::new("old").into(), new: Arc::new("new") };
+    /// assert_eq!(change.objects().map(|o| **o).collect::<Vec<_>>(), ["old", "new"]);
     /// ```
     pub fn objects(&self) -> impl Iterator<Item = &Arc<K>> {
         let (old, latest) = match self {

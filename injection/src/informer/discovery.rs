@@ -13,7 +13,7 @@ use crate::{
     reflector::{Failure, fetch},
 };
 
-/// The error of a failed request for the resource of a Kind.
+/// The error of a failed discovery of the resource of a Kind.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to discover the resource of {kind} of {api_version}: {source}")]
 pub struct Unresolved {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kind_is_requested_until_it_is_found_and_then_kept() {
+    async fn a_kind_is_requested_until_it_is_found_and_then_remembered() {
         let (client, mut server) = server();
         let informers = Context::new("test", client).informers();
         let resolve = async || informers.resolve(&lamp()).await;

@@ -85,7 +85,7 @@ pub fn named<T: Resource + 'static>(name: &str) -> Filter<T> {
     Filter::new(move |object: &T| object.meta().name.as_ref() == Some(&name))
 }
 
-/// Creates a filter that admits objects that an object of Kind `O` controls.
+/// Creates a filter that admits objects whose controller is an `O`.
 pub fn controlled_by<O: Resource<DynamicType = ()>, T: Resource + 'static>() -> Filter<T> {
     Filter::new(|object: &T| controller_name::<O, T>(object).is_some())
 }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_matches_by_kind_and_group_and_other_owners_do_not() {
+    fn only_a_controller_of_the_kind_and_group_matches() {
         let is_controlled = |pod: &Pod| controlled_by::<ReplicaSet, Pod>().admits(pod);
         assert!(is_controlled(&owned_by("apps/v1", "ReplicaSet", Some(true))));
         assert!(

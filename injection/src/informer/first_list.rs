@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_kind_that_is_not_listed_in_time_is_an_error() {
+    async fn opening_a_kind_that_is_not_listed_in_time_fails() {
         let (client, _server) = server();
         let informers = Context::new("test", client).informers();
         let error = async || informers.open::<ConfigMap>(&(), select()).await.unwrap_err().to_string();

@@ -15,7 +15,7 @@ pub trait InformerHandle: Send + Sync {
     /// Returns the progress of the informer.
     fn state(&self) -> InformerState;
 
-    /// Completes once the first list is in the cache: at once if it is there already.
+    /// Waits until the first list is in the cache. Completes immediately if it already is.
     fn synced(&self) -> BoxFuture<'static, ()>;
 }
 
@@ -24,18 +24,18 @@ pub trait InformerHandle: Send + Sync {
 pub enum InformerState {
     /// The informer is not started.
     NotStarted,
-    /// The first list is not complete, or the API server does not know the resource any more. If it does not, the
+    /// The first list is not complete, or the API server does not know the resource any more. In the second case the
     /// objects stay cached.
     Waiting {
         /// The time at which the informer was started, or the resource was found to be unknown.
         since: Instant,
-        /// The reason, such as "the API server does not know addressableservices…". Empty while nothing has failed.
+        /// The reason, such as "the API server does not know lamps…". Empty while nothing has failed.
         reason: String,
     },
     /// The first list is in the cache.
     Synced {
-        /// The time of the last response or failed request. It also advances while the API server is unreachable. If it
-        /// does not advance, the informer is stuck.
+        /// The time of the last response or failed request. It advances even while the API server is unreachable: if it
+        /// does not, the informer itself is stuck.
         last_attempt: Instant,
     },
 }
@@ -48,7 +48,7 @@ pub(crate) struct Progress {
     synced: watch::Sender<bool>,
 }
 
-/// The time by tokio's clock, which tests can pause.
+/// The time of tokio's clock, which tests can pause.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -14,9 +14,10 @@ use crate::cache::ChangeHandler;
 
 /// An index of an informer's objects by computed values, such as Pods by node.
 ///
-/// The index is updated with the informer, before its handlers are called. If the function panics for an object, the
-/// panic is logged and the object is left out of the index. An index keeps its informer running, as a clone of the
-/// informer does. Do not capture an index in a handler of its informer: the informer would never stop.
+/// The index is updated with the informer, before its handlers are called. If the function that computes the values
+/// panics for an object, the panic is logged and the object is left out of the index. An index keeps its informer
+/// running, as a clone of the informer does. Do not capture an index in a handler of its informer: the informer would
+/// never stop.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::Pod;
@@ -27,7 +28,7 @@ use crate::cache::ChangeHandler;
 ///     pods.index(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
 /// }
 ///
-/// fn crowded(by_node: &Index<Pod>, node: &str) -> bool {
+/// fn is_crowded(by_node: &Index<Pod>, node: &str) -> bool {
 ///     by_node.get(node).count() > 100
 /// }
 /// ```
@@ -94,8 +95,8 @@ impl<K: Cached> Index<K> {
         &self.0.informer
     }
 
-    /// Returns a weak index, which does not keep the informer running. Keep it to index an informer only once if the
-    /// informer is opened repeatedly at run time.
+    /// Returns a weak index, which does not keep the informer running. If you open the same informer repeatedly at run
+    /// time, keep a weak index, so that you index the informer only once.
     pub fn downgrade(&self) -> WeakIndex<K> {
         let SharedIndex { informer, function, keys } = &*self.0;
         WeakIndex { informer: Arc::downgrade(&informer.0), function: function.clone(), keys: keys.clone() }
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_concurrent_reader_sees_an_updated_object_once() {
+    async fn a_concurrent_reader_finds_an_object_exactly_once_during_updates() {
         let maps: Informer<ConfigMap> = Context::new("test", server().0).get();
         let index = maps.index(|_| (0..50).map(|n| n.to_string()).collect::<Vec<_>>());
         let insert = |version: usize| {

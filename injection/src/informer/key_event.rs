@@ -1,4 +1,4 @@
-//! A change of one object, without decoding it.
+//! A change of one object, reported without decoding the object.
 
 use std::collections::BTreeMap;
 

@@ -46,10 +46,10 @@ use crate::{
 /// A watched and cached selection of a Kind: the objects as the API server last reported them or, if that is newer, as
 /// this process has written them.
 ///
-/// Reading never waits and never fails. It is meant for reconcilers, which run once all informers that the controller's
-/// constructor requested are [synced](Self::synced). An object that [`Context::client`](crate::Context::client) wrote,
-/// or read by name, is in the cache as soon as the request returns. Clones share one informer, which stops when the
-/// last clone is dropped.
+/// Reading never waits and never fails, even before the first list. A reconciler reads only complete lists, since it
+/// runs only once all informers that the controller's constructor requested are [synced](Self::synced). An object that
+/// [`Context::client`](crate::Context::client) wrote, or read by name, is in the cache as soon as the request returns.
+/// Clones share one informer, which stops when the last clone is dropped.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::{Pod, Service};
@@ -60,8 +60,8 @@ use crate::{
 ///     let services: Informer<Service> = cx.get();
 ///     let web = services.get(&Key::new("shop", "web"));
 ///
-///     let spaces = cx.informer::<Pod>(select().namespace("ide").label("kind", "cloud-ide"));
-///     let running = spaces.list().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count();
+///     let ide_pods = cx.informer::<Pod>(select().namespace("ide").label("kind", "cloud-ide"));
+///     let running = ide_pods.list().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count();
 /// #   let _ = (web, running);
 /// }
 /// ```
@@ -104,8 +104,7 @@ impl<K: Cached> Informer<K> {
         self.0.cache.newest(key)
     }
 
-    /// Returns all objects as they are at one moment, in no particular order. Each object is decoded when the iterator
-    /// reaches it.
+    /// Returns a snapshot of all objects, in no particular order. Each object is decoded when the iterator reaches it.
     pub fn list(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
         self.decode_each(self.objects(None))
     }
@@ -142,8 +141,8 @@ impl<K: Cached> Informer<K> {
         objects.into_iter().filter_map(move |object| cache.decode(&object))
     }
 
-    /// Returns the keys of all objects as they are at one moment, in no particular order, including the keys of objects
-    /// that cannot be decoded. Decodes no object.
+    /// Returns a snapshot of the keys of all objects, in no particular order, including the keys of objects that cannot
+    /// be decoded. Decodes no object.
     pub fn keys(&self) -> Vec<Key> {
         self.0.cache.keys()
     }
@@ -169,7 +168,7 @@ impl<K: Cached> Informer<K> {
         self.0.cache.read(|stores| stores.bytes())
     }
 
-    /// Completes once the first list is in the cache: at once if it is there already.
+    /// Waits until the first list is in the cache. Completes immediately if it already is.
     pub async fn synced(&self) {
         InformerHandle::synced(&*self.0).await;
     }
@@ -184,17 +183,17 @@ impl<K: Cached> Informer<K> {
         &self.0.cache.name
     }
 
-    /// Waits until `seen` returns a value, and returns that value. `seen` is called with the current object first, and
-    /// again after each change of the object. Its argument is `None` while the object is not cached. Several changes in
-    /// quick succession may cause a single call.
+    /// Waits until `condition` returns a value, and returns that value. `condition` is called with the current object
+    /// first, and again after each change of the object. Its argument is `None` while the object is not cached. Several
+    /// changes in quick succession may cause a single call.
     ///
     /// There is no time limit: to set one, use `tokio::time::timeout`.
-    pub async fn until<T>(&self, key: &Key, mut seen: impl FnMut(Option<&K>) -> Option<T>) -> T {
+    pub async fn until<T>(&self, key: &Key, mut condition: impl FnMut(Option<&K>) -> Option<T>) -> T {
         let waiter = self.0.cache.waiters.register(key);
         loop {
             let mut changed = pin!(waiter.changed.notified());
             changed.as_mut().enable();
-            if let Some(value) = seen(self.get(key).as_deref()) {
+            if let Some(value) = condition(self.get(key).as_deref()) {
                 return value;
             }
             changed.await;
@@ -205,15 +204,15 @@ impl<K: Cached> Informer<K> {
     /// already cached, each as `Added`, unless the informer is [preloaded](crate::Context::preloaded).
     ///
     /// Handlers run in the task that caused the change, which may be the task of an own write. They must not block.
-    /// They may read this informer, but must not add handlers to it or wait for a write of an object of its Kind. A
-    /// handler that holds a clone of the informer keeps it running for as long as the process runs. A handler that
-    /// panics is logged and called again with the next change.
+    /// They can read this informer, but adding a handler to it, or waiting for a write of an object of its Kind, is a
+    /// deadlock. A handler that holds a clone of the informer keeps it running for as long as the process runs. If a
+    /// handler panics, the panic is logged, and the handler is still called with later changes.
     pub fn on(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
         self.0.cache.add_handler(Box::new(handler));
     }
 
     /// Calls `handler` with each change as [`on`](Self::on) does, under the same rules, but with the key instead of the
-    /// object. A new state that cannot be decoded is a change too.
+    /// object, and also for a new state that cannot be decoded.
     ///
     /// ```no_run
     /// use k8s_openapi::api::core::v1::Secret;

@@ -28,8 +28,8 @@ use crate::{
 /// The registry of the process's informers: one for each type, Kind and selection, however often it is requested.
 ///
 /// Unlike the [`Context`](crate::Context) it is `Send`: a reconciler that learns of Kinds at run time opens their
-/// informers here. It has weak references: an informer that nothing else keeps does not start, or stops if it has
-/// started.
+/// informers here. It holds weak references: [`start`](Self::start) starts only the informers that something else still
+/// holds, and a running informer stops when its last holder drops it.
 #[derive(Clone)]
 pub struct Informers(Arc<Registry>);
 
@@ -80,8 +80,8 @@ impl Informers {
     }
 
     /// Opens the informer of this type, Kind and selection at run time, and returns it once its first list is in the
-    /// cache, so that an object that is not listed yet is never taken for absent. The caller keeps the informer: it
-    /// stops when the last clone is dropped.
+    /// cache, so that an object that is not listed yet is never taken for absent. The caller must keep the informer,
+    /// which stops when its last clone is dropped.
     ///
     /// ```
     /// use kube::{api::DynamicObject, core::GroupVersionKind};
@@ -106,9 +106,11 @@ impl Informers {
         Ok(informer)
     }
 
-    /// Starts all informers that are in use. Later informers start when they are requested. Must be called within a
-    /// tokio runtime. A second call does nothing. A [`Context`](crate::Context) keeps its informers in use: drop it
-    /// first.
+    /// Starts all informers that something still holds, such as a controller. An informer that is requested later
+    /// starts when it is requested. A second call does nothing. Must be called within a tokio runtime.
+    ///
+    /// A [`Context`](crate::Context) holds every informer that was requested from it. Drop it first, so that informers
+    /// that no controller keeps do not start.
     pub fn start(&self) {
         *self.0.runtime.lock() = Some(runtime::Handle::current());
         for member in self.members() {

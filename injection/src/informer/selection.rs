@@ -66,8 +66,8 @@ impl Selection {
         self.labels([Expression::Equal(key.into(), value.into())])
     }
 
-    /// Selects objects whose labels match all of these expressions of kube, such as `Expression::In(…)`, or a
-    /// `LabelSelector` that is converted to a `Selector`.
+    /// Selects objects whose labels match all of these expressions, such as `Expression::In(…)`. A kube `Selector`,
+    /// into which a `LabelSelector` can be converted, is accepted too.
     pub fn labels(mut self, expressions: impl IntoIterator<Item = Expression>) -> Self {
         self.labels.extend(expressions);
         self
@@ -130,8 +130,8 @@ impl Selection {
         self.namespaces.iter().map(|namespace| self.clone().namespace(namespace)).collect()
     }
 
-    /// The index of the [part](Self::parts) that selects this namespace; `None` if no part does. A single part is
-    /// returned for every namespace.
+    /// The index of the [part](Self::parts) that selects this namespace; `None` if no part does. If there is a single
+    /// part, its index is returned for every namespace.
     pub(crate) fn part_of(&self, namespace: Option<&str>) -> Option<usize> {
         match self.namespaces.len() {
             0 | 1 => Some(0),

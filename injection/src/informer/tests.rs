@@ -68,7 +68,7 @@ async fn an_index_is_updated_before_handlers_are_called() {
 }
 
 #[tokio::test]
-async fn a_late_handler_gets_an_object_that_was_read_before_the_start() {
+async fn a_late_handler_gets_an_object_that_was_read_before_the_informer_started() {
     let (client, mut server) = server();
     let cx = Context::new("test", client);
     let maps = cx.informer::<ConfigMap>(select());

@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 use super::{json_path::JsonPath, text};
 use crate::client::decode_json;
 
-/// The maximum number of steps in the path of a Secret's value, such as `data.password`. Further steps may be values.
+/// The maximum number of steps in the path of a Secret's value, such as `data.password`. Further steps could reveal a
+/// part of the secret.
 const SECRET_PATH_STEPS: usize = 2;
 
 /// Decodes a whole object. The error names the path of the value and the cause.

@@ -85,8 +85,8 @@ impl<'a> RawObject<'a> {
     ///
     /// The response to a deletion contains the object without a deletionTimestamp if neither a finalizer nor a grace
     /// period delays the deletion. The response to an update that removes the last finalizer contains an object that
-    /// has just been deleted. A terminating Namespace has no grace period, since its finalizers are in its spec, and
-    /// never counts as gone.
+    /// has just been deleted. A terminating Namespace never counts as gone: it has no grace period, and its finalizers
+    /// are in its spec.
     pub(crate) fn is_gone(&self, is_deletion: bool) -> bool {
         match self.metadata.deletion {
             Deletion { has_timestamp: false, .. } => is_deletion,

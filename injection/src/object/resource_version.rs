@@ -2,8 +2,8 @@
 
 /// A resourceVersion that can be ordered: decimal digits without a leading zero, of any length.
 ///
-/// Since 1.35 Kubernetes guarantees that the versions of one resource compare as numbers (KEP-5504); versions that come
-/// from etcd always did. Other texts do not parse: only the watch shows their order.
+/// Kubernetes guarantees since 1.35 that the versions of one resource compare as numbers (KEP-5504). Versions that come
+/// from etcd always have. Other texts do not parse, since only the watch shows their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResourceVersion<'a>(&'a str);
 

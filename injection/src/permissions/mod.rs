@@ -19,7 +19,7 @@ pub struct Permissions(Arc<Mutex<Vec<Declaration>>>);
 /// The permissions of one builder call.
 struct Declaration {
     permissions: Vec<Permission>,
-    /// The builder call, such as `build.owns()`, if its permissions can be changed.
+    /// The builder call, such as `build.owns()`. Empty if its permissions cannot be changed.
     call: &'static str,
     /// The error if the call needs Kinds that were not declared.
     undeclared: Option<Undeclared>,
@@ -38,7 +38,7 @@ pub struct Undeclared {
     pub call: &'static str,
 }
 
-/// A handle by which the value that a builder call returned changes the permissions of the call.
+/// A handle to the permissions of one builder call. The value that the call returned changes them through it.
 #[derive(Clone)]
 pub struct Declared {
     list: Permissions,
@@ -83,8 +83,7 @@ impl Permissions {
         self.0.lock().iter().flat_map(|declaration| declaration.permissions.clone()).collect()
     }
 
-    /// Returns the change of a constructor that would allow the request: one that a builder call offers, or
-    /// `build.allows(…)`.
+    /// Returns a suggestion for an error message: the change of a constructor that would allow the request.
     pub fn suggest(&self, request: &RequestAttributes<'_>) -> String {
         let list = self.0.lock();
         let RequestAttributes { verb, group, resource, .. } = request;

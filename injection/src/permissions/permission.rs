@@ -8,7 +8,7 @@ use reknit_apis::Scope;
 use super::Verb;
 use crate::Selection;
 
-/// Verbs on one resource: what one rule of RBAC grants.
+/// Verbs on one resource, as one rule of RBAC grants them.
 ///
 /// The builder calls of a controller, and the informers that its constructor requests, add the permissions that they
 /// need. Declare a permission for requests that your own code sends through the client.
@@ -153,7 +153,7 @@ impl Permission {
             && (self.namespaces.is_empty() || request.namespace.is_some_and(is_in_namespace))
     }
 
-    /// Returns true if the permission is on this resource. `*` is any resource.
+    /// Returns true if the permission is on this resource. A permission on `*` is on every resource of its group.
     pub fn is_on(&self, group: &str, resource: &str) -> bool {
         self.group == group && (self.resource == resource || self.resource == "*")
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permission_covers_its_verbs_resource_namespaces_and_names_only() {
+    fn a_permission_covers_only_its_verbs_resource_namespaces_and_names() {
         let all = Permission::of::<Secret>([Verb::Get]);
         let request = get_secret("shop", "a");
         assert!(all.covers(&request));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_scoped_objects_and_named_namespaces_are_kept() {
+    fn default_namespaces_restrict_only_namespaced_permissions_without_namespaces() {
         let teams = ["team".to_owned()];
         let namespaces = |permission: Permission| {
             permission.or_namespaces(&teams).object_namespaces().map(str::to_owned).collect::<Vec<_>>()

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The verb of a request, as RBAC names it. The order is that of generated rules.
+/// The verb of a request, as RBAC names it. Generated rules list their verbs in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
     /// Reads one object.

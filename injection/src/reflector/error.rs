@@ -4,7 +4,8 @@ use std::{error::Error, fmt, time::Duration};
 
 use kube::core::{Status, discovery::ApiResource};
 
-/// The reason why a list or a watch failed. How the reflector recovers depends on the variant and, for `Refused`, on the code.
+/// The reason why a list or a watch failed. How the reflector recovers depends on the variant and, for `Refused`, on
+/// the code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("the resourceVersion has expired: {0}")]

@@ -6,7 +6,7 @@
 //!
 //! - the server has compacted the version (410);
 //! - the server did not know the resource (404);
-//! - this process may list but not watch;
+//! - this process is permitted to list but not to watch;
 //! - several watches in a row sent no event;
 //! - the server's resourceVersions are lower than before, as after a restore from a backup. Such a server would accept
 //!   the watch and send nothing. So before the reflector resumes a watch that broke or sent nothing, it lists one item

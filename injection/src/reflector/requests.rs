@@ -94,7 +94,7 @@ impl Requests {
         Ok(Lines::of(body))
     }
 
-    /// Forbids retries. If the informer caches only metadata, requests it by this media type.
+    /// Forbids retries. If the informer caches only metadata, asks for this media type.
     fn prepare(
         &self,
         mut request: http::Request<Vec<u8>>,

@@ -66,8 +66,9 @@ impl<K: Cached + Resource<DynamicType = ()> + Serialize + DeserializeOwned> Gate
         self.informer.get(key).is_some_and(|object| object.meta().deletion_timestamp.is_some())
     }
 
-    /// Asserts that the changes so far were reported as these words (`+a` added, `~a` updated, `-a` deleted), and that the
-    /// echoes of own writes are not reported. To wait for the echoes, it opens the gate and creates and deletes the object `last`.
+    /// Asserts that the changes so far were reported as these words (`+a` added, `~a` updated, `-a` deleted), and that
+    /// the echoes of own writes are not reported. To wait for the echoes, it opens the gate, and then creates and
+    /// deletes the object `last`.
     async fn assert_reported(self, reported: &[&str], last: Value) {
         assert_eq!(self.reported.all(), reported, "reported before the gate is opened");
         self.gate.open();
@@ -161,7 +162,7 @@ async fn an_object_deleted_by_another_client_is_removed_with_its_last_finalizer(
 }
 
 #[tokio::test]
-async fn a_pod_is_terminating_while_its_node_stops_it_and_removed_at_once_without_a_node() {
+async fn a_deleted_pod_is_terminating_on_its_node_and_removed_at_once_without_one() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("deletion").await.unwrap();
     let pods = GatedInformer::<Pod>::start(plane, &namespace).await;

@@ -40,7 +40,7 @@ fn loose_crd() -> CustomResourceDefinition {
 }
 
 #[tokio::test]
-async fn a_kind_is_watched_once_it_is_installed_and_once_it_is_installed_again() {
+async fn a_kind_is_watched_after_it_is_installed_and_after_it_is_reinstalled() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("late").await.unwrap();
     let cx = Context::new("test", plane.client().unwrap());

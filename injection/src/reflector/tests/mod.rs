@@ -157,7 +157,7 @@ async fn a_list_whose_continue_token_expires_is_read_again_without_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_expires_during_an_outage_is_listed_again_at_once() {
+async fn an_expired_version_after_an_outage_leads_to_a_list_without_backoff() {
     let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
     drop(watch);
     for _ in 0..8 {
@@ -199,7 +199,7 @@ async fn an_error_in_a_watch_leads_to_a_new_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_installed_later_is_found_and_logged_once_a_minute() {
+async fn a_missing_kind_is_logged_every_minute_and_found_when_it_is_installed() {
     let log = Log::start();
     let (maps, calls, mut server) = start();
     let before = Instant::now();
@@ -303,7 +303,7 @@ async fn an_informer_keeps_retrying_during_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_may_not_watch_lists_again_with_backoff() {
+async fn a_process_without_permission_to_watch_lists_repeatedly_with_backoff() {
     let (maps, _calls, mut server) = start();
     let before = Instant::now();
     for (version, code) in [("11", 403), ("12", 405), ("13", 501), ("14", 403), ("15", 403), ("16", 403)] {
@@ -336,7 +336,7 @@ async fn a_watch_without_events_is_closed_and_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_sends_no_bookmarks_ends_its_watches_itself() {
+async fn quiet_watches_without_bookmarks_stay_open_and_cause_no_list() {
     let (_maps, calls, mut server, mut watch) = start_synced("10", &[]).await;
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(WATCH_SECONDS.end)).await;
