@@ -71,14 +71,15 @@ pub trait Convertible: Kind {
     ///
     /// # Errors
     ///
-    /// Returns the reason if the hub cannot represent the object. Avoid it: the API server then cannot serve the object
-    /// in other versions.
+    /// Returns the reason if the hub cannot represent the object. Avoid this, since the API server then cannot serve
+    /// the object in other versions.
     fn into_hub(self) -> Result<Self::Hub, ConversionError>;
 
     /// Converts the object from the hub version.
     ///
     /// # Errors
     ///
-    /// Returns the reason if this version cannot represent the object, with the same consequence.
+    /// Returns the reason if this version cannot represent the object. Avoid this, since the API server then cannot
+    /// serve the object in this version.
     fn from_hub(hub: Self::Hub) -> Result<Self, ConversionError>;
 }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_key_is_an_error_that_shows_it() {
+    fn the_error_of_a_malformed_key_quotes_it() {
         for text in ["", "/", "ns/", "a/b/c", "//c"] {
             let error = text.parse::<Key>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("malformed key {text:?}")), "{error}");

@@ -1,8 +1,8 @@
 //! The kind of a fault, as Kubernetes clients read it.
 
-/// The kind of a fault. A refused request tells it to the client, in `status.details.causes` of the response.
+/// The kind of a fault. The client of a refused request reads it in `status.details.causes` of the response.
 ///
-/// These are the types that the API server uses for the faults of fields (`CauseType` of metav1, `field.ErrorType` in Go).
+/// The API server uses these types for the faults of fields (`CauseType` of metav1, `field.ErrorType` in Go).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum CauseType {

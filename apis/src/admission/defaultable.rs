@@ -31,10 +31,10 @@ use crate::Kind;
 ///
 /// # Defaults from a ConfigMap
 ///
-/// A default that the cluster's administrator chooses is read by [`Request::config`]. The webhook declares the type by
-/// `Webhook::config`. Such a default is only set at admission: an object that was stored before the webhook, or before the
-/// field, reaches the reconciler without it. So write the rule as a method that takes the configuration, and let the
-/// reconciler call it with its own `Config<T>`:
+/// If the cluster's administrator chooses a default in a ConfigMap, read it by [`Request::config`], and declare its
+/// type to the webhook by `Webhook::config`. Such a default is only set at admission: an object that was stored before
+/// the webhook, or before the field, reaches the reconciler without it. So write the rule as a method that takes the
+/// configuration, and let the reconciler call it with its own `Config<T>`:
 ///
 /// ```
 /// # use reknit_apis::{Defaultable, Operation, Request, kind};
@@ -70,6 +70,6 @@ use crate::Kind;
 /// assert_eq!(book.spec.pages, Some(200));
 /// ```
 pub trait Defaultable: Kind {
-    /// Sets the remaining defaults, from the stored object, if any, and the request.
+    /// Sets the remaining defaults. `old` is the stored object, if any.
     fn set_request_defaults(&mut self, old: Option<&Self>, request: &Request);
 }

@@ -78,32 +78,32 @@ impl FieldError {
         Self { faults: vec![fault] }
     }
 
-    /// Required fields that are missing.
+    /// Creates an error for required fields that are missing.
     pub fn missing<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
         Self::generic(MISSING, paths).cause(CauseType::Required)
     }
 
-    /// Fields that must not be set.
+    /// Creates an error for fields that must not be set.
     pub fn disallowed<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
         Self::generic("must not set the field(s)", paths).cause(CauseType::Forbidden)
     }
 
-    /// One of these fields must be set, and none is.
+    /// Creates an error for fields of which exactly one must be set, if none is.
     pub fn missing_one_of<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
         Self::generic("expected exactly one, got neither", paths).cause(CauseType::Required)
     }
 
-    /// Several of these fields are set, and only one may be.
+    /// Creates an error for fields of which exactly one must be set, if several are.
     pub fn multiple_one_of<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
         Self::generic("expected exactly one, got both", paths)
     }
 
-    /// An invalid value of a field.
+    /// Creates an error for an invalid value of a field.
     pub fn invalid_value(value: impl Display, path: &str) -> Self {
         Self::generic(format!("invalid value: {value}"), [path])
     }
 
-    /// An invalid item of a list.
+    /// Creates an error for an invalid item of a list.
     ///
     /// ```
     /// use reknit_apis::FieldError;
@@ -115,12 +115,12 @@ impl FieldError {
         Self::invalid_value(value, "").via_field_index(path, index)
     }
 
-    /// A value outside inclusive bounds.
+    /// Creates an error for a value outside inclusive bounds.
     pub fn out_of_bounds(value: impl Display, lower: impl Display, upper: impl Display, path: &str) -> Self {
         Self::generic(format!("expected {lower} <= {value} <= {upper}"), [path])
     }
 
-    /// An invalid key in the map at this path.
+    /// Creates an error for an invalid key in the map at this path.
     pub fn invalid_key_name(key: &str, path: &str) -> Self {
         Self::generic(format!("invalid key name {key:?}"), [path])
     }
@@ -132,8 +132,8 @@ impl FieldError {
         self
     }
 
-    /// Sets the type of all faults, which the client reads in the [causes](Self::causes). A
-    /// [`generic`](Self::generic) fault is [`Invalid`](CauseType::Invalid) without it.
+    /// Sets the type of all faults, which the client reads in the [causes](Self::causes). By default, a
+    /// [`generic`](Self::generic) fault is [`Invalid`](CauseType::Invalid).
     ///
     /// ```
     /// use reknit_apis::{CauseType, FieldError};
@@ -211,7 +211,7 @@ impl FieldError {
     }
 
     /// Returns a cause for each field of each fault, as the API server does for faults that it finds itself: kubectl
-    /// prints the field and the message of each. The order is that of the text.
+    /// prints the field and the message of each. The causes are in the order in which the error is displayed.
     ///
     /// The message begins with the text of the [`CauseType`]. The field of a fault without a path is `<nil>`.
     pub fn causes(&self) -> Vec<StatusCause> {

@@ -95,9 +95,8 @@ impl Request {
         self
     }
 
-    /// Returns the value of this type, or the default of the type if the request carries none. A webhook puts the
-    /// values of the types into the request that it declares by `Webhook::config`. Within one request each call returns
-    /// the same value.
+    /// Returns the value of this type, or the default of the type if the request carries none. A webhook adds a value
+    /// of each type that was declared by `Webhook::config`. Within one request each call returns the same value.
     pub fn config<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         let value = self.values.0.get(&TypeId::of::<T>()).cloned();
         value.and_then(|value| value.downcast().ok()).unwrap_or_default()

@@ -1,9 +1,9 @@
-//! The checksum that protects the example in a ConfigMap from edits.
+//! The checksum of the example in a ConfigMap, by which a webhook refuses edits of the example, which have no effect.
 
-/// The annotation that holds the checksum of a ConfigMap's `_example` block.
+/// The annotation that holds the checksum of `_example`, the key in which Knative's ConfigMaps document their settings.
 pub const EXAMPLE_CHECKSUM_ANNOTATION: &str = "knative.dev/example-checksum";
 
-/// Computes the checksum of an example, as eight hexadecimal digits. Line endings and empty lines do not affect it.
+/// Computes the checksum of an `_example`, as eight hexadecimal digits. Line endings and empty lines do not affect it.
 ///
 /// It is the CRC-32 (IEEE) of the trimmed text, with each run of line ends replaced by the two characters `\n`.
 ///

@@ -26,7 +26,7 @@ pub struct DurationError(String);
 ///
 /// # Errors
 ///
-/// Any other text is an error, as is one with spaces or a duration of more than 292 years.
+/// The text is malformed, contains spaces, or is a duration of more than 292 years.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     match text.strip_prefix('+').unwrap_or(text) {
         "0" => Some(Duration::ZERO),
@@ -64,7 +64,7 @@ fn split_digits(text: &str) -> (&str, &str) {
 fn fraction_nanos(digits: &str, unit: u64) -> u64 {
     let mut numerator = 0_u128;
     let mut denominator = 1_u128;
-    // Of an hour, the 18th digit is far less than a nanosecond.
+    // Even if the unit is an hour, the 18th digit counts far less than a nanosecond.
     for digit in digits.bytes().take(18) {
         numerator = numerator * 10 + u128::from(digit - b'0');
         denominator *= 10;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_duration_is_an_error_that_shows_it() {
+    fn the_error_of_a_malformed_duration_quotes_it() {
         for text in
             ["", "+", "15", "s", ".s", "1 s", " 1s", "1s ", "-1s", "1d", "1s2", "9999999999999h", "1e3s"]
         {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The ServiceAccounts with which an object requests OIDC tokens. Knative's controllers generate them.
+/// The ServiceAccounts with which an object requests OIDC tokens. Knative's controllers create the ServiceAccounts.
 ///
 /// ```
 /// use reknit_apis::AuthStatus;

@@ -1,10 +1,11 @@
-//! The spec of a binding.
+//! The spec of a binding, an object that injects into the pods of other objects, its subjects.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Reference;
 
-/// The part of a spec that names the objects to bind. Embed it with `#[serde(flatten)]`.
+/// The part of a binding's spec that names its subjects: the objects into whose pods it injects, for example an
+/// environment variable. Embed it with `#[serde(flatten)]`.
 ///
 /// ```
 /// use reknit_apis::BindingSpec;

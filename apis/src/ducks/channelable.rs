@@ -1,4 +1,4 @@
-//! The spec and status of a channel.
+//! The spec and status of a channel, which delivers events to its subscribers.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The spec and status of a source of events.
+//! The spec and status of a source, which sends events to a sink.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Implementations of [`Kind`] for the built-in types of Kubernetes.
 //!
 //! They are in this crate because of the orphan rule: a user's crate owns neither the trait nor the types. Kubernetes'
-//! own controllers write the status of these types. So `Status` is `()`: a pass can read the status from the object but
-//! cannot write it.
+//! own controllers write the status of these types. So `Status` is `()`: a reconcile can read the status from the
+//! object but cannot write it.
 
 use k8s_openapi::api::{
     admissionregistration::v1 as admission,

@@ -42,13 +42,13 @@ pub trait Kind:
     + Sync
     + 'static
 {
-    /// The status that a pass may write; `()` if the controller writes none.
+    /// The status that a reconcile writes; `()` if the controller writes none.
     type Status: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync;
 
     /// Returns the status of the object, if it has one.
     ///
-    /// Required for a Kind whose status has fields, since otherwise each pass would start with an empty status. If it
-    /// is missing, `cargo build` fails; `cargo check` does not notice.
+    /// Required for a Kind whose status has fields, since otherwise each reconcile would start with an empty status. If
+    /// it is missing, `cargo build` fails; `cargo check` does not notice.
     ///
     /// ```compile_fail,E0080
     /// # use reknit_apis::Kind;
@@ -83,13 +83,13 @@ pub trait Kind:
     /// Sets the defaults of fields that the spec leaves out. It runs in the defaulting webhook, and in memory before each
     /// reconcile, since an object may have been stored before a default existed. It must not change the metadata.
     ///
-    /// So a reconciler never sees an absent field for which this sets a value. A field whose absence has a meaning, such as
-    /// "unlimited", gets no default here. If only new objects should get a value, set it in
+    /// So a reconciler never sees an absent field for which this sets a value. Set no default here for a field whose
+    /// absence has a meaning, such as "unlimited". If only new objects should get a value, set it in
     /// [`Defaultable`](crate::Defaultable), which runs at admission only.
     ///
-    /// The webhook stores what this method and [`Defaultable`](crate::Defaultable) change, and no default of
-    /// `#[serde(default)]`. schemars writes a default of serde into the schema, and the API server stores that one, also
-    /// without a webhook.
+    /// The webhook stores what this method and [`Defaultable`](crate::Defaultable) change. A default of
+    /// `#[serde(default)]` is not such a change: schemars writes it into the schema, so the API server itself sets it,
+    /// even without a webhook.
     fn set_defaults(&mut self) {}
 
     /// The conditions of a status, if the Kind has any.

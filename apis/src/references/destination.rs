@@ -32,8 +32,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Sets the namespace of the object if the reference has none. `namespace` is that of the object that contains the
-    /// destination. Call it in [`Kind::set_defaults`](crate::Kind::set_defaults).
+    /// Sets the namespace of the object if the reference has none. `namespace` is the namespace of the object that
+    /// contains the destination. Call it in [`Kind::set_defaults`](crate::Kind::set_defaults).
     ///
     /// ```
     /// use reknit_apis::Destination;
@@ -71,7 +71,8 @@ impl Destination {
         }
     }
 
-    /// Validates that it names a destination, with an object in this namespace. See [`KReference::validate_within`].
+    /// Validates that it names a destination, and that the object in it, if any, is in this namespace. See
+    /// [`KReference::validate_within`].
     ///
     /// ```
     /// use reknit_apis::Destination;
@@ -109,7 +110,7 @@ impl Destination {
 }
 
 impl From<KReference> for Destination {
-    /// The destination that is the address of this object.
+    /// Creates the destination for messages to the address of this object.
     ///
     /// ```
     /// use reknit_apis::{Destination, KReference};

@@ -45,7 +45,8 @@ pub struct KReference {
 }
 
 impl KReference {
-    /// Returns a reference to this object, with its namespace. An object without a name has an empty one in the reference.
+    /// Returns a reference to this object, with its namespace. If the object has no name, the name in the reference is
+    /// empty.
     ///
     /// ```
     /// use k8s_openapi::api::apps::v1::Deployment;
@@ -206,16 +207,16 @@ fn selector_text(selector: &LabelSelector) -> String {
 }
 
 impl Reference {
-    /// Sets the namespace if the reference has none. `namespace` is that of the object that contains the reference. Call it
-    /// in [`Kind::set_defaults`](crate::Kind::set_defaults).
+    /// Sets the namespace if the reference has none. `namespace` is the namespace of the object that contains the
+    /// reference. Call it in [`Kind::set_defaults`](crate::Kind::set_defaults).
     pub fn set_defaults(&mut self, namespace: &str) {
         if self.namespace().is_empty() && !namespace.is_empty() {
             self.namespace = Some(namespace.into());
         }
     }
 
-    /// Validates that the reference names or selects objects in this namespace, that of the object that contains the
-    /// reference. See [`KReference::validate_within`].
+    /// Validates that the reference names or selects objects in `parent_namespace`, the namespace of the object that
+    /// contains the reference. See [`KReference::validate_within`].
     ///
     /// ```
     /// use reknit_apis::Reference;
@@ -256,7 +257,7 @@ impl Reference {
             .also(selector)
     }
 
-    /// Checks that a tracker can watch the objects.
+    /// Checks that a tracker can watch the objects, to enqueue the referring object when they change.
     ///
     /// # Errors
     ///

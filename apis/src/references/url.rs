@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_displayed_and_masked_in_debug_output() {
+    fn display_shows_a_password_and_debug_masks_it() {
         let url: Url = "http://me:secret@host/path".parse().unwrap();
         assert_eq!(url.to_string(), "http://me:secret@host/path");
         assert_eq!(format!("{url:?}"), "http://me:xxxxx@host/path");

@@ -84,7 +84,7 @@ fn is_condition(item: &JSONSchemaProps) -> bool {
     is_required("type") && is_required("status")
 }
 
-/// The API server refuses a key of a list that is neither required nor has a default.
+/// Sets a default for a list's key that is not required, since the API server refuses a key that has neither.
 fn require_or_default(item: &mut JSONSchemaProps, key: &str) {
     if item.required.iter().flatten().any(|required| required == key) {
         return;

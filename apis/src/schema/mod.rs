@@ -22,7 +22,8 @@ pub use self::descriptions::drop_descriptions;
 ///   `#[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]`. A type that is set
 ///   is kept.
 /// - **Objects of any form.** A `serde_json::Map<String, Value>` keeps its fields at any depth
-///   (`x-kubernetes-preserve-unknown-fields`). With what schemars writes, the API server drops the fields of nested objects.
+///   (`x-kubernetes-preserve-unknown-fields`). With the schema that schemars writes, the API server drops the fields of
+///   nested objects.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Container;

@@ -55,12 +55,12 @@ pub struct AddressStatus {
 }
 
 impl AddressStatus {
-    /// Publishes one address.
+    /// Creates the status of an object with one address.
     pub fn one(address: Addressable) -> Self {
         Self { address: Some(address), addresses: Vec::new() }
     }
 
-    /// Publishes several addresses, of which the first is also the single `address`.
+    /// Creates the status of an object with several addresses. The first one is also the `address`.
     pub fn several(addresses: Vec<Addressable>) -> Self {
         Self { address: addresses.first().cloned(), addresses }
     }

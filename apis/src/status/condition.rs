@@ -7,7 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// One aspect of an object's state, an entry of `status.conditions`.
 ///
-/// Set through [`Conditions`](crate::Conditions), which keeps the list sorted and the transition times correct.
+/// Set conditions through [`Conditions`](crate::Conditions), which keeps the list sorted and the transition times
+/// correct.
 ///
 /// ```
 /// use reknit_apis::Condition;
@@ -108,7 +109,7 @@ impl fmt::Display for ConditionStatus {
 }
 
 impl From<&str> for ConditionStatus {
-    /// Converts the text of a status, such as that of a Deployment's condition. Any other text is `Unknown`.
+    /// Converts the text of a status, such as the one in a Deployment's condition. Any other text is `Unknown`.
     fn from(text: &str) -> Self {
         match text {
             "True" => Self::True,

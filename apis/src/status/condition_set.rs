@@ -31,13 +31,13 @@ pub struct ConditionSet {
 }
 
 impl ConditionSet {
-    /// A set whose top condition is `Ready`. As in Knative, a repeated dependent counts once, and the top condition does
-    /// not count as a dependent.
+    /// Creates a set whose top condition is `Ready`. As in Knative, a repeated dependent counts once, and the top
+    /// condition does not count as a dependent.
     pub const fn living(dependents: &'static [&'static str]) -> Self {
         Self { top: "Ready", dependents }
     }
 
-    /// A set whose top condition is `Succeeded`; dependents count as in [`living`](Self::living).
+    /// Creates a set whose top condition is `Succeeded`. Dependents count as in [`living`](Self::living).
     pub const fn batch(dependents: &'static [&'static str]) -> Self {
         Self { top: "Succeeded", dependents }
     }
@@ -52,7 +52,7 @@ impl ConditionSet {
         self.dependents
     }
 
-    /// Manages the conditions of this status by the rules of this set.
+    /// Returns the conditions of this status, to be set by the rules of this set.
     pub fn manage<'a>(&self, status: &'a mut impl DuckShaped) -> Conditions<'a> {
         Conditions { set: *self, duck: status.duck_mut() }
     }
@@ -76,14 +76,15 @@ impl ConditionSet {
 
 /// The conditions of a status, set by the rules of their [`ConditionSet`].
 ///
-/// Setting a condition to its current value changes nothing, its `lastTransitionTime` included. Any other value sets
-/// `lastTransitionTime` to now. The top condition follows its dependents: it is False if any is False, otherwise Unknown
-/// if any is Unknown, and True if all are True. The list is sorted by type.
+/// Setting a condition to its current value changes nothing, not even its `lastTransitionTime`. Any other value sets
+/// `lastTransitionTime` to now. The top condition follows its dependents: it is False if any is False, otherwise
+/// Unknown if any is Unknown, and True if all are True. The list is sorted by type.
 ///
-/// The reason and message of a False top are those of the dependent that was marked False last. When a dependent becomes
-/// True, they are those of the False dependent with the newest `lastTransitionTime`. Of dependents that changed in the same
-/// second, the one that the top shows already is kept, so a repeated pass does not change the reason. (In Go it does: the
-/// stored times have whole seconds, and then the first by type is taken.) The same holds for an Unknown top.
+/// The reason and message of a False top are those of the dependent that was marked False last. When a dependent
+/// becomes True, they are those of the False dependent with the newest `lastTransitionTime`. Of dependents that changed
+/// in the same second, the one that the top shows already is kept, so a repeated reconcile does not change the reason.
+/// (In Knative's Go library it does: stored times have whole seconds, and among equal times the first type is taken.)
+/// The same holds for an Unknown top.
 ///
 /// Conditions outside the set get the severity `Info` and do not affect the top condition. As in Knative, every stored
 /// condition without a severity counts as a dependent. So [`clear`](Self::clear) a condition that a newer version has
@@ -150,7 +151,7 @@ impl Conditions<'_> {
         self.follow_dependents(kind);
     }
 
-    /// Marks the condition Unknown, and the top too if this one is a dependent and none is False.
+    /// Marks the condition Unknown, and the top too if this condition is a dependent and no dependent is False.
     pub fn mark_unknown(&mut self, kind: &str, reason: &str, message: impl Into<String>) {
         let message = message.into();
         self.mark(kind, ConditionStatus::Unknown, reason, message.clone());
@@ -164,7 +165,7 @@ impl Conditions<'_> {
         }
     }
 
-    /// Marks the condition False, and the top too if this one is a dependent.
+    /// Marks the condition False, and the top too if this condition is a dependent.
     pub fn mark_false(&mut self, kind: &str, reason: &str, message: impl Into<String>) {
         let message = message.into();
         self.mark(kind, ConditionStatus::False, reason, message.clone());
@@ -173,8 +174,8 @@ impl Conditions<'_> {
         }
     }
 
-    /// Marks the condition with the status, the reason and the message of another object's condition, such as `Ready` of
-    /// a child. As in Knative, a True one gets neither reason nor message.
+    /// Marks the condition with the status, the reason and the message of another object's condition, such as `Ready`
+    /// of a child. As in Knative, a True condition gets neither reason nor message.
     ///
     /// ```
     /// use reknit_apis::{Condition, ConditionSet, DuckStatus};
@@ -223,7 +224,7 @@ impl Conditions<'_> {
 
     /// Marks the top Unknown if the generation is not the observed one. Returns true if so.
     ///
-    /// Called before a pass. The reconciler is expected to mark a condition.
+    /// Called before a reconcile, which is then expected to mark a condition.
     pub fn expect_generation(&mut self, generation: Option<i64>) -> bool {
         let is_new = self.duck.observed_generation.unwrap_or_default() != generation.unwrap_or_default();
         if is_new {

@@ -11,8 +11,9 @@ use super::condition::ConditionStatus;
 /// order in which the types were first marked, and its `lastTransitionTime` changes only with its status. No condition
 /// depends on another one. For Knative's rules see [`ConditionSet`](crate::ConditionSet).
 ///
-/// `reason` is required, and so an empty one is replaced. For the type `Available` the default reason is `Available` if
-/// the condition is True, `NotAvailable` if it is False, and `UnknownAvailable` if it is Unknown.
+/// Kubernetes requires a `reason`, so an empty one is replaced by a default. For the type `Available` the default
+/// reason is `Available` if the condition is True, `NotAvailable` if it is False, and `UnknownAvailable` if it is
+/// Unknown.
 ///
 /// In a Kind that declares `conditions: metav1(field)` in [`kind!`](crate::kind), each condition that a pass marks gets
 /// the generation of the reconciled object as its `observedGeneration`.
@@ -110,7 +111,8 @@ impl StatusConditions for Vec<Condition> {
 
     fn observe_generation(&mut self, before: &[Condition], generation: Option<i64>) {
         for condition in self {
-            // Marking removes the observed generation. One that was stored without it may be another controller's.
+            // Marking a condition removes its observed generation. A condition that was stored without one may belong
+            // to another controller.
             if condition.observed_generation.is_none() && !before.contains(condition) {
                 condition.observed_generation = generation;
             }

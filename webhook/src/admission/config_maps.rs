@@ -21,9 +21,10 @@ const EXAMPLE_KEY: &str = "_example";
 pub(crate) type ParseConfigMap = Arc<dyn Fn(&BTreeMap<String, String>) -> Result<(), String> + Send + Sync>;
 
 impl Webhook {
-    /// Refuses changes of a ConfigMap of the system namespace that the process cannot parse, and changes of its
-    /// `_example`, which has to match its checksum. If several types read one ConfigMap, each type has to parse it. The
-    /// finalizers of a terminating ConfigMap can always be removed.
+    /// Refuses changes of a ConfigMap in the system namespace if the type cannot parse the new data, or if the
+    /// `_example`, in which Knative's ConfigMaps document their settings, does not match its checksum. If several types
+    /// are declared for one ConfigMap, each has to parse it. The finalizers of a terminating ConfigMap can always be
+    /// removed.
     ///
     /// ```
     /// use std::{collections::BTreeMap, error::Error};

@@ -79,7 +79,8 @@ impl ConfigValues {
 impl Webhook {
     /// Declares configuration that defaults and rules read by [`Request::config`]: the webhook watches the ConfigMap,
     /// and each request carries the latest valid value as in [`Config`]. One request reads one value of each type, even
-    /// if the ConfigMap changes meanwhile. In Go, the context of `SetDefaults` and `Validate` carries such values.
+    /// if the ConfigMap changes meanwhile. In Knative's Go library, the context of `SetDefaults` and `Validate` carries
+    /// such values.
     ///
     /// A webhook that has just started denies requests with 503 until it has read a valid ConfigMap, or found that
     /// there is none. [`config_validation`](Self::config_validation) refuses invalid changes of the ConfigMap, and
@@ -150,7 +151,8 @@ impl Webhook {
         self
     }
 
-    /// Handles a review whose request carries the values of the ConfigMaps. Denies the request if there are none yet.
+    /// Handles a review whose request carries the values of the ConfigMaps. Denies the request if a value is still
+    /// missing.
     pub(crate) fn handle_with_configs(
         &self,
         mut review: Review,

@@ -45,8 +45,8 @@ impl<K: Kind> Decoded<K> {
     }
 }
 
-/// Decodes an object and ignores unknown fields. The schema of the Kind serves to find the path of a fault below a
-/// flattened field. It may be null.
+/// Decodes an object and ignores unknown fields. The schema of the Kind is used only to find the path of a fault below
+/// a flattened field, and can be null.
 pub(crate) fn decode<K: Kind>(value: &Value, schema: &Value) -> Result<K, Denial> {
     serde_path_to_error::deserialize(value).map_err(|error| describe_fault(&error, value, schema))
 }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_of_the_old_object_may_move_within_a_list() {
+    fn unknown_fields_of_the_old_object_are_allowed_after_they_moved_within_a_list() {
         let lamp_with = |bulbs: Value| lamp(json!({"room": "hall", "bulbs": bulbs}));
         let old = lamp_with(json!([{"watts": 1, "odd": 1}]));
         assert!(

@@ -29,9 +29,9 @@ impl Denial {
         self
     }
 
-    /// Denies a request for an object of this Kind and name. The status is 422 `Invalid` with the faults by field, as
-    /// the API server's own for an invalid object. Without faults it is Knative's 400 `BadRequest`, because kubectl
-    /// does not print the message of a 422.
+    /// Denies a request for an object of this Kind and name. With faults by field, the status is 422 `Invalid`, as for
+    /// an object that the API server itself finds invalid. Without them it is 400 `BadRequest`, as in Knative, because
+    /// kubectl prints only the faults of a 422, not its message.
     pub(crate) fn deny(
         self,
         response: AdmissionResponse,

@@ -18,7 +18,7 @@ pub(super) struct FaultPath<'a>(Vec<Step<'a>>);
 enum Step<'a> {
     Field(&'a str),
     Item(usize),
-    /// A part of serde's path that is no field of the value, such as the variant of an enum.
+    /// A part of serde's path that is not a field of the value, such as the variant of an enum.
     Other(&'a Segment),
 }
 

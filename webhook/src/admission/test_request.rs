@@ -51,17 +51,17 @@ pub struct Admitted {
 }
 
 impl Proposal {
-    /// Creates an object.
+    /// Proposes to create an object.
     pub fn create(object: impl Serialize) -> Self {
         Self::new(Operation::Create, to_json(object), Value::Null)
     }
 
-    /// Updates an object.
+    /// Proposes to update an object.
     pub fn update(old: impl Serialize, object: impl Serialize) -> Self {
         Self::new(Operation::Update, to_json(object), to_json(old))
     }
 
-    /// Deletes an object.
+    /// Proposes to delete an object.
     pub fn delete(old: impl Serialize) -> Self {
         Self::new(Operation::Delete, Value::Null, to_json(old))
     }

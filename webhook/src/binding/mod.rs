@@ -1,4 +1,4 @@
-//! Injects into the subjects of bindings before they are stored.
+//! Injects into the subjects of bindings at admission, before the subjects are stored.
 
 mod selection;
 
@@ -80,8 +80,9 @@ impl Default for Bindings {
 }
 
 impl Webhook {
-    /// Injects into the subjects of this Kind of bindings when they are created, and when their pod template is
-    /// updated, so that no pod starts without the injection. It is Knative's `psbinding.NewAdmissionController`.
+    /// Injects into the subjects of bindings of this Kind, the objects whose pods they change. It does so when a
+    /// subject is created and when its pod template is updated, so that no pod starts without the injection. In
+    /// Knative's Go library this is `psbinding.NewAdmissionController`.
     ///
     /// The API server calls the webhook for Deployments, StatefulSets, DaemonSets and Jobs, and for the Kinds of
     /// [`binding_subject`](Self::binding_subject). The controller ([`Subjects`](reknit_reconciler::Subjects)) injects
@@ -89,8 +90,8 @@ impl Webhook {
     /// template is left to the controller, since the API server would refuse a change of a Job's template. A binding
     /// that is being deleted withdraws its injection.
     ///
-    /// The webhook reads the bindings of all namespaces from a cache, for which it needs the verbs `list` and `watch`.
-    /// If a subject is created before its binding is in the cache, the controller binds it.
+    /// The webhook reads the bindings of all namespaces from a cache, for which its service account needs the verbs
+    /// `list` and `watch`. If a subject is created before its binding is in the cache, the controller binds it.
     ///
     /// Label the namespace of the webhook with `bindings.knative.dev/exclude: "true"`. Otherwise its Deployment cannot
     /// be updated while the webhook is down.
@@ -120,8 +121,8 @@ impl Webhook {
         self
     }
 
-    /// Watches the bindings. [`assemble`](Self::assemble) does it. A test that calls
-    /// [`admit`](Self::admit) does it with the bindings that exist.
+    /// Watches the bindings. [`assemble`](Self::assemble) calls this. A test that calls [`admit`](Self::admit) calls it
+    /// first, with a Context that contains the bindings.
     ///
     /// ```
     /// use reknit_injection::Context;
@@ -140,7 +141,7 @@ impl Webhook {
         self
     }
 
-    /// Returns true if the Kind may be the subject of a binding.
+    /// Returns true if the webhook injects into objects of this Kind.
     pub(crate) fn binds(&self, kind: &GroupVersionKind) -> bool {
         self.bindings.subjects.contains_key(kind)
     }
@@ -182,7 +183,7 @@ fn object_with_changed_template(change: &Change) -> Option<&Value> {
     Some(object).filter(|_| is_changed && change.request.subresource.is_none())
 }
 
-/// Opens the informer of one Kind of bindings, and returns their injection. The informer is no dependency of the
+/// Opens the informer of one Kind of bindings, and returns their injection. The informer is not a dependency of the
 /// webhook's controller, which has to renew the certificate even if the CustomResourceDefinition of the bindings is
 /// missing.
 fn open<K: Bindable>(cx: &Context) -> Inject {

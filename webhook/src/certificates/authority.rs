@@ -23,7 +23,7 @@ use super::identity::read_certified_key;
 
 /// The organisation in the certificates of Knative's webhooks.
 const ORGANISATION: &str = "knative.dev";
-/// The time by which the clock of an API server may be behind.
+/// The time by which the clock of an API server may be slow without rejecting a new certificate.
 const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// The error of a certificate that cannot be created.

@@ -71,7 +71,8 @@ impl Configuration {
     /// Returns the merge patch that makes the API server call the webhook and trust this bundle, or `None` if the
     /// object needs no change. Fails if no part of the object concerns this webhook.
     ///
-    /// An entry gets its rules only once `covers` is true for its host: without rules, the API server does not call it.
+    /// `covers` tells whether the certificate covers a host. An entry gets its rules only once its host is covered:
+    /// without rules, the API server does not call it.
     pub(crate) fn patch(
         &self,
         object: &Value,
