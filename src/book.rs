@@ -1,6 +1,6 @@
 //! The code examples of the README and of the pages in docs/, compiled as doctests.
 //!
-//! The tutorial is missing, because an integration test follows it in a project of its own.
+//! The tutorial is not among them, because an integration test follows it in a project of its own.
 
 macro_rules! pages {
     ($($name:ident: $path:literal,)*) => {

@@ -1,11 +1,12 @@
 //! A framework for Kubernetes controllers with the programming model of Knative's Go libraries.
 //!
-//! You declare what your controller reads, and fill in a status. The framework watches, caches and queues, elects leaders,
-//! adds and removes finalizers, writes the status and records events.
+//! You declare what your controller reads, and fill in a status. The framework watches, caches and queues, elects
+//! leaders, adds and removes finalizers, writes the status and records events.
 //!
 //! # Example
 //!
-//! This controller sets the condition `Ready` of a `Wish` by whether the Service that it names exists.
+//! This controller sets the condition `Ready` of a `Wish` to True while the Service that the `Wish` names exists, and
+//! to False otherwise.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -63,26 +64,26 @@
 //!
 //! # Concepts
 //!
-//! **A reconcile** gets the object, read-only, and a status to fill in. The framework writes the status afterwards if it
-//! changed. A reconcile returns an [`Outcome`](prelude::Outcome): done, requeue after a delay, or skip, optionally with an
-//! event. Or it returns an [`Error`](prelude::Error), to which `?` converts any other error. A failed reconcile is retried
-//! with backoff unless the error is [`permanent`](prelude::ResultExt::permanent).
+//! **A reconcile** gets the object, read-only, and a status to fill in. The framework writes the status afterwards if
+//! it changed. A reconcile returns an [`Outcome`](prelude::Outcome): done, requeue after a delay, or skip, optionally
+//! with an event. Or it returns an [`Error`](prelude::Error), to which `?` converts any other error. A failed reconcile
+//! is retried with backoff unless the error is [`permanent`](prelude::ResultExt::permanent).
 //!
-//! **Reads** come from memory. [`Tracked`](prelude::Tracked) is a lister that remembers which objects each reconcile read,
-//! and enqueues the reconciled object when one of them is created, changed or deleted. (Knative has a tracker and a lister
-//! for this.) [`Owned`](prelude::Owned) lists the objects that an object controls, [applies](prelude::Owned::apply) a child
-//! by name, [creates](prelude::Owned::create) and deletes children with generated names, and
-//! [claims](prelude::Owned::claim) orphans as a ReplicaSet does. An [`Informer`](prelude::Informer) enqueues nothing by
-//! itself; `build.watch(&informer).keys(..)` maps its changes to keys. You read your own writes: when a request through
-//! `build.client()` returns, all of these contain its result.
+//! **Reads** come from memory. [`Tracked`](prelude::Tracked) is a lister that remembers which objects each reconcile
+//! read, and enqueues the reconciled object when one of them is created, changed or deleted. (Knative has a tracker and
+//! a lister for this.) [`Owned`](prelude::Owned) lists the objects that an object controls,
+//! [applies](prelude::Owned::apply) a child by name, [creates](prelude::Owned::create) and deletes children with
+//! generated names, and [claims](prelude::Owned::claim) orphans as a ReplicaSet does. An
+//! [`Informer`](prelude::Informer) enqueues nothing by itself; `build.watch(&informer).keys(..)` maps its changes to
+//! keys. You read your own writes: when a request through `build.client()` returns, all of these contain its result.
 //!
 //! **The constructor** builds a controller from a [`Context`](prelude::Context), like Knative's `NewController` or
-//! controller-runtime's `SetupWithManager`. The Context exists only there, so everything that a reconcile reads must be a
-//! field of the reconciler. `cx.get()` returns any type that implements [`Inject`](prelude::Inject) and creates it once per
-//! process. Reconciles start when all informers that the constructor requested have synced.
+//! controller-runtime's `SetupWithManager`. The Context exists only there, so everything that a reconcile reads must be
+//! a field of the reconciler. `cx.get()` returns any type that implements [`Inject`](prelude::Inject) and creates it
+//! once per process. Reconciles start when all informers that the constructor requested have synced.
 //!
-//! **Other roles** of a reconciler are traits that you enable on the builder: [`FinalizeKind`](prelude::FinalizeKind) by
-//! `.finalizing()`, [`ObserveKind`](prelude::ObserveKind) by `.observing()` for replicas that do not lead, and
+//! **Other roles** of a reconciler are traits that you enable on the builder: [`FinalizeKind`](prelude::FinalizeKind)
+//! by `.finalizing()`, [`ObserveKind`](prelude::ObserveKind) by `.observing()` for replicas that do not lead, and
 //! [`ObserveDeletion`](reconciler::ObserveDeletion) by `.observing_deletion()`. A controller without a Kind of its own
 //! implements [`ReconcileKey`](reconciler::ReconcileKey).
 //!
@@ -90,9 +91,9 @@
 //! initializes, or with Kubernetes' own (`metav1`), whose `observedGeneration` it sets. The built-in Kinds of Kubernetes
 //! are already declared.
 //!
-//! **Blocking code** runs in `tokio::task::spawn_blocking`. Do not wait long in a reconcile: start a task, return, and let
-//! the task enqueue the key through `build.queue()`. Keep such a task, or other state of a key, in `build.per_key()`, which
-//! drops it when the object is deleted.
+//! **Blocking code** runs in `tokio::task::spawn_blocking`. Do not wait long in a reconcile: start a task, return, and
+//! let the task enqueue the key through `build.queue()`. Keep such a task, or other state of a key, in
+//! `build.per_key()`, which drops it when the object is deleted.
 //!
 //! **The process** is run by [`sharedmain`].
 //! [Operations](https://github.com/reknit/reknit/blob/main/docs/operations.md) lists its flags, environment variables,
@@ -115,15 +116,16 @@
 //! | `meta.SetStatusCondition(&conditions, ..)`, `meta.IsStatusConditionTrue` | [`StatusConditions`](prelude::StatusConditions), for a Kind with `conditions: metav1(conditions)` in [`kind!`](prelude::kind) |
 //! | `sharedmain.MainWithContext`, `mgr.Start` | [`sharedmain::main`], [`Main`](prelude::Main) |
 //!
-//! The [examples](https://github.com/reknit/reknit/tree/main/examples) have whole ports: `cronjob` is kubebuilder's CronJob
-//! tutorial, `sequence` is Knative Eventing's Sequence, and `eventing` is its ContainerSource, SinkBinding and Trigger.
+//! The [examples](https://github.com/reknit/reknit/tree/main/examples) have whole ports: `cronjob` is kubebuilder's
+//! CronJob tutorial, `sequence` is Knative Eventing's Sequence, and `eventing` is its ContainerSource, SinkBinding and
+//! Trigger.
 //!
 //! # How do I …
 //!
 //! | to | use | in Knative, controller-runtime or kube-runtime |
 //! | --- | --- | --- |
 //! | enqueue an object when an object that it references changes | `build.track()`, and `get` in the reconcile | Knative's tracker; `Watches` with a map function |
-//! | enqueue it when one that it controls changes | `build.owns()` | `Owns`; `Controller::owns` |
+//! | enqueue an object when an object that it controls changes | `build.owns()` | `Owns`; `Controller::owns` |
 //! | watch the target of a reference whose Kind is only known at run time | `build.track_any()` | Knative's tracker with a duck type |
 //! | find the address of a [`Destination`](apis::Destination) | `build.resolver()`, and [`AddressResolver::resolve`](reconciler::AddressResolver::resolve) in the reconcile | Knative's `URIResolver` |
 //! | create or restore a child, and know which of the two happened | [`Owned::apply`](prelude::Owned::apply), [`Applied`](reconciler::Applied) | server-side apply; `controllerutil.OperationResult` |
@@ -137,11 +139,11 @@
 //! | delete a child with its dependents | [`Owned::delete`](prelude::Owned::delete), in the background; [`delete_with`](prelude::Owned::delete_with) | `Delete` with `PropagationPolicy` |
 //! | inject into the pod templates of other objects, as a SinkBinding does | [`Bindable`](reconciler::Bindable), `build.subjects()`, `Webhook::binding` | Knative's `psbinding` |
 //! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
-//! | filter those events | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and other filters in [`injection`] | predicates; `FilteringResourceEventHandler` |
+//! | filter these changes | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and other filters in [`injection`] | predicates; `FilteringResourceEventHandler` |
 //! | reconcile only some objects of the Kind | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
 //! | work in some namespaces only, with a Role in each | the flag [`NamespaceFlag`](sharedmain::NamespaceFlag), or [`Controller::selected`](prelude::Controller::selected) with `select().namespaces(..)` | `cache.Options.DefaultNamespaces` |
 //! | reconcile again after a while | [`Outcome::after`](prelude::Outcome::after) | `RequeueAfter`; `Action::requeue` |
-//! | tell the time, which a test can set | `cx.get::<Clock>()`, [`Clock`](injection::Clock), with [`FakeClock`](testing::FakeClock) in tests, which delayed keys follow | `clock.Clock` of k8s.io/utils and its `testing.FakeClock` |
+//! | tell the time, which a test can set | `cx.get::<Clock>()`, [`Clock`](injection::Clock), with [`FakeClock`](testing::FakeClock) in tests, which also makes delayed keys due | `clock.Clock` of k8s.io/utils and its `testing.FakeClock` |
 //! | enqueue a key from an external event | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |
 //! | clean up before an object is deleted | [`FinalizeKind`](prelude::FinalizeKind) and `.finalizing()` | `FinalizeKind`; `controllerutil.AddFinalizer`; `finalizer` |
 //! | find objects by a computed value | [`Informer::index`](prelude::Informer::index) | field indexes; indexers |
@@ -154,7 +156,7 @@
 //! | add a metric | `cx.metrics()`, a registry of prometheus 0.14 | `metrics.Registry` |
 //! | add a flag | [`Main::flags`](prelude::Main::flags), with clap 4 | `flag` |
 //! | read configuration that may change | `build.config::<T>()`, with [`FromConfigMap`](prelude::FromConfigMap); a change enqueues every key | `configmap.Store` |
-//! | call a function when it changes | `build.config_with(..)` | `onAfterStore` |
+//! | call a function when such configuration changes | `build.config_with(..)` | `onAfterStore` |
 //! | read feature flags | [`Features`](injection::Features), a ConfigMap's value, as in [Configuration that changes](https://github.com/reknit/reknit/blob/main/docs/how-to/configuration.md) | `feature.Flags` |
 //! | enqueue every object, or those that a filter of keys admits | `build.global_resync()`, [`all`](reconciler::GlobalResync::all) and [`filtered`](reconciler::GlobalResync::filtered) | `GlobalResync`, `FilteredGlobalResync` |
 //! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `admission.Defaulter`, `admission.Validator` |
@@ -169,7 +171,7 @@
 //! | run controllers in a test against a real API server | [`Controllers`](testing::Controllers) with [`ControlPlane`](testing::ControlPlane) | envtest and `mgr.Start` |
 //! | run the whole program in a test, as a child process | [`Program`](testing::Program) | |
 //! | generate RBAC rules from the code | [`Main::rbac`](prelude::Main::rbac); a table test checks them ([how](https://github.com/reknit/reknit/blob/main/docs/how-to/rbac.md)) | `+kubebuilder:rbac` markers |
-//! | declare a request of your own code for these rules | `build.allows(..)` with a [`Permission`](injection::Permission), [`Owned::verbs`](prelude::Owned::verbs), [`TrackedAny::resources`](prelude::TrackedAny::resources) | `+kubebuilder:rbac` markers |
+//! | declare a request of your own code for the generated RBAC rules | `build.allows(..)` with a [`Permission`](injection::Permission), [`Owned::verbs`](prelude::Owned::verbs), [`TrackedAny::resources`](prelude::TrackedAny::resources) | `+kubebuilder:rbac` markers |
 //! | test that each permission is needed | [`each_permission_is_needed`](testing::each_permission_is_needed) | |
 //! | limit requests | `--kube-api-qps`, `--kube-api-burst`; there is no limit by default | the same flags |
 //!
@@ -177,16 +179,16 @@
 //!
 //! [`webhook`] sets defaults and rejects invalid objects before the API server stores them. Declare defaults in
 //! [`kind!`](prelude::kind) and validation rules with [`Validatable`](prelude::Validatable). A
-//! [`Webhook`](prelude::Webhook) collects the Kinds, and [`Main::webhook`](prelude::Main::webhook) serves it. The framework
-//! creates and rotates the serving certificate and keeps the CA bundles of the webhook configurations current.
-//! [`Convertible`](apis::Convertible) converts between versions. The documentation of [`Webhook`](prelude::Webhook) shows a
-//! test without a server. kubectl prints a line for each field of a refused object, as for faults that the API server finds
-//! itself.
+//! [`Webhook`](prelude::Webhook) collects the Kinds, and [`Main::webhook`](prelude::Main::webhook) serves it. The
+//! framework creates and rotates the serving certificate and keeps the CA bundles of the webhook configurations
+//! current. [`Convertible`](apis::Convertible) converts between versions. The documentation of
+//! [`Webhook`](prelude::Webhook) shows a test without a server. kubectl prints a line for each field of a refused
+//! object, as for faults that the API server finds itself.
 //!
 //! # Testing
 //!
-//! [`testing`] supports two kinds of tests. A table test runs the program's own constructor and one reconcile (a "pass") on
-//! given objects, against an in-memory API server, and compares the writes and events. A
+//! [`testing`] supports two kinds of tests. A table test runs the program's own constructor and one reconcile (a
+//! "pass") on given objects, against an in-memory API server, and compares the writes and events. A
 //! [`ControlPlane`](testing::ControlPlane) is a real API server on 127.0.0.1, which can call the program's webhook
 //! ([`serve_webhook`](testing::ControlPlane::serve_webhook)).
 //!
@@ -217,10 +219,11 @@
 //!
 //! # Versions
 //!
-//! kube 4 requires k8s-openapi 0.28, and TLS uses rustls with ring. A crate that defines a custom resource also depends on
-//! kube, schemars, serde and serde_json. A program selects the Kubernetes version by a feature of k8s-openapi (`latest`,
-//! `v1_33`); reknit enables none. [Installation](https://github.com/reknit/reknit/blob/main/docs/installation.md) has the
-//! dependencies, and what to do if cargo selects two versions of k8s-openapi.
+//! kube 4 requires k8s-openapi 0.28, and TLS uses rustls with ring. A crate that defines a custom resource also depends
+//! on kube, schemars, serde and serde_json. A program selects the Kubernetes version by a feature of k8s-openapi
+//! (`latest`, `v1_33`); reknit enables none.
+//! [Installation](https://github.com/reknit/reknit/blob/main/docs/installation.md) has the dependencies, and what to do
+//! if cargo selects two versions of k8s-openapi.
 
 pub use reknit_apis as apis;
 pub use reknit_injection as injection;

@@ -44,8 +44,8 @@ impl Key {
     }
 }
 
-/// Converts a text that is known to be well-formed, such as a literal. Everything after the first slash is the name. Use
-/// [`parse`](str::parse) for any other text.
+/// Converts a text that is known to be well-formed, such as a literal. Everything after the first slash is the name.
+/// Use [`parse`](str::parse) for any other text.
 impl From<&str> for Key {
     fn from(text: &str) -> Self {
         match text.split_once('/') {

@@ -62,8 +62,8 @@ pub struct Controllers {
 
 /// Running controllers, from [`Controllers::start`]. They are aborted when this is dropped.
 ///
-/// A test that drops it, or [stops](Self::stop) it, fails if one of the controllers has panicked. (A panic of a reconciler is
-/// an error of its reconcile, and does not end the controller.)
+/// A test that drops it, or [stops](Self::stop) it, fails if one of the controllers has panicked. (A panic of a
+/// reconciler is an error of its reconcile, and does not end the controller.)
 pub struct RunningControllers {
     trigger: ShutdownTrigger,
     running: Vec<RunningController>,
@@ -75,7 +75,7 @@ struct RunningController {
 }
 
 impl Controllers {
-    /// Creates a list without controllers. They will send their requests through this client.
+    /// Creates an empty list. The controllers that are added to it send their requests through this client.
     pub fn new(client: Client) -> Self {
         Self { client, system_namespace: None, provided: Vec::new(), constructors: Vec::new() }
     }
@@ -132,13 +132,13 @@ fn spawn(controller: Controller, shutdown: &Shutdown) -> RunningController {
 }
 
 impl RunningControllers {
-    /// Waits until every informer has received its first list. Each controller starts to reconcile once its own informers
-    /// have.
+    /// Waits until every informer has received its first list. Each controller starts to reconcile as soon as its own
+    /// informers are synced.
     ///
     /// # Panics
     ///
-    /// Panics if this takes longer than `limit`. The message names the informers without a first list, and why: a missing
-    /// permission, a CRD that is not installed.
+    /// Panics if this takes longer than `limit`. The message names the informers without a first list, and the reason,
+    /// such as a missing permission or a CRD that is not installed.
     pub async fn synced(&self, limit: Duration) {
         let waiting = || {
             let informers = self.running.iter().flat_map(|running| running.health.informers());
@@ -157,7 +157,7 @@ impl RunningControllers {
     }
 
     /// Stops taking keys, and waits up to five seconds for the running reconciles. Returns for each controller how many
-    /// of them were dropped.
+    /// reconciles were dropped.
     ///
     /// # Panics
     ///

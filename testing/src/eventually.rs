@@ -9,7 +9,8 @@ const PAUSE: Duration = Duration::from_millis(25);
 /// The prefixes of the type names of the checks other than `bool`.
 const CHECKS: [&str; 2] = ["core::option::Option<", "core::result::Result<"];
 
-/// The result of a check of [`eventually`]: the value that it waits for, or the observation instead.
+/// The result of a check of [`eventually`]: the value that the caller waits for, or else a description of what the
+/// check found.
 ///
 /// `bool`, `Option<T>` and `Result<T, E>` are checks. A failure shows the `E` of the last check, so a check that
 /// returns `Err(format!("ready is {status}"))` makes a failure that needs no debugger.
@@ -21,7 +22,7 @@ pub trait Check {
     /// The value that the check waits for.
     type Found;
 
-    /// Returns the value, or a description of the observation instead.
+    /// Returns the value, or else a description of what the check found.
     fn found(self) -> Result<Self::Found, String>;
 }
 

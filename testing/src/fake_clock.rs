@@ -8,8 +8,8 @@ use tokio::sync::watch;
 
 /// A clock that stands still until a test [sets](Self::set) or [advances](Self::advance) it. Clones share one time.
 ///
-/// Running controllers follow it: a key that was requeued after an hour is reconciled once the clock has been moved
-/// forward by an hour.
+/// Running controllers follow it: a key that was requeued with a delay of an hour is reconciled once the clock has been
+/// moved forward by an hour.
 ///
 /// Provide its [`clock`](Self::clock) to the constructor of the controller, which gets it as `cx.get::<Clock>()`:
 ///
@@ -70,7 +70,7 @@ impl FakeClock {
         Self(watch::Sender::new(parse(time)))
     }
 
-    /// Returns a clock that shows the time of this one.
+    /// Returns the [`Clock`] to provide to a constructor. It shows the time of this clock.
     pub fn clock(&self) -> Clock {
         Clock::set_by(self.0.subscribe())
     }

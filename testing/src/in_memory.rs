@@ -52,7 +52,8 @@ impl ControllerExt for Controller {
 
 /// Changes the objects of an [`Informer`] as a watch would.
 pub trait InformerExt<K> {
-    /// Caches an object unconditionally and calls the handlers, or removes it if the selection does not admit it.
+    /// Caches an object, whatever its version, and calls the handlers. If the selection does not admit the object,
+    /// removes it instead.
     ///
     /// # Panics
     ///

@@ -1,14 +1,15 @@
-//! Test utilities for controllers: a real API server, waiting for conditions, and single reconciles against an API server
-//! in memory.
+//! Test utilities for controllers: a real API server, waiting for conditions, and single reconciles against an API
+//! server in memory.
 //!
 //! # A real API server
 //!
-//! [`ControlPlane`] starts etcd and kube-apiserver for a test, on 127.0.0.1 and in a temporary folder, in three seconds.
-//! Tests then see the real watches, conflicts, finalizers, RBAC, admission and server-side apply.
+//! [`ControlPlane`] starts etcd and kube-apiserver for a test, on 127.0.0.1 and in a temporary folder, in three
+//! seconds. Tests then see the real watches, conflicts, finalizers, RBAC, admission and server-side apply.
 //!
-//! The programs are searched in the folder that `KUBEBUILDER_ASSETS` names, as controller-runtime's envtest does, and
-//! then in `${XDG_CACHE_HOME:-~/.cache}/reknit/envtest`. The script hack/setup-envtest.sh of reknit's repository fills
-//! that cache. `setup-envtest use -p path`, of the controller-runtime project, fetches a folder for `KUBEBUILDER_ASSETS`.
+//! The programs are searched for in the folder that `KUBEBUILDER_ASSETS` names, as controller-runtime's envtest does,
+//! and then in `${XDG_CACHE_HOME:-~/.cache}/reknit/envtest`. The script hack/setup-envtest.sh of reknit's repository
+//! fills that cache. `setup-envtest use -p path`, of the controller-runtime project, fetches a folder for
+//! `KUBEBUILDER_ASSETS`.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -57,8 +58,8 @@
 //! }
 //! ```
 //!
-//! A control plane with [nodes](ControlPlane::nodes) also runs Kubernetes' own controllers: Deployments get pods, and pods
-//! run. hack/setup-envtest.sh installs the programs for that; controller-runtime's `setup-envtest` does not.
+//! A control plane with [nodes](ControlPlane::nodes) also runs Kubernetes' own controllers: Deployments get pods, and
+//! pods run. hack/setup-envtest.sh installs the programs for that; controller-runtime's `setup-envtest` does not.
 //!
 //! Tests share [one control plane for each process](ControlPlane::shared), each in a namespace of its own. A test that
 //! stops the API server or compacts etcd [starts](ControlPlane::start) its own.
@@ -69,10 +70,11 @@
 //!
 //! # One reconcile, in memory
 //!
-//! A test describes the objects that exist by [`given`], runs one reconcile by [`pass`](Given::pass), with the controller's
-//! own constructor, and compares the effects with a [`Want`] by [`check`](Passed::check): the outcome, the writes in
-//! order, and the events. Any other effect is a failure, and so is an object that was changed in memory. Times that
-//! the API server sets are not compared. Requests can be made to fail by verb and resource. A [`table`] runs many such cases and reports all failures.
+//! A test describes the objects that exist by [`given`], runs one reconcile by [`pass`](Given::pass), with the
+//! controller's own constructor, and compares the effects with a [`Want`] by [`check`](Passed::check): the outcome, the
+//! writes in order, and the events. Any other effect is a failure, and so is an object that was changed in memory.
+//! Times that the API server sets are not compared. Requests can be made to fail by verb and resource. A [`table`] runs
+//! many such cases and reports all failures.
 //!
 //! An [`ApiServer`] in memory answers the requests, at once and without any program. Use it for the many cases of a
 //! reconciler, and a [`ControlPlane`] for its interaction with Kubernetes.

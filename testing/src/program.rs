@@ -23,8 +23,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// A program under test, which runs as a child process against a [`ControlPlane`](crate::ControlPlane). It is the whole
-/// program, with its flags, its leases, its probes and its log. To test only its controllers, run them in the process of
-/// the test with [`Controllers`](crate::Controllers).
+/// program, with its flags, its leases, its probes and its log. To test only its controllers, run them in the process
+/// of the test with [`Controllers`](crate::Controllers).
 ///
 /// The program listens on free ports of 127.0.0.1. Of the environment it gets only `PATH` and `HOME`, and what
 /// [`env`](Self::env) sets. Choose [`without_leader_election`](Self::without_leader_election) or
@@ -53,8 +53,8 @@ const INTERVAL: Duration = Duration::from_millis(20);
 pub struct Program(Command);
 
 impl Program {
-    /// Creates the command of this executable. The kubeconfig is that of the administrator, or of a
-    /// [service account](crate::ControlPlane::kubeconfig_as).
+    /// Creates the command of this executable. The program connects with this kubeconfig: the administrator's, or a
+    /// [service account](crate::ControlPlane::kubeconfig_as)'s.
     pub fn new(executable: impl AsRef<OsStr>, kubeconfig: impl AsRef<Path>) -> Self {
         let mut command = Command::new(executable);
         command.env_clear().envs(std::env::vars().filter(|(name, _)| name == "PATH" || name == "HOME"));
@@ -175,7 +175,8 @@ impl RunningProgram {
         }
     }
 
-    /// Returns the HTTP status and the body of a probe, `/readiness` or `/health`. The status is 0 if there was no answer.
+    /// Returns the HTTP status and the body of a probe, `/readiness` or `/health`. The status is 0 if there was no
+    /// answer.
     pub async fn probe(&self, path: &str) -> (u16, String) {
         get(&self.address("probes").await, path).await.unwrap_or_default()
     }
@@ -237,7 +238,7 @@ impl RunningProgram {
     /// Sends SIGTERM, unless the program has exited.
     fn terminate(&self) {
         let id = self.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        // A process that is not found has exited, and has its status then.
+        // A process that is not found has exited already.
         let _ = id.map(|id| kill_process(id, Signal::TERM));
     }
 }

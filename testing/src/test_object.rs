@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// An object that a test can store or expect: of any type with a fixed Kind, or a `DynamicObject` that has its
-/// apiVersion and kind, as from `DynamicObject::new`. It is implemented for all of them.
+/// apiVersion and kind, as from `DynamicObject::new`. The trait is implemented for all of these.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Namespace, Pod};

@@ -2,8 +2,8 @@
 //!
 //! A Kind declares its rules by [`Validatable`](reknit_apis::Validatable) and its defaults by
 //! [`kind!`](reknit_apis::kind). [`Defaultable`](reknit_apis::Defaultable) declares defaults that depend on the
-//! request. A [`Webhook`] collects the Kinds and answers the API server. Its documentation has a whole example and a
-//! test without a server.
+//! request. A [`Webhook`] collects the Kinds and answers the API server. The documentation of [`Webhook`] has a
+//! complete example, with a test that needs no server.
 //!
 //! # Defaulting
 //!
@@ -32,8 +32,8 @@
 //! Some requests are allowed so that no object gets stuck. A stored object that cannot be decoded can be deleted and
 //! replaced. The finalizers of a terminating object can be removed even if the object is invalid. If only the status
 //! cannot be decoded, rules, defaults and callbacks get the object without the status, unless the request is for the
-//! status: the API server discards the status of other requests. Callbacks get such an object even if the status is not
-//! a subresource of the Kind.
+//! status: the API server discards the status of other requests. Callbacks get the object without an undecodable status
+//! even if the status is not a subresource of the Kind.
 //!
 //! # Strictness
 //!
@@ -50,8 +50,9 @@
 //!
 //! # Bindings
 //!
-//! [`binding`](Webhook::binding) injects into the pod templates of the subjects of a
-//! [`Bindable`](reknit_reconciler::Bindable) Kind, as Knative's `psbinding` does.
+//! [`binding`](Webhook::binding) injects into pod templates at admission. An object of a
+//! [`Bindable`](reknit_reconciler::Bindable) Kind names its subjects, the objects whose pod templates it changes, such
+//! as Deployments. In Knative's Go library this is `psbinding`.
 //!
 //! # ConfigMaps
 //!
@@ -59,7 +60,7 @@
 //! [`Request::config`](reknit_apis::Request::config).
 //!
 //! [`config_validation`](Webhook::config_validation) refuses ConfigMaps of the system namespace that the process cannot
-//! parse, with the message of the parser, and changes of `_example`, which is documentation.
+//! parse, with the message of the parser, and changes of the key `_example`, which only documents the other keys.
 //!
 //! # Versions
 //!

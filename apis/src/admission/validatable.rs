@@ -3,7 +3,8 @@
 use super::{field_error::FieldError, request::Request};
 use crate::Kind;
 
-/// A Kind with rules that its schema cannot express. A rule that depends on a ConfigMap reads it by [`Request::config`].
+/// A Kind with rules that its schema cannot express. A rule that depends on a ConfigMap reads it by
+/// [`Request::config`].
 ///
 /// Faults of level [`Error`](crate::Level::Error) refuse the request. Faults of level
 /// [`Warning`](crate::Level::Warning) are returned to the client as warnings.
@@ -54,12 +55,12 @@ use crate::Kind;
     note = "`impl Validatable for {Self}`, with `fn validate(&self, request: &Request) -> FieldError`"
 )]
 pub trait Validatable: Kind {
-    /// The subresources to validate too, usually `status`. Do not list `scale`: its requests hold a Scale instead of the
-    /// Kind, and would all be refused.
+    /// The subresources to validate too, usually `status`. Do not list `scale`: its requests hold a Scale instead of
+    /// the Kind, and would all be refused.
     const SUBRESOURCES: &'static [&'static str] = &[];
 
-    /// Validates an object to create and, unless [`validate_update`](Self::validate_update) is implemented, the new state
-    /// of an object to update.
+    /// Validates an object to create and, unless [`validate_update`](Self::validate_update) is implemented, the new
+    /// state of an object to update.
     fn validate(&self, request: &Request) -> FieldError;
 
     /// Validates an update of an object.

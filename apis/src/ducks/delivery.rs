@@ -50,8 +50,8 @@ pub struct DeliverySpec {
 impl DeliverySpec {
     /// Validates the options, as Knative Eventing does.
     ///
-    /// One difference: Eventing refuses `retryAfterMax` unless the feature `delivery-retryafter` is enabled. Refuse it with
-    /// [`FieldError::disallowed`] if your controller does not support it.
+    /// One difference: Eventing refuses `retryAfterMax` unless the feature `delivery-retryafter` is enabled. Refuse it
+    /// with [`FieldError::disallowed`] if your controller does not support it.
     pub fn validate(&self) -> FieldError {
         let sink = self.dead_letter_sink.as_ref().map(Destination::validate).unwrap_or_default();
         sink.via_field("deadLetterSink")

@@ -80,8 +80,8 @@ pub trait Kind:
     #[doc(hidden)]
     const BUILT_IN: bool = false;
 
-    /// Sets the defaults of fields that the spec leaves out. It runs in the defaulting webhook, and in memory before each
-    /// reconcile, since an object may have been stored before a default existed. It must not change the metadata.
+    /// Sets the defaults of fields that the spec leaves out. It runs in the defaulting webhook, and in memory before
+    /// each reconcile, since an object may have been stored before a default existed. It must not change the metadata.
     ///
     /// So a reconciler never sees an absent field for which this sets a value. Set no default here for a field whose
     /// absence has a meaning, such as "unlimited". If only new objects should get a value, set it in

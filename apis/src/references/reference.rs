@@ -79,8 +79,8 @@ impl KReference {
     /// namespace of the object that contains the reference. Without this check, users could make the controller act in
     /// namespaces to which they have no access.
     ///
-    /// A reference without a namespace passes this check. If `parent_namespace` is empty, because the containing object is
-    /// cluster-scoped, every namespace passes.
+    /// A reference without a namespace passes this check. If `parent_namespace` is empty, because the containing object
+    /// is cluster-scoped, every namespace passes.
     ///
     /// ```
     /// use reknit_apis::KReference;

@@ -4,9 +4,9 @@ use schemars::{Schema, transform::transform_subschemas};
 
 /// Drops the descriptions below a field, as a transform of schemars. The field keeps its own description.
 ///
-/// Set it on fields whose types are Kubernetes' own. `kubectl apply` stores the definition in an annotation of at most 256
-/// KiB, and the descriptions of a `PodTemplateSpec` alone are larger than that. (`kubectl apply --server-side` has no such
-/// limit.)
+/// Set it on fields whose types are Kubernetes' own. `kubectl apply` stores the definition in an annotation of at most
+/// 256 KiB, and the descriptions of a `PodTemplateSpec` alone are larger than that. (`kubectl apply --server-side` has
+/// no such limit.)
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::PodTemplateSpec;

@@ -11,16 +11,16 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 pub use self::descriptions::drop_descriptions;
 
-/// Returns the definition with the integer formats and list types of Kubernetes. Call it where a definition is printed or
-/// installed.
+/// Returns the definition with the integer formats and list types of Kubernetes. Call it where a definition is printed
+/// or installed.
 ///
 /// - **Integer formats.** schemars writes formats such as `uint32`, for which kubectl warns `unrecognized format`. They
 ///   become `int32` or `int64` with the minimum and maximum of the Rust type.
 /// - **List types.** A list named `conditions` becomes a map by `type`, and the lists of embedded core types, such as
-///   `containers`, `env` and `ports`, become maps by the keys that they have in Kubernetes. So two field managers can apply
-///   different entries. For a list of your own, set the type on the field:
-///   `#[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]`. A type that is set
-///   is kept.
+///   `containers`, `env` and `ports`, become maps by the keys that they have in Kubernetes. So two field managers can
+///   apply different entries. For a list of your own, set the type on the field:
+///   `#[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]`. A type that is
+///   set is kept.
 /// - **Objects of any form.** A `serde_json::Map<String, Value>` keeps its fields at any depth
 ///   (`x-kubernetes-preserve-unknown-fields`). With the schema that schemars writes, the API server drops the fields of
 ///   nested objects.

@@ -11,8 +11,8 @@ use super::{
 /// The reason of the top condition for a new generation, until the pass marks a condition.
 const NEW_GENERATION_REASON: &str = "NewObservedGenFailure";
 
-/// The conditions that decide whether an object is ready: the top condition, and the dependents that must all be True for
-/// it to be True.
+/// The conditions that decide whether an object is ready: the top condition, and the dependents that must all be True
+/// for it to be True.
 ///
 /// ```
 /// use reknit_apis::ConditionSet;
@@ -131,7 +131,8 @@ impl Conditions<'_> {
         self.get(self.set.top)
     }
 
-    /// Adds missing conditions: the top condition as Unknown, and dependents as True if the top is True, or else as Unknown.
+    /// Adds missing conditions: the top condition as Unknown, and dependents as True if the top is True, or else as
+    /// Unknown.
     pub fn initialise(&mut self) {
         self.add_if_missing(self.set.top, ConditionStatus::Unknown);
         let status = if self.is_happy() { ConditionStatus::True } else { ConditionStatus::Unknown };
@@ -275,8 +276,8 @@ impl Conditions<'_> {
     /// Returns the condition that the top copies: the newest False one, or else the newest Unknown one, or else an
     /// Unknown one without a reason if a dependent is not stored. `None` if all dependents are True.
     ///
-    /// Of several that changed at the same time, it is the one that the top shows already. Otherwise the next pass, which
-    /// reads transition times in whole seconds, would choose another one.
+    /// Of several that changed at the same time, it is the one that the top shows already. Otherwise the next pass,
+    /// which reads transition times in whole seconds, would choose another one.
     fn unhappy_dependent(&self) -> Option<Condition> {
         let dependent_count = self.set.dependent_count();
         if dependent_count == 0 {

@@ -23,8 +23,8 @@ impl<'a> KeyEvent<'a> {
         Self { key: delta.latest().state().key(), old, new, is_undecodable: false }
     }
 
-    /// The event of a cached object that did not change: it is replayed for a new handler, or its newer, undecodable state
-    /// was dropped.
+    /// The event of a cached object that did not change: it is replayed for a new handler, or its newer, undecodable
+    /// state was dropped.
     pub(crate) fn cached(object: &'a Object) -> Self {
         Self { key: object.state().key(), old: None, new: Some(object), is_undecodable: false }
     }

@@ -98,7 +98,7 @@ impl Permissions {
             verbs.push(*verb);
             verbs.sort();
             let verbs: Vec<_> = verbs.iter().map(|verb| format!("Verb::{verb:?}")).collect();
-            return format!("add it to those of the children by {call}.verbs([{}])", verbs.join(", "));
+            return format!("add the verb by {call}.verbs([{}])", verbs.join(", "));
         }
         if let Some(dynamic) = owned.clone().find(|declaration| declaration.undeclared.is_some()) {
             return format!("name the Kind by {}.resources([({group:?}, {resource:?})])", dynamic.call);

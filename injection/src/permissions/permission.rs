@@ -91,8 +91,8 @@ impl Permission {
         self
     }
 
-    /// Restricts the permission to these namespaces. Without this, [`Builder::allows`] restricts it to the namespaces of
-    /// the controller.
+    /// Restricts the permission to these namespaces. Without this, [`Builder::allows`] restricts it to the namespaces
+    /// of the controller.
     ///
     /// [`Builder::allows`]: https://docs.rs/reknit-reconciler/latest/reknit_reconciler/struct.Builder.html#method.allows
     pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {

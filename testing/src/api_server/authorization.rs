@@ -30,7 +30,7 @@ impl Authorizer {
         self.refused.iter()
     }
 
-    /// Returns the response to a request that the permissions do not cover.
+    /// Returns the response that refuses the request, if the permissions do not cover it.
     pub(super) fn refuse(&mut self, request: &Request, objects: &Objects) -> Option<Response> {
         let resource = request.resource();
         let collection = &request.collection;
@@ -77,7 +77,8 @@ impl Authorizer {
 }
 
 impl Request {
-    /// The name that RBAC compares with `resourceNames`: the name in the path, or that of a list by `metadata.name`.
+    /// The name that RBAC compares with `resourceNames`: the name in the path, or the name that a list selects by
+    /// `metadata.name`.
     fn authorized_name(&self) -> Option<&str> {
         let selected =
             || self.param("fieldSelector").split(',').find_map(|term| term.strip_prefix("metadata.name="));
@@ -95,8 +96,8 @@ impl Objects {
         self.get(&request.collection, name).is_some()
     }
 
-    /// Returns the owners whose deletion the request blocks: group, subresource `finalizers` and name. The admission plugin
-    /// OwnerReferencesPermissionEnforcement requires the permission to update that subresource.
+    /// Returns the owners whose deletion the request blocks: group, subresource `finalizers` and name. The admission
+    /// plugin OwnerReferencesPermissionEnforcement requires the permission to update that subresource.
     fn owners_to_block(&self, request: &Request) -> Vec<(String, String, String)> {
         let is_write = matches!(request.verb, Verb::Create | Verb::Update | Verb::Patch);
         if !is_write || request.subresource.is_some() {

@@ -106,7 +106,7 @@ impl Objects {
     }
 }
 
-/// Removes the status, which a create does not set, and unknown fields, and sets defaults.
+/// Removes the status, which a create does not set, and unknown fields. Sets defaults.
 fn complete(request: &Request, schema: Option<&Schema>, object: &mut Value) {
     if request.collection.has_status()
         && let Some(fields) = object.as_object_mut()

@@ -116,7 +116,7 @@ fn explicit_policy(request: &Request) -> Result<Option<&str>, Response> {
 }
 
 /// Returns the object with the finalizer of its propagation policy and of no other. An explicit policy wins over a
-/// finalizer that the object already has, and that over the default of its Kind.
+/// finalizer that the object already has, and such a finalizer wins over the default of the Kind.
 fn with_policy_finalizer(collection: &Collection, explicit: Option<&str>, object: &Value) -> Value {
     let finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     let existing = finalizers.iter().filter_map(Value::as_str).find(|name| is_policy_finalizer(name));

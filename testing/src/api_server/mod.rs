@@ -48,19 +48,18 @@ use crate::TestObject;
 /// `Foreground` add their finalizer, and a Job that is deleted without a policy orphans its dependents, as on the real
 /// server.
 ///
-/// If the CustomResourceDefinition of a Kind was [inserted](Self::insert), its schema counts: unknown fields are pruned,
-/// defaults are set, types, required fields, enums, bounds and lengths are validated, and server-side apply merges lists by
-/// their `x-kubernetes-list-type`. Rules in CEL, patterns and formats are not validated, and the messages for
-/// fields with a format may differ. Without a definition, and for
-/// built-in Kinds, nothing is defaulted, validated or pruned. Without a definition, server-side apply replaces each
-/// list in a custom resource as a whole.
+/// If the CustomResourceDefinition of a Kind was [inserted](Self::insert), its schema is applied: unknown fields are
+/// pruned, defaults are set, types, required fields, enums, bounds and lengths are validated, and server-side apply
+/// merges lists by their `x-kubernetes-list-type`. Rules in CEL, patterns and formats are not validated, and the
+/// messages for fields with a format may differ. Without a definition, and for built-in Kinds, nothing is defaulted,
+/// validated or pruned. Without a definition, server-side apply replaces each list in a custom resource as a whole.
 ///
 /// Every custom resource has the subresource `status`, even if its definition does not declare it. A field selector may
-/// name any field of a built-in Kind; of other Kinds, name, namespace and the `selectableFields` of their definition. No controllers run: dependents are not
-/// collected, a namespace does not have to exist, and a deleted pod is gone at once. Unsupported requests are answered
-/// with 501 and a message that names the feature: watches, strategic merge patches, other subresources. Use a
-/// [`ControlPlane`](crate::ControlPlane) for these. A test can still check that such a request is sent, and what
-/// follows from a failure: `fail(Verb::Create, "pods/eviction", 429)`.
+/// name any field of a built-in Kind; of other Kinds, name, namespace and the `selectableFields` of their definition.
+/// No controllers run: dependents are not collected, a namespace does not have to exist, and a deleted pod is gone at
+/// once. Unsupported requests are answered with 501 and a message that names the feature: watches, strategic merge
+/// patches, other subresources. Use a [`ControlPlane`](crate::ControlPlane) for these. A test can still check that such
+/// a request is sent, and what follows from a failure: `fail(Verb::Create, "pods/eviction", 429)`.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -242,7 +241,7 @@ impl ApiServer {
 }
 
 impl State {
-    /// Returns the response to a request that the permissions do not cover.
+    /// Returns the response that refuses the request, if the permissions do not cover it.
     fn refuse(&mut self, request: &Request) -> Option<Response> {
         self.authorizer.as_mut()?.refuse(request, &self.objects)
     }

@@ -30,7 +30,7 @@ pub(super) struct Objects {
     changes: BTreeMap<String, u64>,
     /// The last number of [`next_number`](Self::next_number).
     last_number: u64,
-    /// The Kind of each resource that an object has been stored of.
+    /// The Kind of each resource of which an object has been stored.
     kinds: BTreeMap<String, String>,
 }
 
@@ -71,7 +71,7 @@ impl Objects {
         object
     }
 
-    /// Handles a request. Both results are responses: of a success, or of a failure.
+    /// Handles a request. Both `Ok` and `Err` contain the response.
     pub(super) fn handle(&mut self, request: &Request) -> Result<Response, Response> {
         if let Some(rejection) = &request.rejection {
             return Err(rejection.clone());
@@ -225,7 +225,8 @@ impl Objects {
         }
     }
 
-    /// Counts the changes that led to an object with a version of another server, so that the next version is higher.
+    /// Raises the number of changes if the object has the version of another server, so that the next version is
+    /// higher.
     fn raise_version(&mut self, collection: &Collection, object: &Value) {
         let version: Option<u64> = text(&object["metadata"]["resourceVersion"]).parse().ok();
         let changes = self.changes.entry(collection.full_resource()).or_default();

@@ -111,7 +111,8 @@ impl Request {
         matches!(self.verb, Verb::Delete | Verb::DeleteCollection)
     }
 
-    /// The propagation policy of a delete: the one that it names, or else that of its Kind if it is `Orphan`.
+    /// The propagation policy of a delete: the policy that the request names, or else the default of the Kind if that
+    /// is `Orphan`.
     fn propagation_policy(&self) -> Option<&str> {
         let default = self.collection.orphans_by_default().then_some("Orphan");
         self.explicit_propagation_policy().or(default)

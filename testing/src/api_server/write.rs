@@ -16,13 +16,13 @@ pub(super) fn stores_object(verb: Verb) -> bool {
     matches!(verb, Verb::Create | Verb::Update | Verb::Patch)
 }
 
-/// A recorded write request. It is displayed as `patch addressableservices/status default/x`, followed by its options:
-/// `delete pods default/x propagationPolicy=Foreground`. The propagation policy `Background` is not displayed.
+/// A recorded write request. It is displayed as `patch lamps/status default/x`, followed by its options: `delete pods
+/// default/x propagationPolicy=Foreground`. The propagation policy `Background` is not displayed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// The verb of the request.
     pub verb: Verb,
-    /// The resource and subresource: `pods`, `addressableservices/status`.
+    /// The resource and subresource: `pods`, `lamps/status`.
     pub resource: String,
     /// The namespace and name of the object. The name of a created object is the name or the `generateName` that was
     /// sent, and the name of a collection is empty.
@@ -31,8 +31,8 @@ pub struct Write {
     pub selector: Option<String>,
     /// The field selector of a deleted collection.
     pub field_selector: Option<String>,
-    /// The propagation policy of a deletion, for example `Foreground`. If the request did not set it, `Orphan` for a
-    /// Kind whose default that is, such as Job, and `None` for any other.
+    /// The propagation policy of a deletion, for example `Foreground`. If the request did not set it: `Orphan` for a
+    /// Kind with this default, such as Job, and `None` for any other Kind.
     pub propagation_policy: Option<String>,
     /// True for a dry run.
     pub dry_run: bool,

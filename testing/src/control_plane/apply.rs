@@ -1,4 +1,4 @@
-//! Applying YAML as `kubectl apply --server-side --force-conflicts` does.
+//! Applies YAML as `kubectl apply --server-side --force-conflicts` does.
 
 use std::{
     ffi::OsStr,

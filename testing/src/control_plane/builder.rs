@@ -25,7 +25,7 @@ impl Builder {
         self
     }
 
-    /// Starts etcd and kube-apiserver and waits until they are ready: three seconds on an idle machine.
+    /// Starts etcd and kube-apiserver and waits until they are ready, which takes three seconds on an idle machine.
     ///
     /// # Errors
     ///

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{ControlPlane, Error};
 
-/// A key to request the current revision with: one zero byte. The HTTP gateway of etcd encodes bytes as base64 and
-/// 64-bit numbers as text.
+/// The key that is read to learn the current revision: one zero byte. The HTTP gateway of etcd encodes bytes as base64
+/// and 64-bit numbers as text.
 const ANY_KEY: &str = "AA==";
 
 impl ControlPlane {

@@ -4,7 +4,7 @@ use std::{error::Error as _, fmt, io, iter, path::PathBuf, time::Duration};
 
 /// An error of a [`ControlPlane`](crate::ControlPlane).
 ///
-/// `Debug` prints the message and its causes, because a test that fails by `?` or `unwrap` shows that.
+/// `Debug` prints the message and its causes, because a test that fails by `?` or `unwrap` shows this output.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

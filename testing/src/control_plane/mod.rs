@@ -60,7 +60,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// As [`Builder::start`].
+    /// Fails as [`Builder::start`] does.
     pub async fn start() -> Result<Self, Error> {
         Self::builder().start().await
     }

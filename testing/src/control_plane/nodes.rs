@@ -11,12 +11,13 @@ use super::{ControlPlane, Error, apply::FIELD_MANAGER};
 
 impl ControlPlane {
     /// Adds nodes, named `node-1` and so on, until there are at least `count`. Each has room for any number of pods.
-    /// Returns once the nodes are Ready: about four seconds the first time, and 250 MB.
+    /// Returns once the nodes are Ready. The first call takes about four seconds, and 250 MB of memory.
     ///
-    /// From then on the real controllers of workloads run (Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and
-    /// CronJobs), and those of EndpointSlices, namespaces and aggregated ClusterRoles, the garbage collector and the
-    /// scheduler. [kwok](https://kwok.sigs.k8s.io) simulates the kubelets: no container runs, but a scheduled pod
-    /// becomes Running and Ready and gets an address, a pod of a Job succeeds, and a deleted or evicted pod goes away.
+    /// From then on Kubernetes' own controllers of workloads run (Deployments, ReplicaSets, StatefulSets, DaemonSets,
+    /// Jobs and CronJobs), its controllers of EndpointSlices, namespaces and aggregated ClusterRoles, the garbage
+    /// collector and the scheduler. [kwok](https://kwok.sigs.k8s.io) simulates the kubelets: no container runs, but a
+    /// scheduled pod becomes Running and Ready and gets an address, a pod of a Job succeeds, and a deleted or evicted
+    /// pod goes away.
     ///
     /// To make a pod fail, set the phase `Failed` in its status: kwok does not change a pod that has run. A pod with a
     /// `nodeSelector` that fits no node, or with a scheduling gate, never starts. Controllers of volumes, quotas,

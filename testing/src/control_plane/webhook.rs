@@ -54,16 +54,17 @@ impl Drop for WebhookServer {
 }
 
 impl ControlPlane {
-    /// Serves a webhook in this process, on 127.0.0.1, and has the API server call it for the objects of a namespace, and
-    /// for cluster-scoped objects of its Kinds. Returns once the API server calls it.
+    /// Serves a webhook in this process, on 127.0.0.1, and has the API server call it for the objects of a namespace,
+    /// and for cluster-scoped objects of its Kinds. Returns once the API server calls it.
     ///
     /// The CustomResourceDefinitions of the Kinds have to be installed. The namespace is the system namespace of the
     /// webhook: it holds the ConfigMaps that the webhook reads and validates. The webhook has the permissions of the
-    /// administrator. Its configurations are those of [`Webhook::configurations`], with the namespace appended to their
-    /// names; a second call with the same domain and namespace replaces them. Conversion applies to all namespaces, and may begin a
-    /// moment after this returns.
+    /// administrator. Its configurations are the ones that [`Webhook::configurations`] returns, with the namespace
+    /// appended to their names; a second call with the same domain and namespace replaces them. Conversion applies to
+    /// all namespaces, and may begin a moment after this returns.
     ///
-    /// The certificate is made for the test. A test of the program's own certificates runs the whole program.
+    /// The certificate is made for the test. A test of the program's own certificates has to run the whole
+    /// [`Program`](crate::Program).
     ///
     /// ```no_run
     /// use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -164,8 +165,8 @@ struct Probe {
     config_map: ConfigMap,
 }
 
-/// Restricts a configuration to the namespace, and adds the entry of a probe. A webhook denies ConfigMaps on the paths of
-/// other Kinds. On the path of ConfigMaps it denies one whose example does not have its checksum.
+/// Restricts a configuration to the namespace, and adds the entry of a probe. A webhook denies ConfigMaps on the paths
+/// of other Kinds. On the path of ConfigMaps it denies one whose example does not have its checksum.
 fn with_probe(
     mut configuration: DynamicObject,
     namespace: &str,

@@ -34,7 +34,7 @@ pub(super) struct WriteEffect {
     title: String,
     /// The options of the request, for example `dryRun=All`.
     pub(super) options: BTreeSet<String>,
-    /// The JSON pointer of the object's part that the body is: all of it, or the status.
+    /// The JSON pointer to the part of the object that the body contains: empty for the whole object, or `/status`.
     part: &'static str,
     body: Value,
 }

@@ -91,7 +91,8 @@ pub fn nothing() -> Given {
 }
 
 impl Given {
-    /// Adds an object, also a `DynamicObject` that has its apiVersion and kind. Its resourceVersion is 1 unless it has one.
+    /// Adds an object. A `DynamicObject` must have its apiVersion and kind. The resourceVersion is 1 unless the object
+    /// has one.
     pub fn and<K: TestObject>(self, object: K) -> Self {
         let stored = self.server.insert(&object);
         self.with_stored::<K>(&object.api_resource(), stored)
@@ -116,8 +117,7 @@ impl Given {
         self
     }
 
-    /// Makes requests of this verb and resource fail with this code:
-    /// `failing(Verb::Patch, "addressableservices/status", 409)`.
+    /// Makes requests of this verb and resource fail with this code: `failing(Verb::Patch, "lamps/status", 409)`.
     pub fn failing(self, verb: Verb, resource: &str, code: u16) -> Self {
         self.server.fail(verb, resource, code);
         self
@@ -147,7 +147,7 @@ impl Given {
         self
     }
 
-    /// Grants a permission that the constructor does not declare, as a further role in a cluster does.
+    /// Grants a permission that the constructor does not declare, as an additional Role in a cluster does.
     pub fn allowing(mut self, permission: Permission) -> Self {
         self.provided.push(Box::new(|cx| cx.allows(permission)));
         self
@@ -164,9 +164,9 @@ impl Given {
     ///
     /// # Panics
     ///
-    /// Panics if the constructor fails, if no object of the controller's Kind can have such a key, if the reconcile
-    /// changed an object of this state in the cache without a request to write it, and if it sent a request that the
-    /// declared permissions do not cover. The message names the declaration that is missing.
+    /// Panics if the constructor fails, or if no object of the controller's Kind can have such a key. Panics if the
+    /// reconcile changed an object of this state in the cache without a request to write it. Panics if the reconcile
+    /// sent a request that the declared permissions do not cover, and names the missing declaration.
     #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
     pub async fn pass(self, constructor: impl FnOnce(&Context) -> Result<Controller>, key: &str) -> Passed {
         self.try_pass(constructor, key).await.unwrap_or_else(|error| panic!("{error}"))
@@ -227,8 +227,8 @@ impl Given {
         (cx, server, mutation_checks)
     }
 
-    /// Runs the reconcile. Fails if no object of the controller's Kind can have this key, and if the declared permissions do
-    /// not cover a request.
+    /// Runs the reconcile. Fails if no object of the controller's Kind can have this key, or if the declared
+    /// permissions do not cover a request.
     pub(super) async fn try_pass(
         self,
         constructor: impl FnOnce(&Context) -> Result<Controller>,

@@ -8,11 +8,12 @@ use reknit_reconciler::{Controller, Result};
 use super::{Table, rows::Ran};
 use crate::Verb;
 
-/// Runs the table with all permissions that the constructor declares, and again without each verb of each resource. So
-/// the cases of the table show that the RBAC rules that are generated from the code are exact.
+/// Runs the table with all permissions that the constructor declares, and again without each verb of each resource in
+/// turn, when at least one case has to fail. So the table shows that the RBAC rules that are generated from the code
+/// grant no more than the controller needs.
 ///
-/// `list` and `watch` are not taken away: informers need them, and a table fills the informers. `patch` of events is not
-/// taken away either, since an event is patched only when a later reconcile repeats it.
+/// `list` and `watch` are not taken away: informers need them, and a table fills the informers. `patch` of events is
+/// not taken away either, since an event is patched only when a later reconcile repeats it.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Namespace;
@@ -45,7 +46,8 @@ use crate::Verb;
 ///
 /// # Panics
 ///
-/// Panics if a case fails, and if none fails without a verb that is declared. The message names the verb.
+/// Panics if a case fails with all permissions, or if no case fails without one of the declared verbs. The message
+/// names the case or the verbs.
 #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
 pub async fn each_permission_is_needed<C: Fn(&Context) -> Result<Controller>>(cases: impl Fn() -> Table<C>) {
     let Ran { failures, permissions } = cases().run_all().await;

@@ -82,8 +82,8 @@ impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
     /// # Panics
     ///
     /// Panics if a case fails, with the name and the location of each failed case and a diff. A case also fails if no
-    /// object of the controller's Kind can have its key, or if the declared permissions do not cover a request. Panics if
-    /// the constructor fails.
+    /// object of the controller's Kind can have its key, or if the declared permissions do not cover a request. Panics
+    /// if the constructor fails.
     #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
     pub async fn run(self) {
         let total = self.rows.len();

@@ -83,18 +83,18 @@ impl Want {
         Self::outcome(&Outcome::skip())
     }
 
-    /// Expects this outcome. Its events are not compared.
+    /// Expects this outcome. Its events have to be added by [`event`](Self::event).
     pub fn outcome(outcome: &Outcome) -> Self {
         Self(Effects::of_result(&Ok(outcome.clone())))
     }
 
-    /// Expects an error that is retried and that contains this text, in its message or in those of its sources. The text
-    /// is compared with [`Error::in_full`](reknit_reconciler::Error::in_full), which events show too.
+    /// Expects an error that is retried and that contains this text, in its message or in the messages of its sources.
+    /// The text is compared with [`Error::in_full`](reknit_reconciler::Error::in_full), which events show too.
     pub fn error(message: &str) -> Self {
         Self(Effects::of_error(message, false))
     }
 
-    /// Expects an error that is not retried and that contains this text, as [`error`](Self::error).
+    /// Expects an error that is not retried and that contains this text, as [`error`](Self::error) does.
     pub fn permanent_error(message: &str) -> Self {
         Self(Effects::of_error(message, true))
     }

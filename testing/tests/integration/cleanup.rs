@@ -107,7 +107,6 @@ async fn the_error_about_missing_node_programs_names_the_script_that_installs_th
 -> Result<(), Box<dyn Error>> {
     let plane = ControlPlane::start().await?;
     // A folder with two of the five programs.
-    // A folder with two of the five programs.
     let archive = tempfile::tempdir()?;
     for program in ["etcd", "kube-apiserver"] {
         let command = std::fs::read_to_string(plane.folder().join(format!("{program}.command")))?;

@@ -94,7 +94,7 @@ async fn yaml_without_an_object_is_refused_with_its_position() -> TestResult {
 }
 
 #[tokio::test]
-async fn a_service_account_may_do_what_rbac_grants_and_no_more() -> TestResult {
+async fn a_service_account_can_do_only_what_rbac_grants() -> TestResult {
     let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("granted").await?;
     let role = format!(

@@ -81,8 +81,8 @@ impl Definition {
 }
 
 impl Webhook {
-    /// Returns a decoder of this Kind. Generating the definition of a Kind with a pod template takes long, so all decoders
-    /// of the Kind share it.
+    /// Returns a decoder of this Kind. Generating the definition of a Kind with a pod template takes long, so all
+    /// decoders of the Kind share it.
     pub(crate) fn decoder<K: Kind + CustomResourceExt>(&mut self) -> Decoder<K> {
         let definition = self.definitions.entry(GroupVersionKind::of::<K>());
         Decoder::new(definition.or_insert_with(|| Arc::new(Definition::of::<K>())).clone())

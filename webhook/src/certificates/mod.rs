@@ -1,4 +1,4 @@
-//! The certificate of a webhook: issue, rotation, and the objects by which the API server trusts it.
+//! The certificate of a webhook: how it is issued and rotated, and the objects that make the API server trust it.
 
 mod authority;
 pub(crate) mod configuration;

@@ -12,7 +12,8 @@ const CA_BUNDLE: &str = "ca-cert.pem";
 const NEXT_CA_KEY: &str = "next-ca-key.pem";
 const NEXT_CA_CERTIFICATE: &str = "next-ca-cert.pem";
 
-/// The maximum time between checks of the clock: the clock may be set, and timers stop while a machine is suspended.
+/// The maximum time between checks of the clock, since the clock can be set, and timers stop while a machine is
+/// suspended.
 const MAX_WAIT: Duration = Duration::from_secs(60 * 60);
 
 /// The maximum validity of a certificate: ten years.
@@ -24,9 +25,9 @@ const AUTHORITY_ROTATIONS: u32 = 3;
 /// The validity of certificates and the time of their renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lifetime {
-    /// The time from issue to end. The default is seven days, as in Knative.
+    /// The time from issue to expiry. The default is seven days, as in Knative.
     pub(crate) validity: Duration,
-    /// The time from renewal to end. The default is one day.
+    /// The time from renewal to expiry. The default is one day.
     pub(crate) renew_before: Duration,
 }
 
@@ -45,8 +46,8 @@ impl Lifetime {
         }
         if renew_before.is_zero() || renew_before >= validity {
             return Err(format!(
-                "certificates that last {validity:?} cannot be renewed {renew_before:?} before their end: the second must be \
-                 positive and shorter than the first"
+                "certificates that last {validity:?} cannot be renewed {renew_before:?} before their end: that time must be \
+                 positive and shorter than their validity"
             ));
         }
         Ok(())
@@ -76,7 +77,8 @@ pub(crate) struct IssueParams<'a> {
 
 impl IssueParams<'_> {
     /// Creates an authority, which is valid for three rotations. In the first, clients come to trust it. In the second,
-    /// the certificate that it issued is served. In the third, some replicas may not know the next certificate yet.
+    /// the certificate that it issued is served. In the third, replicas that have not read the next certificate yet
+    /// still serve it.
     fn create_authority(&self) -> Result<CertificateAndKey, IssueError> {
         CertificateAndKey::self_signed_authority(self.now, self.lifetime.validity * AUTHORITY_ROTATIONS)
     }

@@ -1,4 +1,4 @@
-//! Conversion of objects between versions by way of the hub.
+//! Conversion of objects between versions by way of the hub, the version that can represent all others.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -20,7 +20,8 @@ use crate::{
 
 type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
 
-/// The conversion of one version to the hub, and from the hub, which sets the defaults of the version.
+/// The conversions of one version to the hub and from the hub. The conversion from the hub also sets the defaults of
+/// the version.
 #[derive(Clone)]
 pub(crate) struct VersionConversion {
     /// The name of the CustomResourceDefinition.

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_body_at_a_time_exceeds_a_full_budget() {
+    async fn only_one_body_at_a_time_can_exceed_a_full_budget() {
         let budget = BodyBudget::new(400 * KIB);
         let (mut first, mut second) = (HeldBytes::default(), HeldBytes::default());
         budget.add(&mut first, 200 * KIB).await;

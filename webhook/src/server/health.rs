@@ -1,4 +1,4 @@
-//! The health of a webhook, which is stuck if code of a Kind does not return.
+//! The health of a webhook. A webhook is stuck if code of a Kind, such as its validation, does not return.
 
 use std::{
     sync::{Arc, Weak},
@@ -31,17 +31,17 @@ pub struct Health {
 }
 
 impl Webhook {
-    /// The health of the webhook, for probes of the process: `reknit_sharedmain::Main` reports it at `/health`. Must be
-    /// called after [`limits`](Self::limits).
+    /// Returns the health of the webhook, for probes of the process: `reknit_sharedmain::Main` reports it at `/health`.
+    /// Must be called after [`limits`](Self::limits).
     pub fn health(&self) -> Health {
         Health { running: self.running.clone(), stuck_after: self.limits.answer.saturating_mul(STUCK_FACTOR) }
     }
 }
 
 impl Health {
-    /// The age of the oldest running code of a Kind, if that exceeds three times
-    /// [`Limits::answer`](crate::Limits::answer). Its request has failed long ago, but the code keeps its share of
-    /// [`Limits::work`](crate::Limits::work) until the process ends.
+    /// Returns how long the oldest running code of a Kind has run, if that exceeds three times
+    /// [`Limits::answer`](crate::Limits::answer). Its request has long been answered with 504, but the code keeps its
+    /// share of [`Limits::work`](crate::Limits::work) until the process ends.
     pub fn stuck(&self) -> Option<Duration> {
         let oldest_start = self.running.lock().iter().find_map(Weak::upgrade)?;
         Some(oldest_start.elapsed()).filter(|age| *age > self.stuck_after)

@@ -21,7 +21,7 @@ pub(crate) struct Metrics {
     pub(super) handshake_failures: IntCounter,
 }
 
-/// An extension of a response: whether the review allowed the request.
+/// An extension of a response that tells whether the review allowed the request.
 #[derive(Clone, Copy)]
 pub(crate) struct Allowed(pub(crate) bool);
 

@@ -51,14 +51,15 @@ impl Webhook {
     /// | --- | --- |
     /// | user agent `kube-probe/…`, any path | 200; 503 `shutting down` after `stop`; 503 while code is [stuck](crate::Health::stuck) |
     /// | another content type than `application/json` | 415 |
-    /// | a path without any Kind or ConfigMap | 400 `no controller registered for: …` |
+    /// | a path for which the webhook has no Kind or ConfigMap | 400 `no controller registered for: …` |
     /// | a body that is not a review | 400 `could not decode body: …` |
     /// | a body of more than 7 MiB, or of more than 32 MiB for a conversion, which may hold a list | 413 |
     /// | a body that does not arrive in time | 408 |
     /// | a review that takes too long | 504 |
     /// | a panic in the code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
     ///
-    /// The paths are `/defaulting`, `/resource-validation`, `/config-validation` and `/resource-conversion`.
+    /// The paths are `/defaulting`, `/bindings`, `/resource-validation`, `/config-validation` and
+    /// `/resource-conversion`.
     ///
     /// Further metrics are `reknit_webhook_requests_total{path,code,allowed}`, `reknit_webhook_request_seconds{path}`
     /// and `reknit_webhook_handshake_failures_total`.
@@ -141,7 +142,8 @@ impl Server {
                     self.make_room(&mut connections).await;
                     connections.push(self.spawn_connection(stream));
                 }
-                // Most likely, the process has too many open files. The end of a connection closes a file.
+                // Most likely, the process has too many open files. The accept is repeated, since the end of a
+                // connection closes one.
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a connection to the webhook");
                     sleep(Duration::from_millis(100)).await;

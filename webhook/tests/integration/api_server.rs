@@ -188,7 +188,7 @@ async fn an_object_with_generate_name_gets_defaults_and_one_without_metadata_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_side_apply_is_defaulted_and_a_second_one_changes_nothing() {
+async fn an_applied_object_gets_defaults_and_a_second_apply_changes_nothing() {
     let fixture = Fixture::new("apply").await;
     let (applied, message) = fixture.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
     assert!(applied, "{message}");

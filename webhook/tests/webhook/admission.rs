@@ -39,7 +39,7 @@ async fn refusal(proposal: Proposal) -> String {
 }
 
 #[tokio::test]
-async fn a_new_object_gets_its_defaults_the_defaults_of_the_request_and_its_creator() {
+async fn a_new_object_gets_the_defaults_of_its_kind_and_of_the_request_and_its_creator() {
     let admitted = lamp_webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap();
     assert_eq!(admitted.object["spec"], json!({"room": "hall", "watts": 40, "owner": "alice"}));
     let annotations = json!({"tests.reknit.dev/creator": "alice", "tests.reknit.dev/lastModifier": "alice"});
@@ -78,7 +78,7 @@ async fn a_serde_default_is_not_in_the_patch() {
 }
 
 #[tokio::test]
-async fn a_refusal_tells_the_faults_by_field() {
+async fn a_refusal_lists_the_faults_by_field() {
     let refused = lamp_webhook().admit(Proposal::create(lamp(""))).await.unwrap_err();
     let causes: Vec<_> = refused.causes().iter().map(|cause| (&*cause.field, &*cause.message)).collect();
     assert_eq!(causes, [("spec.room", "Required value")]);
@@ -164,7 +164,7 @@ impl Validatable for Fuse {
 }
 
 #[tokio::test]
-async fn an_unnamed_subresource_is_allowed_and_gets_no_defaults() {
+async fn subresources_get_no_defaults_and_are_validated_only_if_the_kind_lists_them() {
     let fuse = Fuse::new("x", FuseSpec {});
     let webhook = lamp_webhook().validation::<Fuse>().defaulting::<Fuse>();
     webhook.admit(Proposal::update(&fuse, &fuse).subresource("status")).await.unwrap();

@@ -52,7 +52,8 @@ pub(super) enum Strategies {
     BuiltIn,
     /// The strategies in the schema of a custom resource.
     Declared(Schema),
-    /// The strategies of a custom resource without a known schema. Its lists are atomic, except for those in its metadata.
+    /// The strategies of a custom resource without a known schema. Its lists are atomic, except for those in its
+    /// metadata.
     Unknown,
 }
 

@@ -1,4 +1,5 @@
-//! The OpenAPI v3 schema of a custom resource: pruning, defaults, validation, and the check of what server-side apply sends.
+//! The OpenAPI v3 schema of a custom resource: pruning, defaults, validation, and the check of what server-side apply
+//! sends.
 
 mod defaults;
 mod prune;
@@ -30,15 +31,15 @@ impl Schema {
         &self.0
     }
 
-    /// Removes unknown fields and nulls that the schema does not allow, and sets defaults, as the API server does when it
-    /// decodes an object.
+    /// Removes unknown fields and nulls that the schema does not allow, and sets defaults, as the API server does when
+    /// it decodes an object.
     pub(super) fn complete(&self, object: &mut Value) {
         prune::prune_object(object, self.root());
         defaults::set_defaults(object, self.root());
     }
 
-    /// Returns why server-side apply refuses this body: a field that the schema does not declare, or a value that is not of
-    /// its declared type.
+    /// Returns the reason why server-side apply refuses this body: a field that the schema does not declare, or a value
+    /// that is not of its declared type.
     pub(super) fn apply_fault(&self, configuration: &Value) -> Option<String> {
         typed::fault(configuration, self.root())
     }
@@ -48,15 +49,15 @@ impl Schema {
         validation::errors(object, self.root())
     }
 
-    /// Returns the invalid fields that were not invalid in the same way before. An unchanged invalid field does not make an
-    /// update fail (KEP-4008).
+    /// Returns the invalid fields that were not invalid in the same way before. An unchanged invalid field does not
+    /// make an update fail (KEP-4008).
     pub(super) fn new_errors(&self, old: &Value, new: &Value) -> Vec<FieldError> {
         let before = self.errors(old);
         self.errors(new).into_iter().filter(|error| !before.contains(error)).collect()
     }
 }
 
-/// The schema of a field of an object: the one in `properties`, else that of `additionalProperties`.
+/// The schema of a field of an object: the schema in `properties`, or else the one in `additionalProperties`.
 pub(super) fn of_field<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let declared = schema.get("properties").and_then(|properties| properties.get(name));
     declared.or_else(|| schema.get("additionalProperties").filter(|schema| schema.is_object()))

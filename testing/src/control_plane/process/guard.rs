@@ -1,4 +1,4 @@
-//! The shell process that runs the programs of a control plane. It outlives the test process, to stop them.
+//! The shell process that runs the programs of a control plane. It outlives the test process, to stop the programs.
 
 use std::{
     fs,
@@ -15,8 +15,8 @@ use crate::{Error, eventually::until};
 const LIMIT: Duration = Duration::from_secs(120);
 const SCRIPT: &str = include_str!("guard.sh");
 
-/// A handle on the shell. When it is dropped, or the test process exits for whatever reason, the shell stops the programs
-/// and removes their folder.
+/// A handle on the shell. When it is dropped, or the test process exits for whatever reason, the shell stops the
+/// programs and removes their folder.
 #[derive(Debug)]
 pub(super) struct Guard {
     folder: PathBuf,

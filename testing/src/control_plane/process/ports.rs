@@ -19,7 +19,7 @@ pub(in crate::control_plane) struct Ports {
 }
 
 impl Ports {
-    /// Finds three free ports. Another process may take one before it is used, so the caller has to retry.
+    /// Finds three free ports. Another process can take one of them before it is used, so the caller has to retry.
     pub(super) fn free() -> Result<Self, Error> {
         // The listeners are kept until all three ports are known, so that the ports differ.
         let bound = [bind_free()?, bind_free()?, bind_free()?];

@@ -43,7 +43,7 @@ impl ReconcileKind for ChannelCopier {
 }
 
 #[tokio::test]
-async fn dynamic_objects_are_given_and_expected() {
+async fn dynamic_objects_can_be_part_of_the_state_and_of_the_expected_effects() {
     let controller = |cx: &Context| {
         let mut build = Controller::of::<Namespace>(cx);
         build.allows(everything("messaging.example.com", "channels"));

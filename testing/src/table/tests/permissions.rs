@@ -15,7 +15,8 @@ impl ReconcileKind for SecretReader {
 
     async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
         let secrets: Api<Secret> = Api::namespaced(self.0.clone(), "shop");
-        // The failure is ignored on purpose: the test has to notice it all the same.
+        // The failure is ignored on purpose, since the test must fail for the missing permission even if the reconcile
+        // succeeds.
         let _ = secrets.get_opt("key").await;
         Ok(Outcome::done())
     }
