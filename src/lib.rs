@@ -132,7 +132,7 @@
 //! | create or update a child without server-side apply | [`Owned::create_or_update`](prelude::Owned::create_or_update) | `controllerutil.CreateOrUpdate` |
 //! | replace a child whose field is immutable | [`Owned::apply_or_replace`](prelude::Owned::apply_or_replace) | `Delete`, then `Create` |
 //! | take over the children of a controller that updated them | [`Owned::upgrading_from`](prelude::Owned::upgrading_from) | client-go's `csaupgrade` |
-//! | own children of a Kind that is only known at run time, by a template | `build.owns_any()` and [`OwnedAny::kind`](reconciler::OwnedAny::kind); [`OwnedAny::of`](reconciler::OwnedAny::of) lists those of earlier templates too | Knative's duck types with a dynamic client |
+//! | own children of a Kind that is only known at run time, by a template | `build.owns_any()` and [`OwnedAny::kind`](reconciler::OwnedAny::kind); [`OwnedAny::of`](reconciler::OwnedAny::of) lists the children of earlier templates too | Knative's duck types with a dynamic client |
 //! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](prelude::TrackedAny::get_as) or [`Duck::of`](reconciler::Duck::of), with a [`Duck`](reconciler::Duck) | Knative's duck informers |
 //! | find the keys that read an object | [`Tracked::observers`](prelude::Tracked::observers) | `GetObservers` of Knative's tracker |
 //! | make an object the controller of another by hand | [`controller_reference`](reconciler::controller_reference) | `kmeta.NewControllerRef`; `controllerutil.SetControllerReference` |

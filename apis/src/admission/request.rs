@@ -89,7 +89,7 @@ impl Request {
     }
 
     /// Adds a value that defaults and rules read by [`config`](Self::config). Replaces a value of the same type. A test
-    /// adds values this way; a webhook adds those of its ConfigMaps.
+    /// adds values this way; a webhook adds the values of its ConfigMaps.
     pub fn with<T: Send + Sync + 'static>(mut self, value: impl Into<Arc<T>>) -> Self {
         self.values.0.insert(TypeId::of::<T>(), value.into());
         self

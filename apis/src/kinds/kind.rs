@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_may_hold_its_conditions_below_another_field() {
+    fn a_status_can_hold_its_conditions_below_another_field() {
         #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
         #[kube(group = "demo.reknit.dev", version = "v1", kind = "Fuse", namespaced, status = "FuseStatus")]
         struct FuseSpec {}

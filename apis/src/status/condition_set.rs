@@ -80,11 +80,11 @@ impl ConditionSet {
 /// `lastTransitionTime` to now. The top condition follows its dependents: it is False if any is False, otherwise
 /// Unknown if any is Unknown, and True if all are True. The list is sorted by type.
 ///
-/// The reason and message of a False top are those of the dependent that was marked False last. When a dependent
-/// becomes True, they are those of the False dependent with the newest `lastTransitionTime`. Of dependents that changed
-/// in the same second, the one that the top shows already is kept, so a repeated reconcile does not change the reason.
-/// (In Knative's Go library it does: stored times have whole seconds, and among equal times the first type is taken.)
-/// The same holds for an Unknown top.
+/// A False top has the reason and message of the dependent that was marked False last. When a dependent becomes True,
+/// the top takes them from the False dependent with the newest `lastTransitionTime`. Of dependents that changed in the
+/// same second, the one that the top shows already is kept, so a repeated reconcile does not change the reason. (In
+/// Knative's Go library it does: stored times have whole seconds, and among equal times the first type is taken.) The
+/// same holds for an Unknown top.
 ///
 /// Conditions outside the set get the severity `Info` and do not affect the top condition. As in Knative, every stored
 /// condition without a severity counts as a dependent. So [`clear`](Self::clear) a condition that a newer version has

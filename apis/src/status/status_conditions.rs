@@ -7,9 +7,9 @@ use super::condition::ConditionStatus;
 
 /// The methods of a list of `metav1.Condition`, `k8s_openapi`'s `Condition`.
 ///
-/// The rules are those of `SetStatusCondition` in `k8s.io/apimachinery`: a condition is stored once for each type, in
-/// the order in which the types were first marked, and its `lastTransitionTime` changes only with its status. No
-/// condition depends on another one. For Knative's rules see [`ConditionSet`](crate::ConditionSet).
+/// The rules are the same as in `SetStatusCondition` of `k8s.io/apimachinery`: a condition is stored once for each
+/// type, in the order in which the types were first marked, and its `lastTransitionTime` changes only with its status.
+/// No condition depends on another one. For Knative's rules see [`ConditionSet`](crate::ConditionSet).
 ///
 /// Kubernetes requires a `reason`, so an empty one is replaced by a default. For the type `Available` the default
 /// reason is `Available` if the condition is True, `NotAvailable` if it is False, and `UnknownAvailable` if it is

@@ -22,7 +22,7 @@ pub(crate) type UndecodableHandler = Box<dyn Fn(&Key, &str) + Send + Sync>;
 /// The handlers of one informer. If a handler panics, the panic is logged, and the handler is still called with later
 /// changes.
 pub(crate) struct Handlers<K> {
-    /// Called before `changes`, since those handlers may read the indexes.
+    /// Called before `changes`, since those handlers can read the indexes.
     pub(crate) indexes: Vec<ChangeHandler<K>>,
     pub(crate) changes: Vec<ChangeHandler<K>>,
     pub(crate) key_events: Vec<KeyEventHandler>,

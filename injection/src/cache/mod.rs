@@ -45,7 +45,7 @@ const NOT_A_DELETION: bool = false;
 /// The cache of an informer. It applies the lists and watches of its reflector, and the responses to this process's
 /// writes, reads of one object, and lists that read a written object back.
 ///
-/// `stores` is locked only while it is read or changed, so handlers may read the cache. `handlers` stays locked until
+/// `stores` is locked only while it is read or changed, so handlers can read the cache. `handlers` stays locked until
 /// all handlers of a change have returned, so all handlers see changes in the same order, and have seen an own write
 /// when its request returns. `undecodable` is also locked only while it is read or changed, and never together with
 /// `stores`.
@@ -307,7 +307,7 @@ impl<K: Cached> Cache<K> {
     ) {
         for delta in deltas.into_iter().flatten() {
             let (state, [_, new]) = (delta.latest().state(), delta.objects());
-            // Handlers may call `newest`, which must not return the error of an older state.
+            // Handlers can call `newest`, which must not return the error of an older state.
             match new {
                 Some(_) => self.undecodable.write().supersede(&state),
                 None => self.undecodable.write().remove(&state.key()),

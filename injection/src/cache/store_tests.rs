@@ -120,7 +120,7 @@ fn a_list_that_began_before_the_write_does_not_undo_it() {
 }
 
 #[test]
-fn a_list_that_began_after_the_write_replaces_it() {
+fn a_written_object_that_a_later_list_does_not_contain_is_removed() {
     let mut store = store_after_list();
     assert_eq!(words(store.apply_own_write(map("b", "w", "12"), SELECTED)), "+12");
     store.start_list();

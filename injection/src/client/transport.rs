@@ -115,8 +115,8 @@ impl From<Client> for Transport {
     }
 }
 
-/// A request [extension](http::Extensions): no layer of a [`Transport`](crate::Transport) may retry the request. The
-/// caller retries it and logs the failure.
+/// A request [extension](http::Extensions): the layers of a [`Transport`](crate::Transport) must not retry the request,
+/// since the caller retries it and logs the failure.
 #[derive(Clone, Copy, Debug)]
 pub struct NoRetry;
 

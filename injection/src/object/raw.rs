@@ -76,7 +76,7 @@ impl<'a> RawObject<'a> {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 
-    /// Returns true if the `apiVersion` and `kind` of the object are those of this Kind.
+    /// Returns true if the object has the `apiVersion` and the `kind` of this Kind.
     pub(crate) fn is_of(&self, kind: &ApiResource) -> bool {
         self.api_version.as_deref() == Some(&kind.api_version) && self.kind.as_deref() == Some(&kind.kind)
     }

@@ -310,8 +310,8 @@ impl<K: Cached> Reflector<K> {
         if self.not_found_lists >= MAX_NOT_FOUND {
             self.cache.progress.mark_not_served(self.part, &self.explain(&failure));
         }
-        // The server would refuse the same watch again. A process that may not watch learns of changes by lists, as in
-        // client-go.
+        // The server would refuse the same watch again. A process without permission to watch learns of changes by
+        // lists, as in client-go.
         let is_refused = matches!(failure, Failure::Refused { code: 400 | 403 | 405 | 422 | 501, .. });
         let has_lost_version = matches!(
             failure,

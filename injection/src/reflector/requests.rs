@@ -73,7 +73,7 @@ impl Requests {
         let request = self.path.list(&params).map_err(kube::Error::BuildRequest)?;
         let mut request = self.prepare(request, METADATA_LIST);
         if params.continue_token.is_some() {
-            // The transport may retry a later page, since its failure would start the whole list over.
+            // Retries of a later page are allowed, since its failure would start the whole list over.
             request.extensions_mut().remove::<NoRetry>();
         }
         fetch(&self.transport, request).await

@@ -37,8 +37,8 @@ use self::{
 };
 use crate::TestObject;
 
-/// An API server in memory, for tests of single reconciles. Its answers are those of the real API server, without
-/// a delay; a test of this crate compares the two verb by verb.
+/// An API server in memory, for tests of single reconciles. It answers as the real API server does, but without a
+/// delay. A test of this crate compares the two verb by verb.
 ///
 /// It supports get, list (label and field selectors, pages), create, update, patch (merge patch, JSON patch,
 /// server-side apply with field owners and conflicts), delete and deletecollection, also of the `status` subresource.
@@ -54,12 +54,13 @@ use crate::TestObject;
 /// messages for fields with a format may differ. Without a definition, and for built-in Kinds, nothing is defaulted,
 /// validated or pruned. Without a definition, server-side apply replaces each list in a custom resource as a whole.
 ///
-/// Every custom resource has the subresource `status`, even if its definition does not declare it. A field selector may
-/// name any field of a built-in Kind; of other Kinds, name, namespace and the `selectableFields` of their definition.
-/// No controllers run: dependents are not collected, a namespace does not have to exist, and a deleted pod is gone at
-/// once. Unsupported requests are answered with 501 and a message that names the feature: watches, strategic merge
-/// patches, other subresources. Use a [`ControlPlane`](crate::ControlPlane) for these. A test can still check that such
-/// a request is sent, and what follows from a failure: `fail(Verb::Create, "pods/eviction", 429)`.
+/// Every custom resource has the subresource `status`, even if its definition does not declare it. A field selector can
+/// name any field of a built-in Kind, but of other Kinds only the name, the namespace and the `selectableFields` of
+/// their definition. No controllers run: dependents are not collected, a namespace does not have to exist, and a
+/// deleted pod is gone at once. Unsupported requests are answered with 501 and a message that names the feature:
+/// watches, strategic merge patches, other subresources. Use a [`ControlPlane`](crate::ControlPlane) for these. A test
+/// can still check that such a request is sent, and what follows from its failure, by
+/// `fail(Verb::Create, "pods/eviction", 429)`.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;

@@ -17,7 +17,8 @@ use super::{
     selector::Selector,
 };
 
-/// The resourceVersions of changes start above this number, and so above those of the objects that a test adds.
+/// The resourceVersions of changes start above this number, so that they are higher than the versions of objects that a
+/// test adds.
 const BASE_VERSION: u64 = 1000;
 
 /// The fields that objects of every Kind can be selected by.

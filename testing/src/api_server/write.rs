@@ -16,8 +16,8 @@ pub(super) fn stores_object(verb: Verb) -> bool {
     matches!(verb, Verb::Create | Verb::Update | Verb::Patch)
 }
 
-/// A recorded write request. It is displayed as `patch lamps/status default/x`, followed by its options: `delete pods
-/// default/x propagationPolicy=Foreground`. The propagation policy `Background` is not displayed.
+/// A recorded write request. It is displayed as `patch lamps/status default/x`, followed by its options:
+/// `delete pods default/x propagationPolicy=Foreground`. The propagation policy `Background` is not displayed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// The verb of the request.

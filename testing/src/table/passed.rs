@@ -59,8 +59,8 @@ impl Passed {
         actual.difference(&want.into_effects())
     }
 
-    /// Returns all write requests except events, in order, with the verbs and resources of RBAC: `patch lamps/status
-    /// default/x`. Failed requests are included.
+    /// Returns all write requests except events, in order, with the verbs and resources of RBAC:
+    /// `patch lamps/status default/x`. Failed requests are included.
     pub fn writes(&self) -> Vec<String> {
         self.writes.iter().map(ToString::to_string).collect()
     }

@@ -111,7 +111,7 @@ impl Want {
         self.add_object_write("create", &key(object), object)
     }
 
-    /// Expects that the object, which names no namespace, is created in this namespace.
+    /// Expects that the object is created in this namespace, which the object itself does not name.
     pub fn create_in<K: TestObject>(self, namespace: &str, object: &K) -> Self {
         self.add_object_write("create", &Key::new(namespace, &key(object).name), object)
     }

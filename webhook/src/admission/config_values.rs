@@ -142,8 +142,8 @@ impl Webhook {
     }
 
     /// Watches the ConfigMaps of [`config`](Self::config) in the system namespace of the Context. Their informers start
-    /// with those of the Context. [`assemble`](Self::assemble) calls this. Without `assemble`, call it before
-    /// [`serve`](Self::serve).
+    /// together with the other informers of the Context. [`assemble`](Self::assemble) calls this. Without `assemble`,
+    /// call it before [`serve`](Self::serve).
     pub fn watch_configs(mut self, cx: &Context) -> Self {
         // No controller waits for these informers.
         let cx = cx.scoped();

@@ -74,7 +74,7 @@ pub(crate) struct ReviewOutcome {
     pub(crate) callbacks: VecDeque<PreparedCallback>,
 }
 
-/// A callback with its decoded object and the request. Calling it may block the thread; its future must not.
+/// A callback with its decoded object and the request. The call can block the thread, but its future must not.
 pub(crate) type PreparedCallback = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>;
 
 impl From<AdmissionResponse> for ReviewOutcome {

@@ -42,8 +42,8 @@ impl Webhook {
     /// deletion, the callback gets the old object.
     ///
     /// Callbacks are called one after another until one fails. No callback is called in a dry run, or for the deletion
-    /// of an object that cannot be decoded. A callback may block the thread before it returns its future, but the
-    /// future must not.
+    /// of an object that cannot be decoded. A callback can block the thread before it returns its future, but the
+    /// future must not block.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Namespace;

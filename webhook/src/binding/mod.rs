@@ -218,7 +218,7 @@ fn index_value(subject: &Reference) -> String {
     format!("{group}/{}/{}", subject.kind, subject.namespace.as_deref().unwrap_or_default())
 }
 
-/// Returns true if the reference names or selects the object, whose Kind and namespace are those of the reference.
+/// Returns true if the reference names or selects the object. The caller has compared the Kind and the namespace.
 fn refers_to(subject: &Reference, metadata: &ObjectMeta) -> bool {
     match (subject.name.as_deref().unwrap_or_default(), &subject.selector) {
         ("", None) => false,

@@ -6,7 +6,7 @@ const INCLUDE_LABEL: &str = "bindings.knative.dev/include";
 const EXCLUDE_LABEL: &str = "bindings.knative.dev/exclude";
 
 /// The labels that select the namespaces and the objects for which the API server calls the webhook of bindings. The
-/// modes are those of `SINK_BINDING_SELECTION_MODE` of Knative Eventing.
+/// modes are the same as for `SINK_BINDING_SELECTION_MODE` of Knative Eventing.
 ///
 /// The controller of the bindings ignores these labels.
 ///

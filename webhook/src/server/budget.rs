@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bodies_that_arrive_in_turns_do_not_deadlock() {
+    async fn interleaved_bodies_do_not_deadlock() {
         let budget = BodyBudget::new(128 * KIB);
         let bodies = (0..20).map(|_| async {
             let mut held = HeldBytes::default();

@@ -194,7 +194,7 @@ impl Strategies {
     }
 }
 
-/// The schema at a path. `None` if it has none, as below preserved unknown fields.
+/// The schema at a path. `None` if there is no schema, as below preserved unknown fields.
 fn schema_at<'a>(schema: &'a Schema, path: &[PathElement]) -> Option<&'a Value> {
     path.iter().try_fold(schema.root(), |schema, element| match element {
         PathElement::Field(name) => schema::of_field(schema, name),
