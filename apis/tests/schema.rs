@@ -63,7 +63,7 @@ fn visit(node: &Value, path: &str, visitor: &mut impl FnMut(&Value, &str)) {
 }
 
 #[test]
-fn every_node_has_a_type_and_no_schema_references_or_alternatives() {
+fn every_node_has_a_type_and_none_is_a_reference_or_an_alternative() {
     let mut node_count = 0;
     visit(&schema().unwrap(), "", &mut |node, path| {
         node_count += 1;
