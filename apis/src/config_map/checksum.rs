@@ -1,4 +1,5 @@
-//! The checksum of the example in a ConfigMap, by which a webhook refuses edits of the example, which have no effect.
+//! The checksum of the example in a ConfigMap, by which a webhook refuses edits of the example, which would have no
+//! effect.
 
 /// The annotation that holds the checksum of `_example`, the key in which Knative's ConfigMaps document their settings.
 pub const EXAMPLE_CHECKSUM_ANNOTATION: &str = "knative.dev/example-checksum";

@@ -11,8 +11,8 @@ use std::{
 use parking_lot::Mutex;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
 
-/// The metric families of all informers, with the label `name`. A metric that client-go's reflectors also have has the
-/// same name as there.
+/// The metric families of all informers, with the label `name`. Metrics that client-go's reflectors also have carry
+/// client-go's names.
 ///
 /// Informers of one name, such as a typed and a dynamic informer of the same Kind, share a series, which holds their
 /// sum and is removed when the last of these informers is dropped.

@@ -204,8 +204,8 @@ impl<K: Cached> Informer<K> {
     /// already cached, each as `Added`, unless the informer is [preloaded](crate::Context::preloaded).
     ///
     /// Handlers run in the task that caused the change, which may be the task of an own write. They must not block.
-    /// They can read this informer, but adding a handler to it, or waiting for a write of an object of its Kind, is a
-    /// deadlock. A handler that holds a clone of the informer keeps it running for as long as the process runs. If a
+    /// They can read this informer, but adding a handler to it, or waiting for a write of an object of its Kind,
+    /// deadlocks. A handler that holds a clone of the informer keeps it running for as long as the process runs. If a
     /// handler panics, the panic is logged, and the handler is still called with later changes.
     pub fn on(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
         self.0.cache.add_handler(Box::new(handler));
