@@ -75,8 +75,9 @@ fn is_allowed(byte: u8, part: Part) -> bool {
     !matches!(part, Part::Host | Part::Zone) || !byte.is_ascii() || is_unescaped(byte, part)
 }
 
-/// Returns true if the byte may be the value of an escape. In a host, these are the bytes that are not ASCII, and the
-/// `%` before a zone. In a zone, they are `%`, the space, and the bytes that a host may contain unescaped.
+/// Returns true if the byte is allowed as the value of an escape. In a host, only bytes that are not ASCII and the `%`
+/// before a zone are allowed. In a zone, only `%`, the space, and the bytes that a host can contain unescaped are
+/// allowed.
 fn may_be_escaped(byte: u8, part: Part) -> bool {
     match part {
         Part::Host => !byte.is_ascii() || byte == b'%',

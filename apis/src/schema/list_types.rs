@@ -84,7 +84,8 @@ fn is_condition(item: &JSONSchemaProps) -> bool {
     is_required("type") && is_required("status")
 }
 
-/// Sets a default for a list's key that is not required, since the API server refuses a key that has neither.
+/// Sets a default for a key of a list that is neither required nor has a default, since the API server refuses such a
+/// key.
 fn require_or_default(item: &mut JSONSchemaProps, key: &str) {
     if item.required.iter().flatten().any(|required| required == key) {
         return;
