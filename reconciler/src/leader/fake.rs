@@ -124,7 +124,7 @@ impl FakeApi {
         requests.map(|(_, body)| body.clone()).collect()
     }
 
-    /// Queues a fault for the next request of this method. Several faults are for as many requests, in order.
+    /// Queues a fault for the next request of this method. Each queued fault applies to one request, in order.
     pub(super) fn inject_fault(&self, method: Method, fault: Fault) {
         self.0.lock().faults.push_back((method, fault));
     }

@@ -103,8 +103,8 @@ impl<T: Cached> Owned<T> {
     /// Lists the objects whose controlling owner reference holds the uid of `owner`. An owner without a uid, which only
     /// tests construct, is matched by Kind and name.
     ///
-    /// An object that cannot be decoded as `T` is logged and left out. A controller that must not create a second child
-    /// in that case derives the names of its children from the owner.
+    /// An object that cannot be decoded as `T` is logged and left out. If your controller must not create a second
+    /// child in that case, derive the names of the children from the owner.
     pub fn of<O: Resource<DynamicType = ()>>(&self, owner: &O) -> impl Iterator<Item = Arc<T>> + use<T, O> {
         let found: Vec<_> = match owner.meta().uid.as_deref() {
             Some(uid) => self.by_owner.get(uid).collect(),

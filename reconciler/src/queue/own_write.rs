@@ -13,7 +13,7 @@ use super::Queue;
 pub(crate) struct OwnWrite {
     queue: Queue,
     key: Arc<Key>,
-    /// The resourceVersion in the answer, if it has one. `None` before the answer and after a failed write.
+    /// `None` before the answer and after a failed write; else the resourceVersion in the answer, if it has one.
     answer: Option<Option<String>>,
 }
 

@@ -18,7 +18,7 @@ use crate::{Error, Queue, Result, ResultExt};
 /// when that changes.
 const RETRY_WITHIN: Duration = Duration::from_secs(30);
 
-/// Finds Kinds at run time for one controller, and keeps their informers open while a tracked object uses them.
+/// Finds Kinds at run time for one controller, and keeps their informers open while any of its keys uses them.
 #[derive(Clone)]
 pub(crate) struct DynamicKinds {
     informers: Informers,

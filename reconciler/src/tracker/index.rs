@@ -36,7 +36,7 @@ pub(super) struct Index {
     pub(super) matching: HashMap<Namespace, HashMap<SelectorText, SelectorObservers>>,
     /// Pairs of observer and target.
     pub(super) reads: BTreeSet<(KeyText, Target)>,
-    /// The targets that the latest pass of an observer has read, while it runs or if it failed.
+    /// The targets that the latest pass of an observer has read so far. Kept until a pass of the observer succeeds.
     latest: HashMap<KeyText, HashSet<Target>>,
 }
 

@@ -70,7 +70,7 @@ struct RoleRef<'a> {
     name: &'a str,
 }
 
-/// Returns those objects as YAML documents that the filter of kinds and namespaces admits.
+/// Returns the objects that the filter of kinds and namespaces admits, as YAML documents.
 pub(super) fn yaml(
     names: &Names,
     rules: &Rules,
