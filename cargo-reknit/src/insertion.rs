@@ -1,7 +1,5 @@
 //! Insertion of lines at marker comments, as kubebuilder has them.
 
-use anyhow::{Result, bail};
-
 /// Lines to insert above the marker comment `reknit:scaffold:<marker>` of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Insertion {
@@ -21,16 +19,15 @@ impl Insertion {
         format!("{} reknit:scaffold:{}", if is_rust { "//" } else { "#" }, self.marker)
     }
 
-    /// Returns the text with the lines inserted, indented as the marker is. Everything else stays as it is.
-    ///
-    /// # Errors
-    ///
-    /// Fails unless the text contains the marker exactly once.
-    pub(crate) fn apply(&self, text: &str) -> Result<String> {
-        let comment = self.comment();
+    pub(crate) fn is_at_marker_of(&self, other: &Self) -> bool {
+        (&self.path, self.marker) == (&other.path, other.marker)
+    }
+
+    /// Returns the text with the lines inserted, indented as the marker is. Everything else stays as it is. Returns
+    /// `None` unless the text contains the marker exactly once.
+    pub(crate) fn apply(&self, text: &str) -> Option<String> {
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
-        let positions: Vec<usize> = (0..lines.len()).filter(|&i| lines[i].trim() == comment).collect();
-        let [marker] = positions[..] else { bail!("{}", self.problem(positions.len())) };
+        let [marker] = self.positions(&lines)[..] else { return None };
         let indent = &lines[marker][..lines[marker].len() - lines[marker].trim_start().len()];
         let newline = if lines[marker].ends_with("\r\n") { "\r\n" } else { "\n" };
         let indented = |line: &str| match line.is_empty() {
@@ -39,7 +36,13 @@ impl Insertion {
         };
         let inserted: String = self.lines.lines().map(indented).collect();
         let position = self.sorted_position(&lines[..marker]);
-        Ok(lines[..position].concat() + &inserted + &lines[position..].concat())
+        Some(lines[..position].concat() + &inserted + &lines[position..].concat())
+    }
+
+    /// The lines with the marker.
+    fn positions(&self, lines: &[&str]) -> Vec<usize> {
+        let comment = self.comment();
+        (0..lines.len()).filter(|&i| lines[i].trim() == comment).collect()
     }
 
     /// The line before which to insert. Declarations of modules are kept in the order that rustfmt wants.
@@ -58,8 +61,10 @@ impl Insertion {
         position
     }
 
-    fn problem(&self, count: usize) -> String {
-        let found = if count == 0 { "is missing from" } else { "occurs more than once in" };
+    /// Explains why the lines cannot be inserted into the text, and where they belong.
+    pub(crate) fn problem(&self, text: &str) -> String {
+        let is_missing = self.positions(&text.lines().collect::<Vec<_>>()).is_empty();
+        let found = if is_missing { "is missing from" } else { "occurs more than once in" };
         let lines: String = self.lines.lines().map(|line| format!("\n    {line}")).collect();
         format!(
             "the marker comment `{}` {found} {}. Put it below the place where these lines belong, and run the command \
@@ -105,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_missing_marker_is_named_with_the_lines_that_belong_there() {
-        let refusal = modules("mod b;").apply("mod a;\n").unwrap_err().to_string();
+        let refusal = modules("mod b;").problem("mod a;\n");
+        assert_eq!(modules("mod b;").apply("mod a;\n"), None);
         for part in ["`// reknit:scaffold:modules`", "is missing from src/lib.rs", "    mod b;"] {
             assert!(refusal.contains(part), "no {part} in {refusal}");
         }
@@ -114,7 +120,8 @@ mod tests {
     #[test]
     fn a_marker_that_occurs_twice_is_refused() {
         let text = "// reknit:scaffold:modules\n// reknit:scaffold:modules\n";
-        assert!(modules("mod b;").apply(text).unwrap_err().to_string().contains("more than once"));
+        assert_eq!(modules("mod b;").apply(text), None);
+        assert!(modules("mod b;").problem(text).contains("more than once"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A cargo subcommand that creates, extends and runs projects with reknit.
 
-mod add_kind;
+mod add;
 mod dev;
 mod insertion;
 mod manifests;
@@ -31,7 +31,7 @@ struct Args {
 enum Command {
     New(new::New),
     #[command(subcommand)]
-    Add(Add),
+    Add(add::Add),
     Crd(manifests::Crd),
     Rbac(manifests::Rbac),
     Dev(dev::Dev),
@@ -42,15 +42,6 @@ enum Command {
     },
 }
 
-/// Adds a part to the project of the current folder
-///
-/// Lines are inserted at the marker comments `reknit:scaffold:...` and nowhere else. A file with uncommitted changes is
-/// not changed without --allow-dirty.
-#[derive(Debug, Subcommand)]
-enum Add {
-    Kind(add_kind::AddKind),
-}
-
 fn main() -> ExitCode {
     // cargo passes the name of the subcommand as the first argument.
     let is_subcommand = env::args_os().nth(1).is_some_and(|first| first == "reknit");
@@ -59,7 +50,7 @@ fn main() -> ExitCode {
     );
     let result = match args.command {
         Command::New(new) => new.run(),
-        Command::Add(Add::Kind(add)) => add.run(),
+        Command::Add(add) => add.run(),
         Command::Crd(crd) => crd.run(),
         Command::Rbac(rbac) => rbac.run(),
         Command::Dev(dev) => dev.run(),

@@ -3,20 +3,23 @@
 use std::str::FromStr;
 
 /// Names that generated code uses, or that YAML does not read as text.
-const RESERVED_KINDS: [&str; 35] = [
+const RESERVED_KINDS: [&str; 41] = [
     "Box",
     "ConditionSet",
     "Context",
     "Controller",
     "ConversionError",
+    "Convertible",
     "CustomResource",
     "CustomResourceDefinition",
     "Deserialize",
+    "DeserializeOwned",
     "DuckStatus",
     "Err",
     "Event",
     "ExitCode",
     "FieldError",
+    "Hub",
     "JsonSchema",
     "KRShaped",
     "Main",
@@ -29,14 +32,17 @@ const RESERVED_KINDS: [&str; 35] = [
     "On",
     "Option",
     "Outcome",
+    "Rbac",
     "ReconcileKind",
     "Reconciler",
+    "Request",
     "Result",
     "Self",
     "Serialize",
     "Some",
     "String",
     "True",
+    "Validatable",
     "Vec",
     "Want",
 ];
@@ -184,7 +190,9 @@ impl FromStr for Kind {
             return Err("the generated files cannot use this name; choose another Kind".into());
         }
         let parsed = Self(kind.into());
-        if is_keyword(&parsed.module()) || ["webhook", "bin", "main", "lib"].contains(&&*parsed.module()) {
+        if is_keyword(&parsed.module())
+            || ["bin", "conversion", "lib", "main", "webhook"].contains(&&*parsed.module())
+        {
             return Err(
                 "Rust or the project has another use for a module of this name; choose another Kind".into()
             );

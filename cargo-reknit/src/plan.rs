@@ -38,6 +38,11 @@ impl Plan {
         Self { folder: folder.into(), created: BTreeMap::new(), insertions: Vec::new() }
     }
 
+    /// True if the project has a file of this path. The plan itself does not count.
+    pub(crate) fn is_in_project(&self, path: &str) -> bool {
+        self.folder.join(path).exists()
+    }
+
     /// Creates a file.
     pub(crate) fn create(&mut self, path: impl Into<String>, content: impl Into<String>) {
         self.created.insert(path.into(), content.into());
@@ -58,7 +63,7 @@ impl Plan {
         }
     }
 
-    /// Inserts lines at a marker.
+    /// Inserts lines at a marker of a file, which may also be created by the plan.
     pub(crate) fn insert(&mut self, path: impl Into<String>, marker: &'static str, lines: impl Into<String>) {
         self.insertions.push(Insertion::new(path, marker, lines));
     }
@@ -80,10 +85,10 @@ impl Plan {
             return Ok(());
         }
         for (path, content) in &self.created {
-            self.write(path, content)?;
+            self.write(path, changed.get(&**path).unwrap_or(content))?;
             output::step("created", path);
         }
-        for (path, content) in &changed {
+        for (path, content) in changed.iter().filter(|(path, _)| !self.created.contains_key(**path)) {
             self.write(path, content)?;
             output::step("changed", path);
         }
@@ -100,7 +105,8 @@ impl Plan {
 
     /// Fails if git reports uncommitted changes of a file that would change. Without git, nothing is checked.
     fn check_committed(&self) -> Result<()> {
-        let paths: Vec<&str> = self.insertions.iter().map(|insertion| &*insertion.path).collect();
+        let changes = self.insertions_in_project();
+        let paths: Vec<&str> = changes.map(|insertion| &*insertion.path).collect();
         if paths.is_empty() {
             return Ok(());
         }
@@ -120,26 +126,40 @@ impl Plan {
         Ok(())
     }
 
-    /// The new contents of the files with insertions.
+    fn insertions_in_project(&self) -> impl Iterator<Item = &Insertion> {
+        self.insertions.iter().filter(|insertion| !self.created.contains_key(&insertion.path))
+    }
+
+    /// The new contents of the files with insertions. The error names all markers that are missing.
     fn changed(&self) -> Result<BTreeMap<&str, String>> {
         let mut changed = BTreeMap::new();
+        let mut refused: Vec<Insertion> = Vec::new();
         for insertion in &self.insertions {
             let path = &*insertion.path;
-            let text = match changed.remove(path) {
+            let text = match changed.remove(path).or_else(|| self.created.get(path).cloned()) {
                 Some(text) => text,
                 None => fs::read_to_string(self.folder.join(path))
                     .with_context(|| format!("cannot read {path}"))?,
             };
-            changed.insert(path, insertion.apply(&text)?);
+            let inserted = insertion.apply(&text);
+            if inserted.is_none() {
+                match refused.iter_mut().find(|other| other.is_at_marker_of(insertion)) {
+                    Some(other) => other.lines += &format!("\n{}", insertion.lines),
+                    None => refused.push(insertion.clone()),
+                }
+            }
+            changed.insert(path, inserted.unwrap_or(text));
         }
-        Ok(changed)
+        let problems: Vec<String> =
+            refused.iter().map(|insertion| insertion.problem(&changed[&*insertion.path])).collect();
+        if problems.is_empty() { Ok(changed) } else { bail!("{}", problems.join("\n")) }
     }
 
     fn print(&self) {
         for path in self.created.keys() {
             output::step("would create", path);
         }
-        for insertion in &self.insertions {
+        for insertion in self.insertions_in_project() {
             output::step("would change", &format!("{} above `{}`", insertion.path, insertion.comment()));
             for line in insertion.lines.lines() {
                 output::added(line);
@@ -233,6 +253,30 @@ mod tests {
         fs::write(folder.path().join("src/lib.rs"), "mod a;\n").unwrap();
         plan(folder.path()).execute(WRITE, false).unwrap_err();
         assert!(!folder.path().join("src/b.rs").exists());
+    }
+
+    #[test]
+    fn all_missing_markers_are_named_with_their_lines() {
+        let folder = project();
+        let mut plan = plan(folder.path());
+        plan.insert("src/lib.rs", "controllers", ".controller(b)");
+        plan.insert("src/lib.rs", "definitions", "b()?,");
+        plan.insert("src/lib.rs", "definitions", "c()?,");
+        let refusal = plan.execute(WRITE, true).unwrap_err().to_string();
+        assert_eq!(refusal.matches("the marker comment").count(), 2, "{refusal}");
+        assert!(refusal.contains("\n    .controller(b)\n"), "{refusal}");
+        assert!(refusal.ends_with("\n    b()?,\n    c()?,"), "{refusal}");
+    }
+
+    #[test]
+    fn lines_are_inserted_into_a_file_of_the_plan() {
+        let folder = project();
+        let mut plan = Plan::new(folder.path());
+        plan.create("src/b.rs", "// reknit:scaffold:modules\n");
+        plan.insert("src/b.rs", "modules", "mod c;");
+        plan.execute(WRITE, false).unwrap();
+        let created = fs::read_to_string(folder.path().join("src/b.rs")).unwrap();
+        assert_eq!(created, "mod c;\n// reknit:scaffold:modules\n");
     }
 
     #[test]

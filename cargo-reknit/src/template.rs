@@ -1,9 +1,12 @@
 //! The files of `template/`, with the names of a user's project.
 //!
 //! The files belong to a project `hello-world` with a Kind `WarmGreeting`. Its names occur for nothing else, so
-//! they are replaced as text.
+//! they are replaced as text. `project/` is what a project starts with; the other folders hold what is added to it.
 
-use crate::names::{Group, Kind, ProjectName, Version};
+use crate::{
+    names::{Group, Kind, ProjectName, Version},
+    project::Project,
+};
 
 /// A file of a template: its path in the project, and its content.
 pub(crate) type File = (&'static str, &'static str);
@@ -44,6 +47,29 @@ pub(crate) const KIND: &[File] = files!("project":
     "config/example/warm_greeting.yaml",
 );
 
+/// The webhook of a program.
+pub(crate) const WEBHOOK: &[File] = files!("webhook": "src/webhook.rs");
+pub(crate) const WEBHOOK_MANIFESTS: &[File] =
+    files!("webhook": "config/400-webhook-service.yaml", "config/500-webhook-config.yaml");
+
+/// The defaults of a Kind.
+pub(crate) const DEFAULTING_CODE: &[File] = files!("webhook": "src/warm_greeting/defaults.rs");
+pub(crate) const DEFAULTING_MANIFESTS: &[File] = files!("webhook": "config/500-webhook-defaulting.yaml");
+
+/// The rules of a Kind.
+pub(crate) const VALIDATION_CODE: &[File] = files!("webhook": "src/warm_greeting/rules.rs");
+pub(crate) const VALIDATION_MANIFESTS: &[File] = files!("webhook": "config/500-webhook-validation.yaml");
+
+/// The tests of the webhook with a Kind.
+pub(crate) const WEBHOOK_TESTS: &[File] = files!("webhook": "tests/warm_greeting_webhook.rs");
+
+/// The conversion of the Kinds with several versions.
+pub(crate) const CONVERSION: &[File] = files!("version": "src/conversion.rs");
+
+/// The conversion of another version of a Kind, and its tests.
+pub(crate) const VERSION: &[File] =
+    files!("version": "src/warm_greeting/v1beta1_conversion.rs", "tests/warm_greeting_v1beta1.rs");
+
 /// The versions that reknit is tested with. Cargo removes the packages that a project does not need.
 pub(crate) const CARGO_LOCK: &str = include_str!(concat!(env!("OUT_DIR"), "/Cargo.lock"));
 
@@ -55,6 +81,11 @@ pub(crate) const GIT_DEPENDENCY: &str = r#"reknit = { git = "https://github.com/
 pub(crate) struct Names(Vec<(&'static str, String)>);
 
 impl Names {
+    /// The names of a project that exists.
+    pub(crate) fn of(project: &Project) -> Self {
+        Self::default().project(&project.name).group(&project.group)
+    }
+
     pub(crate) fn project(mut self, name: &ProjectName) -> Self {
         self.0.push(("hello-world", name.as_str().into()));
         self.0.push(("hello_world", name.krate()));
@@ -76,6 +107,12 @@ impl Names {
 
     pub(crate) fn version(mut self, version: &Version) -> Self {
         self.0.push(("v1alpha1", version.as_str().into()));
+        self
+    }
+
+    /// The version that is added to `version`.
+    pub(crate) fn new_version(mut self, version: &Version) -> Self {
+        self.0.push(("v1beta1", version.as_str().into()));
         self
     }
 

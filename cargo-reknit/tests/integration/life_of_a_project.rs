@@ -1,37 +1,82 @@
 //! One project from its creation on, with edits between the commands.
 
-use crate::project::Project;
+use serde_json::json;
 
-#[test]
-fn a_project_compiles_and_passes_its_tests_after_each_command() {
-    let project =
-        Project::new("orders", &["--group", "shop.example.com", "--version", "v1alpha1", "--kind", "Policy"]);
+use crate::{deployed::Deployed, project::Project};
+
+const GROUP: &str = "shop.example.com";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_project_compiles_passes_its_tests_and_runs_after_its_commands() {
+    let project = Project::new("orders", &["--group", GROUP, "--version", "v1alpha1", "--kind", "Policy"]);
+    assert_tests_pass(&project, &["an_object_with_text_is_ready"]);
+
+    add_field(&project);
+    project.cargo(&["reknit", "add", "kind", "PurchaseOrder"]);
+    assert_config_is_stale(&project);
+
+    project.cargo(&["reknit", "add", "webhook", "Policy"]);
+    add_default_and_rule(&project);
+    project.cargo(&["reknit", "add", "webhook", "PurchaseOrder", "--validation"]);
+    project.cargo(&["reknit", "add", "version", "Policy", "v1beta1"]);
+    project.cargo(&["reknit", "crd", "--write"]);
+    project.cargo(&["reknit", "rbac", "--write"]);
+    assert!(project.read("config/300-crds.yaml").contains("name: purchaseorders.shop.example.com"));
+    assert!(project.read("config/200-rbac.yaml").contains("resources: [purchaseorders/status]"));
+    assert_tests_pass(&project, &["a_misspelt_field_is_refused", "a_round_trip_from_the_hub_loses_nothing"]);
+
+    assert_runs_as_its_service_account(&project).await;
+}
+
+/// Asserts that the sources are formatted, that they compile without warnings, and that all tests pass, including
+/// these.
+fn assert_tests_pass(project: &Project, included: &[&str]) {
     project.cargo(&["fmt", "--check"]);
     let tests = project.cargo(&["test"]);
     assert!(!tests.contains("warning"), "{tests}");
-    assert!(tests.contains("test an_object_with_text_is_ready ... ok"), "{tests}");
-    let definition = project.cargo(&["reknit", "crd"]);
-    assert!(definition.contains("name: policies.shop.example.com"), "{definition}");
+    assert!(included.iter().all(|test| tests.contains(&format!("test {test} ... ok"))), "{tests}");
+}
 
-    project.edit(
-        "src/policy/kind.rs",
-        "    /// A first field.\n",
-        "    /// How often.\n    pub count: Option<u32>,\n    /// A first field.\n",
-    );
-    project.edit("tests/policy.rs", "text: text.into()", "text: text.into(), count: None");
+/// Asserts that the tests name the commands that bring `config/` up to date.
+fn assert_config_is_stale(project: &Project) {
+    let tests = project.command(&["test", "--test", "config"]).output().unwrap();
+    let printed = String::from_utf8_lossy(&tests.stdout);
+    for command in ["run `cargo reknit crd --write`", "run `cargo reknit rbac --write`"] {
+        assert!(printed.contains(command), "{tests:?}");
+    }
+}
+
+fn add_field(project: &Project) {
+    let field = "    /// A first field.\n";
+    let optional = "    /// How often.\n    pub count: Option<u32>,\n";
+    project.edit("src/policy/kind.rs", field, &format!("{optional}{field}"));
+    project.edit("tests/policy.rs", "text: text.into()", "text: text.into(), count: Some(1)");
     project.cargo(&["fmt"]);
-    let stale = project.command(&["test", "--test", "config"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&stale.stdout).contains("300-crds.yaml is out of date"), "{stale:?}");
-    project.cargo(&["reknit", "crd", "--write"]);
-    assert!(project.read("config/300-crds.yaml").contains("count:"));
+}
 
-    project.cargo(&["reknit", "add", "kind", "PurchaseOrder"]);
-    project.cargo(&["reknit", "crd", "--write"]);
-    let stale = project.command(&["test", "--test", "config"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&stale.stdout).contains("run `cargo reknit rbac --write`"), "{stale:?}");
-    project.cargo(&["reknit", "rbac", "--write"]);
-    assert!(project.read("config/200-rbac.yaml").contains("resources: [purchaseorders/status]"));
-    project.cargo(&["fmt", "--check"]);
-    project.cargo(&["test"]);
-    assert!(project.read("config/300-crds.yaml").contains("name: purchaseorders.shop.example.com"));
+fn add_default_and_rule(project: &Project) {
+    let hint = "// For an optional field: self.spec.count.get_or_insert(1);";
+    project.edit("src/policy/defaults.rs", hint, "self.spec.count.get_or_insert(1);");
+    let rule = "if self.spec.count == Some(0) {\n            return FieldError::invalid_value(0, \"spec.count\");\n        \
+                }\n        FieldError::none()";
+    project.edit("src/policy/rules.rs", "FieldError::none()", rule);
+}
+
+async fn assert_runs_as_its_service_account(project: &Project) {
+    let deployed = Deployed::start(project, "orders", GROUP).await;
+    deployed.reach_webhook("policies.shop.example.com").await;
+    let invalid = json!({"text": "hello", "count": 0});
+    let message = "invalid value: 0: spec.count";
+    deployed.assert_refused("v1alpha1", "Policy", invalid.clone(), message).await;
+    deployed.assert_refused("v1beta1", "Policy", invalid, message).await;
+
+    deployed.apply_examples(project).await;
+    let expected = json!({"text": "hello", "count": 1});
+    for name in ["hello", "hello-v1beta1"] {
+        for version in ["v1alpha1", "v1beta1"] {
+            assert_eq!(deployed.spec_once_ready(version, "Policy", name).await, expected, "{version} {name}");
+        }
+    }
+    deployed.spec_once_ready("v1alpha1", "PurchaseOrder", "hello").await;
+    deployed.stop().await;
 }

@@ -52,8 +52,7 @@ impl Project {
         let program = Path::new(env!("CARGO_BIN_EXE_cargo-reknit"));
         let path =
             format!("{}:{}", program.parent().unwrap().display(), env::var("PATH").unwrap_or_default());
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        command.args(args).env("PATH", path).env("CARGO_TARGET_DIR", target);
+        command.args(args).env("PATH", path).env("CARGO_TARGET_DIR", target_folder());
         command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
         // Variables that cargo sets for this test would make it rebuild dependencies.
         let of_this_test = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
@@ -69,6 +68,11 @@ impl Project {
     /// Runs a cargo command that has to succeed, and returns its output.
     pub(crate) fn cargo(&self, args: &[&str]) -> String {
         succeed(&mut self.command(args))
+    }
+
+    /// The path of a program of the project, which has to be built.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        target_folder().join("debug").join(name)
     }
 
     pub(crate) fn read(&self, path: &str) -> String {
@@ -87,6 +91,10 @@ impl Drop for Project {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+fn target_folder() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
 }
 
 /// Runs a command that has to succeed, and returns what it printed.

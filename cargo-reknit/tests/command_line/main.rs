@@ -1,55 +1,12 @@
 //! The command line: help, exit statuses, and what is refused. Nothing is compiled here.
 #![cfg(test)]
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+mod add;
+mod support;
 
-fn cargo_reknit(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_cargo-reknit")).args(args).current_dir(folder).output().unwrap()
-}
+use std::fs;
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Runs the command, and asserts that it is refused with this status and a message that contains each of the parts.
-fn assert_refused(folder: &Path, args: &[&str], status: i32, parts: &[&str]) {
-    let output = cargo_reknit(folder, args);
-    let message = stderr(&output);
-    assert_eq!(output.status.code(), Some(status), "{args:?}: {message}");
-    for part in parts {
-        assert!(message.contains(part), "{args:?}: no {part:?} in {message}");
-    }
-}
-
-/// A folder with a project of the Kind Greeting, `greetings`.
-fn project() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let args = ["new", "greetings", "--group", "example.com", "--kind", "Greeting"];
-    let output = cargo_reknit(folder.path(), &args);
-    assert!(output.status.success(), "{}", stderr(&output));
-    folder
-}
-
-/// The paths of all files in a folder, and their contents.
-fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(next) = folders.pop() {
-        for entry in fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => found.push((path.display().to_string(), fs::read(&path).unwrap())),
-            }
-        }
-    }
-    found.sort();
-    found
-}
+use support::{assert_refused, cargo_reknit, files, project, stderr};
 
 #[test]
 fn invalid_arguments_are_usage_errors_that_name_the_argument() {
@@ -102,14 +59,18 @@ fn a_path_that_is_not_a_checkout_is_refused() {
 
 #[test]
 fn a_project_depends_on_reknit_by_git_by_default() {
-    let folder = project();
-    let manifest = fs::read_to_string(folder.path().join("greetings/Cargo.toml")).unwrap();
+    let manifest = fs::read_to_string(project().folder.join("Cargo.toml")).unwrap();
     assert!(manifest.contains("reknit = { git = \"https://github.com/reknit/reknit\" }"), "{manifest}");
 }
 
 #[test]
 fn no_name_of_the_template_is_left_in_a_project() {
-    for (path, content) in files(project().path()).iter().filter(|(path, _)| !path.ends_with("Cargo.lock")) {
+    let project = project();
+    for args in [&["add", "webhook", "Greeting"][..], &["add", "version", "Greeting", "v1"]] {
+        let output = cargo_reknit(&project.folder, args);
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    for (path, content) in files(&project.folder).iter().filter(|(path, _)| !path.ends_with("Cargo.lock")) {
         let text = format!("{path}\n{}", String::from_utf8_lossy(content));
         for name in [
             "hello-world",
@@ -140,39 +101,15 @@ fn a_dry_run_creates_nothing() {
 #[test]
 fn commands_for_a_project_are_refused_outside_of_one() {
     let folder = tempfile::tempdir().unwrap();
-    for args in [&["add", "kind", "Farewell"][..], &["crd"], &["rbac"]] {
+    for args in [
+        &["add", "kind", "Farewell"][..],
+        &["add", "webhook", "Greeting"],
+        &["add", "version", "Greeting", "v1"],
+        &["crd"],
+        &["rbac"],
+    ] {
         assert_refused(folder.path(), args, 1, &["no project in", "cargo reknit new"]);
     }
-}
-
-#[test]
-fn a_kind_that_exists_is_refused() {
-    let folder = project();
-    let before = files(folder.path());
-    assert_refused(
-        &folder.path().join("greetings"),
-        &["add", "kind", "Greeting"],
-        1,
-        &["src/greeting already"],
-    );
-    assert_eq!(files(folder.path()), before);
-}
-
-#[test]
-fn adding_a_kind_only_creates_files_and_inserts_lines() {
-    let folder = project();
-    let before = files(folder.path());
-    let output = cargo_reknit(&folder.path().join("greetings"), &["add", "kind", "Farewell"]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let after = files(folder.path());
-    for (path, content) in before {
-        let (_, new) = after.iter().find(|(other, _)| *other == path).unwrap();
-        let (old, new) = (String::from_utf8_lossy(&content), String::from_utf8_lossy(new));
-        let kept = new.lines().filter(|line| !line.contains("farewell") || old.contains(line));
-        let mut kept = kept.collect::<Vec<_>>().into_iter();
-        assert!(old.lines().all(|line| kept.any(|other| other == line)), "{path}: {new}");
-    }
-    assert!(after.iter().any(|(path, _)| path.ends_with("src/farewell/controller.rs")));
 }
 
 #[test]

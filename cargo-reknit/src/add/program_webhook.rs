@@ -1,0 +1,46 @@
+//! The webhook of the program, in `src/webhook.rs`, which the first Kind with a webhook brings along.
+
+use crate::{
+    plan::Plan,
+    template::{File, Names, WEBHOOK, WEBHOOK_MANIFESTS},
+};
+
+/// The file with the constructor of the webhook.
+const FILE: &str = "src/webhook.rs";
+/// The width of a line by which rustfmt breaks it.
+const MAX_WIDTH: usize = 100;
+
+/// Plans the webhook with its Service and its port, unless the project has one.
+pub(super) fn ensure(plan: &mut Plan, names: &Names) {
+    if plan.is_in_project(FILE) {
+        return;
+    }
+    plan.create_all(WEBHOOK, names);
+    plan.insert("src/lib.rs", "modules", "pub mod webhook;");
+    plan.insert("src/lib.rs", "controllers", ".webhook(webhook::webhook)");
+    plan.insert("config/500-controller.yaml", "ports", "- {name: https-webhook, containerPort: 8443}");
+    ensure_manifests(plan, WEBHOOK_MANIFESTS, names);
+}
+
+/// Plans manifests as resources of the kustomization, except for those that the project has.
+pub(super) fn ensure_manifests(plan: &mut Plan, manifests: &[File], names: &Names) {
+    for manifest in manifests.iter().filter(|(path, _)| !plan.is_in_project(path)).collect::<Vec<_>>() {
+        let name = manifest.0.trim_start_matches("config/");
+        plan.insert("config/Kustomization", "resources", format!("- {name}"));
+        plan.create_all(std::slice::from_ref(manifest), names);
+    }
+}
+
+/// Plans a call of a method of `Webhook` for a type.
+pub(super) fn register(plan: &mut Plan, method: &str, type_path: &str) {
+    let call = call(method, type_path);
+    let line = format!("let webhook = webhook{call};");
+    let is_too_long = "    ".len() + line.len() > MAX_WIDTH;
+    let lines = if is_too_long { format!("let webhook =\n    webhook{call};") } else { line };
+    plan.insert(FILE, "webhook", lines);
+}
+
+/// Returns the call of a method of `Webhook` for a type.
+pub(super) fn call(method: &str, type_path: &str) -> String {
+    format!(".{method}::<{type_path}>()")
+}

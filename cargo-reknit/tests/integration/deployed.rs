@@ -1,0 +1,127 @@
+//! The program of a project as its Deployment runs it: with its service account and with leader election.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, Resource,
+    api::{ApiResource, DynamicObject, PostParams},
+    core::GroupVersionKind,
+};
+use reknit_testing::{ControlPlane, Program, eventually};
+use serde_json::{Value, json};
+
+use crate::project::Project;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A program that runs against a control plane of its own, to which the project's `config/` is applied.
+pub(crate) struct Deployed {
+    plane: ControlPlane,
+    program: reknit_testing::RunningProgram,
+    namespace: String,
+    group: String,
+}
+
+impl Deployed {
+    pub(crate) async fn start(project: &Project, name: &str, group: &str) -> Self {
+        let plane = ControlPlane::builder().audited().start().await.unwrap();
+        plane.apply_path(project.folder.join("config")).await.unwrap();
+        let kubeconfig = plane.kubeconfig_as(name, "controller").await.unwrap();
+        let program = Program::new(project.program(name), &kubeconfig).with_leader_election(name, "one");
+        let program = program.env("WEBHOOK_PORT", "0").spawn();
+        let deployed = Self { plane, program, namespace: name.into(), group: group.into() };
+        deployed.program.wait_until_ready().await;
+        deployed
+    }
+
+    fn client(&self) -> Client {
+        self.plane.client().unwrap()
+    }
+
+    /// The objects of a Kind in the namespace `default`.
+    fn objects(&self, version: &str, kind: &str) -> Api<DynamicObject> {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(&self.group, version, kind));
+        Api::namespaced_with(self.client(), "default", &kind)
+    }
+
+    /// Makes the API server call the webhook by its address, since there is no network for Services.
+    pub(crate) async fn reach_webhook(&self, definition: &str) {
+        let (address, group) = (self.program.address("webhook").await, &self.group);
+        let url = |path: &str| json!({"url": format!("https://{address}/{path}")});
+        let (defaulting, validation) =
+            (format!("defaulting.webhook.{group}"), format!("validation.webhook.{group}"));
+        let entry = "/webhooks/0/clientConfig";
+        self.edit::<MutatingWebhookConfiguration>(&defaulting, entry, url("defaulting")).await;
+        self.edit::<ValidatingWebhookConfiguration>(&validation, entry, url("resource-validation")).await;
+        let conversion = "/spec/conversion/webhook/clientConfig";
+        self.edit::<CustomResourceDefinition>(definition, conversion, url("resource-conversion")).await;
+    }
+
+    /// Replaces a value in an object. The program writes the same objects, so this is repeated after a conflict.
+    async fn edit<K: Resource<DynamicType = ()>>(&self, name: &str, pointer: &str, value: Value) {
+        let objects: Api<DynamicObject> = Api::all_with(self.client(), &ApiResource::erase::<K>(&()));
+        eventually(format!("a change of {name}"), TIMEOUT, async || {
+            let mut object = objects.get(name).await.map_err(|error| error.to_string())?;
+            let old = object.data.pointer_mut(pointer).ok_or_else(|| format!("no {pointer}"))?;
+            *old = value.clone();
+            let replaced = objects.replace(name, &PostParams::default(), &object).await;
+            replaced.map_err(|error| error.to_string())
+        })
+        .await;
+    }
+
+    /// Waits until the API server refuses to create an object, and asserts that the message contains the text.
+    pub(crate) async fn assert_refused(&self, version: &str, kind: &str, spec: Value, text: &str) {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(&self.group, version, kind));
+        let object = DynamicObject::new("refused", &resource).data(json!({ "spec": spec }));
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let objects = self.objects(version, kind);
+        eventually(format!("a refusal of {spec}"), TIMEOUT, async || {
+            match objects.create(&dry_run, &object).await {
+                Err(error) if error.to_string().contains(text) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+
+    /// Applies the examples.
+    pub(crate) async fn apply_examples(&self, project: &Project) {
+        self.plane.apply_path(project.folder.join("config/example")).await.unwrap();
+    }
+
+    /// Waits until an object is ready, and returns its spec in this version.
+    pub(crate) async fn spec_once_ready(&self, version: &str, kind: &str, name: &str) -> Value {
+        let objects = self.objects(version, kind);
+        eventually(format!("{kind} {name} to be ready"), TIMEOUT, async || {
+            let mut object = objects.get(name).await.map_err(|error| error.to_string())?;
+            match object.data["status"]["conditions"][0]["status"] == "True" {
+                true => Ok(object.data["spec"].take()),
+                false => Err(object.data.to_string()),
+            }
+        })
+        .await
+    }
+
+    /// Stops the program, and asserts that the API server refused no request of its service account, except for the
+    /// check at the start that the namespace exists, which is optional.
+    pub(crate) async fn stop(self) {
+        self.program.stop().await;
+        let user = format!("system:serviceaccount:{}:controller", self.namespace);
+        let optional = format!("/api/v1/namespaces/{}", self.namespace);
+        let events = self.plane.audit_events().unwrap();
+        let requests: Vec<&Value> =
+            events.iter().filter(|event| event["user"]["username"] == *user).collect();
+        let is_refused = |event: &&&Value| {
+            let code = event["responseStatus"]["code"].as_i64();
+            matches!(code, Some(401 | 403)) && event["requestURI"] != *optional
+        };
+        let refused: Vec<_> = requests.iter().filter(is_refused).map(|event| &event["requestURI"]).collect();
+        assert!(!requests.is_empty(), "the audit log has no requests of {user}");
+        assert!(refused.is_empty(), "{refused:?}");
+    }
+}
