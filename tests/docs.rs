@@ -1,4 +1,5 @@
-//! The pages in docs/ and the README: links, the summary of the book, and the list of pages whose examples are compiled.
+//! The pages in docs/ and the README: links, the summary of the book, the pages whose examples are compiled, and the names
+//! that the page on operations has to list.
 #![cfg(test)]
 
 use std::{
@@ -42,6 +43,48 @@ fn the_examples_of_every_page_are_compiled() {
     };
     let missing: Vec<_> = pages().into_iter().filter(has_examples).filter(is_missing).collect();
     assert!(missing.is_empty(), "add to src/book.rs: {missing:?}");
+}
+
+#[test]
+fn operations_lists_every_variable_and_metric() {
+    let page = read(Path::new("docs/operations.md"));
+    let mut names = BTreeSet::new();
+    for folder in ["apis/src", "injection/src", "reconciler/src", "webhook/src", "sharedmain/src"] {
+        add_names(Path::new(folder), &mut names);
+    }
+    // Variables that cargo sets for the build, and the one that the framework sets for a credential plugin.
+    names.retain(|name| !name.starts_with("CARGO_") && name != "KUBERNETES_EXEC_INFO");
+    assert!(names.contains("SYSTEM_NAMESPACE") && names.contains("workqueue_depth"), "found only {names:?}");
+    let missing: Vec<_> = names.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "add to docs/operations.md: {missing:?}");
+}
+
+/// Adds the names of environment variables and metrics in the string literals of the sources, without unit tests.
+fn add_names(folder: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
+        let path = folder.join(entry.unwrap().file_name());
+        let is_test = path.file_stem().is_some_and(|stem| stem == "tests");
+        if Path::new(ROOT).join(&path).is_dir() && !is_test {
+            add_names(&path, names);
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test {
+            let text = read(&path);
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            names.extend(
+                code.split('"').filter(|text| is_variable(text) || is_metric(text)).map(str::to_owned),
+            );
+        }
+    }
+}
+
+fn is_variable(text: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    text.contains('_') && text.starts_with(|c: char| c.is_ascii_uppercase()) && text.chars().all(is_allowed)
+}
+
+fn is_metric(text: &str) -> bool {
+    let prefixes = ["workqueue_", "reflector_", "leader_election_", "reknit_"];
+    prefixes.iter().any(|prefix| text.starts_with(prefix))
+        && text.chars().all(|c| c.is_ascii_lowercase() || c == '_')
 }
 
 /// Returns the checked pages, relative to the root: those of the book, those in the root, and the list of examples.
