@@ -6,7 +6,7 @@ use kube::Resource;
 
 /// A namespace and a name. Cluster-scoped objects have no namespace.
 ///
-/// Displayed as `namespace/name`, or `/name` without a namespace. Parsed from both, and from `name` alone.
+/// Displayed as `namespace/name`, or `/name` without a namespace. Parsed from either form, and from `name` alone.
 ///
 /// ```
 /// use reknit_apis::Key;

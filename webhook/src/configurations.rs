@@ -48,8 +48,8 @@ impl Webhook {
     /// ValidatingWebhookConfigurations for validation and ConfigMaps, with the rules for its Kinds. `client_config`
     /// returns the client configuration for a path. Requests fail while the webhook is down.
     ///
-    /// The configurations have the names that [`assemble`](Self::assemble) expects. Its controller keeps the rules and
-    /// the CA bundle up to date.
+    /// The configurations have the names that [`assemble`](Self::assemble) expects. The controller that `assemble`
+    /// returns keeps their rules and CA bundles up to date.
     ///
     /// ```
     /// use k8s_openapi::api::{

@@ -6,7 +6,7 @@ use crate::Kind;
 /// A Kind with rules that its schema cannot express. A rule that depends on a ConfigMap reads it by
 /// [`Request::config`].
 ///
-/// Faults of level [`Error`](crate::Level::Error) refuse the request. Faults of level
+/// A request whose object has a fault of level [`Error`](crate::Level::Error) is refused. Faults of level
 /// [`Warning`](crate::Level::Warning) are returned to the client as warnings.
 ///
 /// ```

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The metadata and the pod template of an object of any Kind with `spec.template`: a Deployment, a StatefulSet, a
 /// DaemonSet, a Job, or a Service of Knative.
 ///
-/// It is Knative's duck type `WithPod`. Other fields of the object are ignored.
+/// In Knative's Go library this is the duck type `WithPod`. Other fields of the object are ignored.
 ///
 /// ```
 /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::EnvVar};

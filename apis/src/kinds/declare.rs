@@ -46,7 +46,7 @@
 /// The parts are optional, in this order. `kind!(Note {});` declares a Kind without a status.
 ///
 /// `defaults` run in the defaulting webhook and before each reconcile, so a reconciler never sees such a field absent.
-/// See [`Kind::set_defaults`](crate::Kind::set_defaults) for that and for defaults of serde.
+/// See [`Kind::set_defaults`](crate::Kind::set_defaults), also about defaults of serde.
 ///
 /// A field may be below other fields of the status, such as `metav1(network.conditions)`. The fields on the way must
 /// not be `Option`s.

@@ -35,5 +35,5 @@ pub trait OwnedBy<Owner> {}
 
 impl<S> OwnedBy<ClusterResourceScope> for S {}
 impl OwnedBy<NamespaceResourceScope> for NamespaceResourceScope {}
-/// The scope of a Kind that is known only at run time is checked there.
+/// For a Kind that is known only at run time, the rule is checked at run time.
 impl OwnedBy<NamespaceResourceScope> for DynamicResourceScope {}

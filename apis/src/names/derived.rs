@@ -66,8 +66,8 @@ pub fn service_host_name(service: &str, namespace: &str) -> String {
 
 /// Returns the domain of this cluster's Services, without a trailing dot. It is looked up once per process.
 ///
-/// The domain is the environment variable `CLUSTER_DOMAIN`, or the part after `svc.` of a search domain in
-/// `/etc/resolv.conf`, or `cluster.local`.
+/// The domain is the first of these that exists: the environment variable `CLUSTER_DOMAIN`, the part after `svc.` of a
+/// search domain in `/etc/resolv.conf`, and `cluster.local`.
 pub fn cluster_domain() -> &'static str {
     static DOMAIN: OnceLock<String> = OnceLock::new();
     DOMAIN.get_or_init(|| {

@@ -53,7 +53,7 @@ impl Destination {
         }
     }
 
-    /// Validates that it names a destination.
+    /// Validates that the destination is an absolute URL, an object, or an object with a relative URL.
     pub fn validate(&self) -> FieldError {
         let is_relative = |uri: &Url| !uri.is_absolute() || uri.host().is_empty();
         match (&self.reference, &self.uri) {
@@ -71,7 +71,7 @@ impl Destination {
         }
     }
 
-    /// Validates that it names a destination, and that the object in it, if any, is in this namespace. See
+    /// Validates as [`validate`](Self::validate) does, and validates that the object, if any, is in this namespace. See
     /// [`KReference::validate_within`].
     ///
     /// ```

@@ -8,7 +8,7 @@ use super::{
     duck::{DuckShaped, DuckStatus},
 };
 
-/// The reason of the top condition for a new generation, until the pass marks a condition.
+/// The reason of the top condition for a new generation, until the reconcile marks a condition.
 const NEW_GENERATION_REASON: &str = "NewObservedGenFailure";
 
 /// The conditions that decide whether an object is ready: the top condition, and the dependents that must all be True
@@ -87,8 +87,8 @@ impl ConditionSet {
 /// same holds for an Unknown top.
 ///
 /// Conditions outside the set get the severity `Info` and do not affect the top condition. As in Knative, every stored
-/// condition without a severity counts as a dependent. So [`clear`](Self::clear) a condition that a newer version has
-/// removed from its set.
+/// condition without a severity counts as a dependent. So [`clear`](Self::clear) a condition that a newer version of
+/// your controller no longer has in its set.
 ///
 /// ```
 /// use reknit_apis::{ConditionSet, DuckStatus};

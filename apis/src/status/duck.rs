@@ -41,7 +41,7 @@ impl DuckStatus {
     }
 
     /// Restores the transition time of each condition that is otherwise equal to one in `before`. Then a condition that
-    /// changes and changes back within one pass counts as unchanged.
+    /// changes and changes back within one reconcile counts as unchanged.
     pub fn keep_transition_times(&mut self, before: &Self) {
         for condition in &mut self.conditions {
             if let Some(old) = before.conditions.iter().find(|old| old.eq_ignoring_transition_time(condition))

@@ -15,8 +15,8 @@ use super::condition::ConditionStatus;
 /// reason is `Available` if the condition is True, `NotAvailable` if it is False, and `UnknownAvailable` if it is
 /// Unknown.
 ///
-/// In a Kind that declares `conditions: metav1(field)` in [`kind!`](crate::kind), each condition that a pass marks gets
-/// the generation of the reconciled object as its `observedGeneration`.
+/// In a Kind that declares `conditions: metav1(field)` in [`kind!`](crate::kind), each condition that a reconcile marks
+/// gets the generation of the reconciled object as its `observedGeneration`.
 ///
 /// ```
 /// use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -40,7 +40,7 @@ pub trait StatusConditions {
     fn remove_condition(&mut self, kind: &str);
 
     /// Restores the transition time of each condition whose status is the same as in `before`. Then a condition that
-    /// changes and changes back within one pass counts as unchanged.
+    /// changes and changes back within one reconcile counts as unchanged.
     fn keep_transition_times(&mut self, before: &[Condition]);
 
     /// Sets `observedGeneration` of each condition that has none and was marked since `before`.

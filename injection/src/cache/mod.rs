@@ -42,8 +42,8 @@ use crate::{
 /// The value of `is_deletion` for an object that does not come from the response to a deletion.
 const NOT_A_DELETION: bool = false;
 
-/// The cache of an informer. It applies the lists and watches of its reflector, and the responses to this process's
-/// writes, reads of one object, and lists that read a written object back.
+/// The cache of an informer. It applies the lists and watches of its reflector, the responses to this process's writes
+/// and to its reads of one object, and the lists that read a written object back.
 ///
 /// `stores` is locked only while it is read or changed, so handlers can read the cache. `handlers` stays locked until
 /// all handlers of a change have returned, so all handlers see changes in the same order, and have seen an own write

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use kube::{Resource, core::PartialObjectMeta};
 use serde::de::DeserializeOwned;
 
-/// A type that an informer can cache: any type that kube can watch. It is implemented for all of them.
+/// A type that an informer can cache: any type that kube can watch. The trait is implemented for all such types.
 pub trait Cached: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static {}
 
 impl<K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static> Cached for K {}

@@ -12,7 +12,7 @@ use reknit_apis::Key;
 /// A change of an object in the cache of an informer.
 ///
 /// Every object is `Added` once and, when it is gone, `Deleted` once, even if it was deleted while no watch was open.
-/// If an object is deleted and another one of its name is created, the change is `Deleted` and then `Added`.
+/// If an object is deleted and another one of its name is created, the changes are `Deleted` and then `Added`.
 #[derive(Debug)]
 pub enum Change<K> {
     /// An object that was not cached before.

@@ -140,8 +140,8 @@ enum WatchEnd {
 }
 
 impl<K: Cached> Reflector<K> {
-    /// Lists if a list comes next, else watches until the watch ends. If the server was restored from a backup, makes a
-    /// list come next instead.
+    /// Lists if a list comes next, and otherwise watches until the watch ends. If the server was restored from a
+    /// backup, does neither, and a list comes next.
     async fn step(&mut self) -> Result<(), Failure> {
         if self.version.is_none() {
             return self.list().await;

@@ -99,7 +99,7 @@ struct Failure {
     verb: Verb,
     resource: String,
     code: u16,
-    /// The number of requests that still fail. `None` is without limit.
+    /// The number of requests that are still to fail. `None` if there is no limit.
     remaining: Option<usize>,
 }
 

@@ -21,7 +21,7 @@ use super::{
 /// test adds.
 const BASE_VERSION: u64 = 1000;
 
-/// The fields that objects of every Kind can be selected by.
+/// The fields by which objects of every Kind can be selected.
 const COMMON_FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
 
 #[derive(Clone, Default)]

@@ -49,7 +49,7 @@ impl Write {
     /// The options of the request, in alphabetical order.
     pub(crate) fn options(&self) -> BTreeSet<String> {
         let fields = self.field_selector.as_ref().map(|fields| format!("fieldSelector={fields}"));
-        // Background is what nearly every deletion wants, and the default of most Kinds.
+        // Not `Background`, which nearly every deletion wants and most Kinds have as default.
         let policy = self.propagation_policy.as_ref().filter(|policy| *policy != "Background");
         let policy = policy.map(|policy| format!("propagationPolicy={policy}"));
         let dry_run = self.dry_run.then(|| "dryRun=All".to_owned());

@@ -106,7 +106,7 @@ impl Webhook {
     }
 }
 
-/// Refuses a change of the example with the message of Knative.
+/// Refuses a change of the example with Knative's message.
 fn check_example(config_map: &ConfigMap) -> Result<(), String> {
     let example = config_map.data.as_ref().and_then(|data| data.get(EXAMPLE_KEY));
     let annotations = config_map.metadata.annotations.as_ref();

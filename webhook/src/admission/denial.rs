@@ -23,7 +23,7 @@ impl Denial {
         Self { message: message.into(), faults }
     }
 
-    /// Puts what failed in front of the message.
+    /// Prepends the step that failed to the message.
     pub(crate) fn context(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self

@@ -23,7 +23,7 @@ pub(crate) struct Configuration {
     pub(crate) name: String,
     pub(crate) resource: ApiResource,
     path: &'static str,
-    /// The rules of the entries with the name of the object. `None` for a CustomResourceDefinition.
+    /// The rules of the entries that have the name of the object. `None` for a CustomResourceDefinition.
     rules: Option<Value>,
     /// The expression of the label selectors of namespaces and objects, for the webhook of bindings.
     label_expression: Option<Value>,

@@ -41,9 +41,9 @@ const ALERT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub struct ServeError(String);
 
 impl Webhook {
-    /// Serves until `stop` completes, and then until no request has come for a while ([`Limits::quiet`]). While it
-    /// waits for that, it answers requests, fails probes, and closes each connection after an answer. Has to be called
-    /// within a tokio runtime.
+    /// Serves until `stop` completes, and then until no request has come for a while ([`Limits::quiet`]). In the
+    /// meantime, the webhook answers requests, fails probes, and closes each connection after an answer. Has to be
+    /// called within a tokio runtime.
     ///
     /// The server speaks TLS 1.3 and HTTP/1.1. The answers are Knative's:
     ///
