@@ -70,8 +70,8 @@
 //!
 //! # One reconcile, in memory
 //!
-//! A test describes the objects that exist by [`given`], runs one reconcile by [`pass`](Given::pass), with the
-//! controller's own constructor, and compares the effects with a [`Want`] by [`check`](Passed::check): the outcome, the
+//! With [`given`] a test describes the objects that exist. [`pass`](Given::pass) runs one reconcile with the
+//! controller's own constructor, and [`check`](Passed::check) compares the effects with a [`Want`]: the outcome, the
 //! writes in order, and the events. Any other effect is a failure, and so is an object that was changed in memory.
 //! Times that the API server sets are not compared. Requests can be made to fail by verb and resource. A [`table`] runs
 //! many such cases and reports all failures.

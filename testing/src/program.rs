@@ -75,7 +75,8 @@ impl Program {
         self
     }
 
-    /// Confines the program to one namespace by `--namespace`. Tests that share a control plane need this.
+    /// Confines the program to one namespace by `--namespace`. Tests that share a control plane need this, so that no
+    /// program reconciles the objects of another test.
     pub fn in_namespace(self, namespace: &str) -> Self {
         self.args(["--namespace", namespace])
     }

@@ -17,8 +17,8 @@ use crate::{ApiServer, ControllerExt, TestObject, Verb, Write};
 /// The state before a reconcile: objects, injected values, and requests that fail. [`pass`](Self::pass) runs the
 /// reconcile.
 ///
-/// The constructor of the controller is the one that the program uses. Its informers contain the objects of this state
-/// and what the reconcile writes. An [`ApiServer`] in memory with the same objects answers its requests.
+/// The constructor of the controller is the one that the program uses. The controller's informers contain the objects
+/// of this state and what the reconcile writes. An [`ApiServer`] in memory with the same objects answers its requests.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
@@ -105,7 +105,8 @@ impl Given {
         self
     }
 
-    /// Adds an object that this field manager applied before. A field that the manager no longer applies is removed.
+    /// Adds an object that this field manager applied before. If the reconcile applies it as the same manager without
+    /// one of its fields, that field is removed.
     pub fn applied<K: TestObject>(self, object: K, manager: &str) -> Self {
         let stored = self.server.insert_applied(&object, manager);
         self.with_stored::<K>(&object.api_resource(), stored)
