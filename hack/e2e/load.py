@@ -128,5 +128,5 @@ print(json.dumps({
     "created": counts["created"], "refused": counts["refused"], "failed": counts["failed"],
     "slowest_admission": round(slowest, 2), "not_ready": len(unready()),
     "median_ready": round(latencies[len(latencies) // 2], 3) if latencies else None,
-    "slowest_ready": round(latencies[-1], 1) if latencies else None,
+    "slowest_ready": round(latencies[-1], 2) if latencies else None,
 }))
