@@ -6,7 +6,7 @@ use futures::{FutureExt, future::join_all};
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{Client, client::ClientBuilder};
 use parking_lot::Mutex;
-use prometheus::{IntGaugeVec, Opts, Registry};
+use prometheus::Registry;
 use reknit_injection::Informer;
 use tokio::{sync::watch, time::Instant};
 
@@ -17,6 +17,7 @@ use super::{
     elector::Elector,
     lease::LeaseWatch,
     members::{Balance, Membership},
+    metrics::ElectionMetrics,
 };
 
 /// Creates a client for [`Candidate`]s that does not retry requests: a retry would delay the answer beyond the deadline
@@ -54,8 +55,7 @@ pub struct Candidate {
     identity: Identity,
     config: LeaderElectionConfig,
     component: String,
-    /// The gauge `leader_election_master_status`, if metrics are registered.
-    status: Option<IntGaugeVec>,
+    metrics: Option<ElectionMetrics>,
     pub(super) watch: LeaseWatch,
     owner: Option<OwnerReference>,
     /// The controllers whose electors run.
@@ -85,7 +85,7 @@ impl Candidate {
             component: component.into(),
             identity,
             config: config.clone(),
-            status: None,
+            metrics: None,
             watch: LeaseWatch::none(),
             owner: None,
             controllers: Arc::default(),
@@ -124,21 +124,14 @@ impl Candidate {
         }
     }
 
-    /// Registers the gauge `leader_election_master_status`, with the name of a lease as the label `name`. Its value is
-    /// 1 while this process holds the lease, else 0.
+    /// Registers the gauge `leader_election_master_status` of each lease, and the gauges
+    /// `reknit_leader_election_*` of each controller's buckets. `reknit_sharedmain` describes them.
     ///
     /// # Errors
     ///
-    /// Returns an error if the registry already has this metric. A process needs only one candidate.
+    /// Returns an error if the registry already has these metrics. A process needs only one candidate.
     pub fn metrics(mut self, registry: &Registry) -> Result<Self, Error> {
-        let opts = Opts::new(
-            "leader_election_master_status",
-            "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. \
-             'name' is the string used to identify the lease. Please make sure to group by name.",
-        );
-        let status = IntGaugeVec::new(opts, &["name"])?;
-        registry.register(Box::new(status.clone()))?;
-        self.status = Some(status);
+        self.metrics = Some(ElectionMetrics::register(registry)?);
         Ok(self)
     }
 
@@ -154,9 +147,12 @@ impl Candidate {
         let membership = Membership::new(identity, &self.component, queue, buckets, self.valid_until.clone());
         let balance = Arc::new(Balance::new(names.clone(), membership, self.watch.clone()));
         let (leadership, buckets) = Leadership::elected(names);
+        if let (Some(metrics), Some(bucket)) = (&self.metrics, buckets.first()) {
+            metrics.count_buckets(queue, &balance, bucket);
+        }
         let electors = buckets.into_iter().map(|bucket| {
-            let gauge = self.status.as_ref().map(|status| status.with_label_values(&[bucket.name()]));
-            let bucket = BucketReporter::new(bucket, self.identity.clone(), gauge);
+            let metrics = self.metrics.as_ref().map(|metrics| metrics.bucket(queue, bucket.name()));
+            let bucket = BucketReporter::new(bucket, self.identity.clone(), metrics);
             let (client, watch) = (self.client.clone(), self.watch.clone());
             Elector::new(client, &self.namespace, &self.config, watch, balance.clone(), bucket)
         });

@@ -8,9 +8,9 @@ use std::{
 };
 
 use kube::Client;
-use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
+use kube_leader_election::{LeaseLock, LeaseLockResult};
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use super::{
     LeaderElectionConfig,
@@ -78,22 +78,14 @@ impl Elector {
     }
 
     fn lock(&self) -> LeaseLock {
-        let identity = self.bucket.identity();
         let guard = Guard {
             client: self.client.clone(),
-            identity: identity.to_string(),
-            // A read and a write have to fit into the renew deadline, with time left for another attempt.
-            timeout: self.config.renew_deadline / 3,
+            identity: self.bucket.identity().to_string(),
             lease: self.bucket.lease().into(),
             watch: self.watch.clone(),
             metadata: serde_json::Value::Null,
         };
-        let params = LeaseLockParams {
-            lease_name: self.bucket.lease().into(),
-            holder_id: identity.to_string(),
-            lease_ttl: self.config.lease_duration,
-        };
-        LeaseLock::new(guard.client(), &self.namespace, params)
+        guard.lock(&self.namespace, &self.config)
     }
 
     /// Does what the balance decides, until `stop` resolves.
@@ -197,6 +189,7 @@ impl Elector {
     /// Attempts to acquire or renew the lease once. Returns the pause before the next attempt.
     async fn attempt(&mut self, lock: &LeaseLock) -> Duration {
         let may_have_held = std::mem::replace(&mut self.may_hold, true);
+        let reason = self.balance.reason_to_acquire(self.bucket.bucket().index());
         let start = Instant::now();
         match lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) if !self.bucket.leads() && !self.balance.may_lead() => {
@@ -205,7 +198,7 @@ impl Elector {
                 self.jittered_retry_period()
             }
             Ok(LeaseLockResult::Acquired(_)) => {
-                self.bucket.set_leading(start + self.config.renew_deadline);
+                self.bucket.set_leading(start + self.config.renew_deadline, &reason);
                 self.reset_errors();
                 self.config.retry_period
             }
@@ -257,7 +250,7 @@ impl Elector {
         loop {
             let Err(error) = lock.step_down().await else {
                 self.may_hold = false;
-                return info!(lease, %identity, "released lease");
+                return debug!(lease, %identity, "released lease");
             };
             match LeaseError::from(&error) {
                 LeaseError::NotHeld => {

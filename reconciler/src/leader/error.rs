@@ -22,14 +22,14 @@ pub enum Error {
         name: String,
     },
     /// The value of an environment variable is invalid.
-    #[error("{name}={value:?}: want {want}")]
+    #[error("{name}={value:?}: expected {expected}")]
     Variable {
         /// The variable.
         name: &'static str,
         /// Its value.
         value: String,
         /// The expected value.
-        want: &'static str,
+        expected: &'static str,
     },
     /// A StatefulSet has more replicas than buckets.
     #[error("{name} has ordinal {ordinal}, but there are {buckets} buckets; raise buckets or scale down")]

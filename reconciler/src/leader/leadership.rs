@@ -156,6 +156,11 @@ impl Leadership {
         self.buckets.as_ref().is_none_or(|buckets| buckets.states.borrow().iter().all(is_known))
     }
 
+    /// Returns true if the keys are divided into buckets: false for a process that leads [always](Self::always).
+    pub fn has_buckets(&self) -> bool {
+        self.buckets.is_some()
+    }
+
     /// The names of the buckets that this process leads at this moment. Empty without leader election.
     pub fn led_buckets(&self) -> Vec<Arc<str>> {
         let Some(buckets) = &self.buckets else { return Vec::new() };
@@ -293,7 +298,7 @@ mod tests {
         writer.set_leading(Instant::now() + TERM);
         leadership.changed().await;
         let lost = leadership.lost(&key());
-        assert!(writer.set_led_by_other());
+        assert!(writer.set_led_by_other().is_some());
         assert_eq!(lost.now_or_never(), Some(()));
         assert_eq!(leadership.changed().await.lost, ["bucket-0".into()]);
     }

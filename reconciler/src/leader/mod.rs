@@ -16,6 +16,7 @@ mod identity;
 mod leadership;
 mod lease;
 mod members;
+mod metrics;
 mod permissions;
 mod ring;
 mod stateful;

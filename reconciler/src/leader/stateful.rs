@@ -47,10 +47,10 @@ impl StatefulReplica {
         let (set, ordinal) = parse_ordinal(&pod).ok_or_else(|| Error::Variable {
             name: ORDINAL,
             value: pod.clone(),
-            want: "the name of a StatefulSet's pod, such as `controller-0`",
+            expected: "the name of a StatefulSet's pod, such as `controller-0`",
         })?;
         let port = non_empty(PORT).map_or(Ok(80), |value| {
-            value.parse().map_err(|_| Error::Variable { name: PORT, value, want: "a port number" })
+            value.parse().map_err(|_| Error::Variable { name: PORT, value, expected: "a port number" })
         })?;
         let protocol = non_empty(PROTOCOL).unwrap_or_else(|| "http".into());
         Ok(Some(Self { set: set.into(), ordinal, service, port, protocol }))

@@ -31,7 +31,7 @@ pub(crate) struct BucketState {
 
 /// The leader as last recorded. Its term may have passed its deadline: [`BucketState::leader`] checks the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Holder {
+pub(crate) enum Holder {
     #[default]
     Unknown,
     Other,

@@ -27,6 +27,11 @@ impl BucketWriter {
         self.index
     }
 
+    /// The states of all buckets of the controller.
+    pub(crate) fn states(&self) -> Vec<BucketState> {
+        self.states.borrow().clone()
+    }
+
     /// Returns, by index, whether this process leads each bucket of the controller.
     pub(crate) fn led_buckets(&self) -> Vec<bool> {
         self.states.borrow().iter().map(|state| state.current_term().is_some()).collect()
@@ -66,9 +71,15 @@ impl BucketWriter {
         states.wait_for(is_drained).await.ok();
     }
 
-    /// Records that another process holds the lease. Returns true if the state changed.
-    pub(crate) fn set_led_by_other(&self) -> bool {
-        self.modify(|state| mem::replace(&mut state.holder, Holder::Other) != Holder::Other)
+    /// Records that another process holds the lease. Returns the holder before, if the state changed.
+    pub(crate) fn set_led_by_other(&self) -> Option<Holder> {
+        let mut before = None;
+        self.modify(|state| {
+            before = Some(mem::replace(&mut state.holder, Holder::Other))
+                .filter(|holder| *holder != Holder::Other);
+            before.is_some()
+        });
+        before
     }
 
     /// Records that this process no longer leads, and that the next leader is unknown. Returns true if the state

@@ -12,27 +12,29 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header::CONTENT_LENGTH};
 use http_body_util::{BodyExt, Full};
 use kube::{Client, client::Body};
+use kube_leader_election::{LeaseLock, LeaseLockParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::BoxError;
 
 use super::{LeaseWatch, observed::ObservedLease};
+use crate::leader::LeaderElectionConfig;
 
 /// The service of a guarded client.
 #[derive(Clone)]
 struct GuardService {
     guard: Arc<Guard>,
+    /// The limit of each request, the body of the answer included.
+    timeout: Duration,
     lease: Arc<Mutex<ObservedLease>>,
 }
 
-/// The settings of a guarded client.
+/// The client and the settings of a lock on one Lease.
 pub(crate) struct Guard {
     pub(crate) client: Client,
     /// The identity of this process as a holder.
     pub(crate) identity: String,
-    /// The limit of each request, the body of the answer included.
-    pub(crate) timeout: Duration,
     /// The name of the Lease.
     pub(crate) lease: String,
     pub(crate) watch: LeaseWatch,
@@ -41,12 +43,23 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
+    /// Creates a lock on the Lease in this namespace. Call this function within a tokio runtime.
+    pub(crate) fn lock(self, namespace: &str, config: &LeaderElectionConfig) -> LeaseLock {
+        let params = LeaseLockParams {
+            lease_name: self.lease.clone(),
+            holder_id: self.identity.clone(),
+            lease_ttl: config.lease_duration,
+        };
+        // A read and a write have to fit into the renew deadline, with time left for another attempt.
+        LeaseLock::new(self.client(config.renew_deadline / 3), namespace, params)
+    }
+
     /// Creates a client for exactly one lock on one Lease. No other code may use the client: its reads would permit the
-    /// lock to overwrite a state that the lock has not read. Call this function within a tokio runtime.
-    pub(crate) fn client(self) -> Client {
+    /// lock to overwrite a state that the lock has not read.
+    fn client(self, timeout: Duration) -> Client {
         let namespace = self.client.default_namespace().to_owned();
         let lease = Arc::new(Mutex::new(ObservedLease::new(&self.identity)));
-        let service = GuardService { guard: Arc::new(self), lease };
+        let service = GuardService { guard: Arc::new(self), timeout, lease };
         Client::new(tower::service_fn(move |request| service.clone().handle(request)), namespace)
     }
 }
@@ -148,8 +161,7 @@ impl GuardService {
             let (parts, body) = self.guard.client.send(request).await?.into_parts();
             Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
         };
-        let timeout = self.guard.timeout;
-        tokio::time::timeout(timeout, answer).await.map_err(|_| NoAnswer(timeout))?
+        tokio::time::timeout(self.timeout, answer).await.map_err(|_| NoAnswer(self.timeout))?
     }
 }
 
@@ -175,26 +187,29 @@ fn conflict_response(message: &str) -> GuardResponse {
 #[cfg(test)]
 mod tests {
     use kube::Api;
-    use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
+    use kube_leader_election::LeaseLockResult;
 
     use super::*;
     use crate::leader::fake::{FakeApi, Fault};
 
     const TIMEOUT: Duration = Duration::from_secs(3);
 
-    fn guarded_client(api: &FakeApi, identity: &str) -> Client {
+    fn guard(api: &FakeApi, identity: &str) -> Guard {
         let (lease, watch) = ("lease".into(), LeaseWatch::none());
-        let (client, identity, metadata) = (api.client(), identity.into(), Value::Null);
-        Guard { client, identity, timeout: TIMEOUT, lease, watch, metadata }.client()
+        Guard { client: api.client(), identity: identity.into(), lease, watch, metadata: Value::Null }
+    }
+
+    fn guarded_client(api: &FakeApi, identity: &str) -> Client {
+        guard(api, identity).client(TIMEOUT)
     }
 
     fn lock(api: &FakeApi, identity: &str) -> LeaseLock {
-        let params = LeaseLockParams {
-            lease_name: "lease".into(),
-            holder_id: identity.into(),
-            lease_ttl: Duration::from_secs(15),
+        let config = LeaderElectionConfig {
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: TIMEOUT * 3,
+            ..Default::default()
         };
-        LeaseLock::new(guarded_client(api, identity), "ns", params)
+        guard(api, identity).lock("ns", &config)
     }
 
     async fn acquires(lock: &LeaseLock) -> bool {

@@ -7,6 +7,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{Membership, assignment::assign};
 use crate::leader::{
+    bucket::{BucketState, Leader},
     lease::{LeaseState, LeaseWatch, Leases},
     ring::fnv,
 };
@@ -26,6 +27,17 @@ pub(crate) enum Step {
     HandOver { reason: String },
     /// Wait for a change of a lease, at most until this time.
     Wait { holder: Option<String>, until: Option<Instant> },
+}
+
+/// The numbers of one controller's buckets in each state, as this process observes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BucketCounts {
+    /// The buckets that this process leads.
+    pub(crate) led: usize,
+    /// The buckets that no live process leads.
+    pub(crate) unowned: usize,
+    /// The buckets that are not led by the member they are assigned to.
+    pub(crate) in_transition: usize,
 }
 
 /// The assignment of one controller's buckets, for all of its electors.
@@ -83,6 +95,40 @@ impl Balance {
         let view = View { balance: self, leases: &leases.borrow(), led, now };
         view.step(bucket)
     }
+
+    /// Describes why the lease of the bucket with this index can be acquired.
+    pub(crate) fn reason_to_acquire(&self, bucket: usize) -> String {
+        if !self.watch.is_synced() {
+            return "the lease was free".into();
+        }
+        let state = self.names.get(bucket).and_then(|name| self.watch.state(name));
+        match state.as_ref().map(LeaseState::holder) {
+            None => "the lease did not exist".into(),
+            Some(None) => "the lease was released".into(),
+            Some(Some((holder, _))) if holder == self.membership.identity() => {
+                "the lease already names this process".into()
+            }
+            Some(Some((holder, _))) => format!("the lease of {holder} expired"),
+        }
+    }
+
+    /// Counts the buckets. Without a watch, a bucket counts as unowned while its leader is unknown, and none is in
+    /// transition.
+    pub(crate) fn count(&self, states: &[BucketState], now: Instant) -> BucketCounts {
+        let led: Vec<_> = states.iter().map(|state| state.current_term().is_some()).collect();
+        if !self.watch.is_synced() {
+            let is_unowned = |state: &&BucketState| matches!(state.leader(), Leader::Unknown { .. });
+            let unowned = states.iter().filter(is_unowned).count();
+            return BucketCounts { led: count_true(&led), unowned, in_transition: 0 };
+        }
+        let leases = self.watch.subscribe();
+        let view = View { balance: self, leases: &leases.borrow(), led: &led, now };
+        view.count()
+    }
+}
+
+fn count_true(values: &[bool]) -> usize {
+    values.iter().filter(|value| **value).count()
 }
 
 /// The state on which one decision is based: the observed leases, the buckets that this process leads, and the time.
@@ -117,6 +163,23 @@ impl<'a> View<'a> {
         }
     }
 
+    fn count(&self) -> BucketCounts {
+        let (led, buckets) = (count_true(self.led), self.led.len());
+        if self.user_of_other_number(led > 0).is_some() {
+            // The processes that use the other number lead the keys until this process may lead.
+            return BucketCounts { led, unowned: 0, in_transition: buckets };
+        }
+        let leaders: Vec<_> = (0..buckets).map(|bucket| self.leader(bucket)).collect();
+        let unowned = leaders.iter().filter(|leader| leader.is_none()).count();
+        let in_transition = if self.membership().is_announced(self.leases, self.now) {
+            leaders.iter().zip(self.assignment().0).filter(|(leader, assigned)| **leader != *assigned).count()
+        } else {
+            // A process that stops is assigned nothing.
+            led
+        };
+        BucketCounts { led, unowned, in_transition }
+    }
+
     fn wait(&self, bucket: usize, next_suspicion: Option<Instant>) -> Step {
         let holder = self.other_holder(bucket).map(str::to_owned);
         Step::Wait { holder, until: self.next_expiry().into_iter().chain(next_suspicion).min() }
@@ -145,6 +208,12 @@ impl<'a> View<'a> {
 
     fn other_holder(&self, bucket: usize) -> Option<&'a str> {
         self.holder(bucket).filter(|holder| *holder != self.me())
+    }
+
+    /// The process that leads the bucket.
+    fn leader(&self, bucket: usize) -> Option<&'a str> {
+        let is_led = self.led.get(bucket).copied().unwrap_or_default();
+        if is_led { Some(self.me()) } else { self.other_holder(bucket) }
     }
 
     /// The holder of each bucket. It is this process for each bucket that this process leads.

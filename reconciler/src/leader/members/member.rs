@@ -7,7 +7,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, Preconditions},
 };
-use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
+use kube_leader_election::{LeaseLock, LeaseLockResult};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{
@@ -70,10 +70,10 @@ impl Member {
             let running = controllers.borrow_and_update().clone();
             let lock = self.lock(&running);
             while !running.is_empty() {
-                let pause = self.attempt(&lock, &mut log_limit).await;
+                self.attempt(&lock, &mut log_limit).await;
                 self.delete_dead_members().await;
                 tokio::select! {
-                    () = sleep(pause) => {}
+                    () = sleep(self.config.retry_period) => {}
                     _ = controllers.changed() => break,
                 }
             }
@@ -83,8 +83,8 @@ impl Member {
         }
     }
 
-    /// Acquires or renews the lease once. Returns the pause before the next attempt.
-    async fn attempt(&self, lock: &LeaseLock, log_limit: &mut LogLimit) -> Duration {
+    /// Acquires or renews the lease once.
+    async fn attempt(&self, lock: &LeaseLock, log_limit: &mut LogLimit) {
         let start = Instant::now();
         match lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) => {
@@ -101,7 +101,6 @@ impl Member {
                 }
             }
         }
-        self.config.retry_period
     }
 
     fn lock(&self, controllers: &BTreeSet<String>) -> LeaseLock {
@@ -117,17 +116,11 @@ impl Member {
         let guard = Guard {
             client: self.client.clone(),
             identity: self.identity.to_string(),
-            timeout: self.config.renew_deadline / 3,
             lease: self.lease_name(),
             watch: LeaseWatch::none(),
             metadata,
         };
-        let params = LeaseLockParams {
-            lease_name: self.lease_name(),
-            holder_id: self.identity.to_string(),
-            lease_ttl: self.config.lease_duration,
-        };
-        LeaseLock::new(guard.client(), &self.namespace, params)
+        guard.lock(&self.namespace, &self.config)
     }
 
     /// Deletes the leases of members that expired a lease duration ago, such as those of killed processes outside a Pod. A

@@ -1,3 +1,5 @@
+mod logs;
+mod metrics;
 mod polling;
 mod replica;
 mod sharing;

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures::FutureExt;
+use prometheus::Registry;
 use tokio::{
     sync::oneshot,
     task::JoinHandle,
@@ -17,6 +18,7 @@ pub(super) const RETRY: Duration = Duration::from_secs(10);
 pub(super) struct Replica {
     /// The leadership of each controller.
     pub(super) leaderships: BTreeMap<String, Leadership>,
+    pub(super) registry: Registry,
     stop: Option<oneshot::Sender<()>>,
     drained: Option<oneshot::Sender<()>>,
     tasks: Vec<JoinHandle<()>>,
@@ -30,7 +32,9 @@ impl Replica {
 
     pub(super) fn start_with(api: &FakeApi, name: &str, buckets: u32, controllers: &[&str]) -> Self {
         let config = LeaderElectionConfig { buckets, ..Default::default() };
-        let mut candidate = Candidate::new(api.client(), "ns", "test", Identity::on(name), &config).unwrap();
+        let registry = Registry::new();
+        let candidate = Candidate::new(api.client(), "ns", "test", Identity::on(name), &config).unwrap();
+        let mut candidate = candidate.metrics(&registry).unwrap();
         candidate.watch = api.watch();
         let ((stop, stopping), (drain, drained)) = (oneshot::channel(), oneshot::channel());
         let (stopping, drained) = (stopping.map(drop).shared(), drained.map(drop).shared());
@@ -41,7 +45,7 @@ impl Replica {
             leaderships.insert((*controller).to_owned(), leadership);
             tasks.push(tokio::spawn(electors.run(stopping.clone(), drained.clone())));
         }
-        Self { leaderships, stop: Some(stop), drained: Some(drain), tasks }
+        Self { leaderships, registry, stop: Some(stop), drained: Some(drain), tasks }
     }
 
     pub(super) fn lamps(&self) -> &Leadership {
