@@ -1,10 +1,13 @@
 //! Health checks of the controllers, informers and webhooks of a process.
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use reknit_injection::{InformerState, Informers};
+use reknit_injection::{InformerHandle, InformerState, Informers};
 use reknit_reconciler::{Health, RunningPass, leader::Leadership};
 
-use super::probes::HealthCheck;
+use super::probes::{Check, HealthCheck};
 
 /// An informer counts as stuck if it has made no request for this time, and a reconcile if it has run for this time. A
 /// watch ends within minutes, and a failed request is retried within a minute. A controller may allow slower
@@ -19,29 +22,44 @@ pub(crate) struct ProcessHealth {
 }
 
 impl HealthCheck for ProcessHealth {
-    fn unready(&self) -> Vec<String> {
-        let reasons = self.controllers.iter().flat_map(|(health, leadership)| {
-            let informers = health
-                .informers()
-                .iter()
-                .filter_map(|informer| not_synced(informer.name(), &informer.state()));
-            let leader = (!leadership.is_known()).then(|| "the leader is not known yet".to_owned());
-            informers.chain(leader).map(|why| format!("{}: {why}", health.name())).collect::<Vec<_>>()
-        });
-        reasons.collect()
+    fn readiness(&self) -> Vec<Check> {
+        let of_controller = |(health, leadership): &(Health, Leadership)| {
+            let not_synced =
+                |informer: &Arc<dyn InformerHandle>| not_synced(informer.name(), &informer.state());
+            let waiting = health.informers().iter().filter_map(not_synced).collect();
+            let informers = Check::new(format!("informers/{}", health.name()), waiting);
+            [Some(informers), leader_election(health.name(), leadership)].into_iter().flatten()
+        };
+        self.controllers.iter().flat_map(of_controller).collect()
     }
 
-    fn unhealthy(&self) -> Vec<String> {
+    fn health(&self) -> Vec<Check> {
         let states = self.informers.states().into_iter();
         let informers = states.filter_map(|(name, state)| stuck_informer(&name, &state));
-        let reconciles = self.controllers.iter().flat_map(|(health, _)| {
-            let stuck = health.stuck(STUCK_AFTER).into_iter();
-            stuck.map(|work| stuck_reconcile(health.name(), &work)).collect::<Vec<_>>()
+        let reconciles = self.controllers.iter().map(|(health, _)| {
+            let stuck = health.stuck(STUCK_AFTER);
+            Check::new(format!("reconciles/{}", health.name()), stuck.iter().map(stuck_reconcile).collect())
         });
-        let webhooks = self.webhooks.iter().filter_map(reknit_webhook::Health::stuck);
-        let webhooks = webhooks.map(|age| format!("webhook: code has been running for {}s", age.as_secs()));
-        informers.chain(reconciles).chain(webhooks).collect()
+        let webhooks = self.webhooks.iter().map(|webhook| {
+            let stuck = webhook.stuck().map(|age| format!("code has been running for {}s", age.as_secs()));
+            Check::new("webhook", stuck.into_iter().collect())
+        });
+        let informers = Check::new("informers", informers.collect());
+        [informers].into_iter().chain(reconciles).chain(webhooks).collect()
     }
+}
+
+/// Checks that the leader of each bucket of the controller is known, and names the buckets that this process leads.
+/// Returns `None` without leader election.
+fn leader_election(controller: &str, leadership: &Leadership) -> Option<Check> {
+    if !leadership.has_buckets() {
+        return None;
+    }
+    let unknown = (!leadership.is_known()).then(|| "the leader is not known yet".to_owned());
+    let led = leadership.led_buckets().join(", ");
+    let detail = if led.is_empty() { "leads no bucket".to_owned() } else { format!("leads {led}") };
+    let name = format!("leader-election/{controller}");
+    Some(Check::new(name, unknown.into_iter().collect()).detail(detail))
 }
 
 /// Describes an informer that has not synced, for which its controller waits. Returns `None` for a synced informer.
@@ -67,8 +85,8 @@ fn stuck_informer(informer: &str, state: &InformerState) -> Option<String> {
     }
 }
 
-fn stuck_reconcile(controller: &str, work: &RunningPass) -> String {
-    format!("{controller}: the reconcile of {} has been running for {}s", work.key, work.age.as_secs())
+fn stuck_reconcile(work: &RunningPass) -> String {
+    format!("the reconcile of {} has been running for {}s", work.key, work.age.as_secs())
 }
 
 /// Returns the seconds since this time.
@@ -81,6 +99,7 @@ mod tests {
     use parking_lot::Mutex;
     use reknit_apis::Key;
     use reknit_injection::Context;
+    use reknit_reconciler::leader::StatefulReplica;
     use reknit_testing::eventually;
     use reknit_webhook::{Limits, Webhook};
     use serde_json::json;
@@ -132,7 +151,8 @@ mod tests {
         let cx = Context::preloaded("test", kube::Client::try_from(unreachable).unwrap(), vec![]);
         let (informers, webhooks) = (cx.informers(), vec![webhook.health()]);
         let health = ProcessHealth { controllers: vec![], informers, webhooks };
-        assert_eq!(health.unhealthy(), Vec::<String>::new());
+        let reasons = || health.health().iter().map(Check::to_string).collect::<Vec<_>>();
+        assert_eq!(reasons(), ["[+]informers ok", "[+]webhook ok"]);
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-gate"}});
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
             "uid": "u1", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
@@ -141,12 +161,12 @@ mod tests {
         }});
         assert_eq!(webhook.answer("/config-validation", review.to_string()).await.0, 504);
         let reason = eventually("the process to be unhealthy", Duration::from_secs(5), async || {
-            health.unhealthy().into_iter().next().ok_or("it is healthy")
+            reasons().pop().filter(|reason| reason.starts_with("[-]")).ok_or("it is healthy")
         });
-        assert!(reason.await.starts_with("webhook: code has been running for "));
+        assert!(reason.await.starts_with("[-]webhook failed: code has been running for "));
         drop(release);
         eventually("the process to be healthy", Duration::from_secs(5), async || {
-            health.unhealthy().is_empty()
+            reasons() == ["[+]informers ok", "[+]webhook ok"]
         })
         .await;
     }
@@ -154,9 +174,22 @@ mod tests {
     #[test]
     fn a_stuck_reconcile_is_reported_with_its_key() {
         let work = RunningPass { key: Key::new("shop", "web"), age: Duration::from_secs(1200) };
+        assert_eq!(stuck_reconcile(&work), "the reconcile of shop/web has been running for 1200s");
+    }
+
+    #[tokio::test]
+    async fn leader_election_names_the_buckets_that_are_led() {
+        let env = |name: &str| match name {
+            "STATEFUL_CONTROLLER_ORDINAL" => Some("lamps-1".to_owned()),
+            "STATEFUL_SERVICE_NAME" => Some("lamps".to_owned()),
+            _ => None,
+        };
+        let replica = StatefulReplica::from_env(env).unwrap().unwrap();
+        let leadership = Leadership::stateful(&replica, 2, "ns", "cluster.local").unwrap();
         assert_eq!(
-            stuck_reconcile("lamps", &work),
-            "lamps: the reconcile of shop/web has been running for 1200s"
+            leader_election("lamps", &leadership).unwrap().to_string(),
+            "[+]leader-election/lamps ok: leads http://lamps-1.lamps.ns.svc.cluster.local:80"
         );
+        assert_eq!(leader_election("lamps", &Leadership::always()), None);
     }
 }

@@ -1,19 +1,59 @@
 //! The probes of the kubelet: readiness and health of the process.
-use std::sync::Arc;
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use axum::{Router, extract::State, http::StatusCode, routing::get};
+use axum::{
+    Router,
+    extract::{Query, State},
+    http::StatusCode,
+    routing::get,
+};
 use parking_lot::RwLock;
 
-/// Checks of a running process. Each method returns the reasons why the check fails, or an empty list.
+/// Checks of a running process.
 pub(crate) trait HealthCheck: Send + Sync {
-    /// The reasons why the process cannot do its work yet.
-    fn unready(&self) -> Vec<String>;
-    /// The problems that a restart may solve.
-    fn unhealthy(&self) -> Vec<String>;
+    /// Checks whether the process can do its work.
+    fn readiness(&self) -> Vec<Check>;
+    /// Checks for problems that a restart may solve.
+    fn health(&self) -> Vec<Check>;
 }
 
-/// Answers `GET /readiness` and `GET /health` during the whole life of the process: with 200, or with 503 and the
-/// reasons.
+/// The result of one check. It is displayed as a line of the verbose output of kube-apiserver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Check {
+    name: String,
+    problems: Vec<String>,
+    /// A fact about a check that passes.
+    detail: Option<String>,
+}
+
+impl Check {
+    /// Creates the result of the check with this name, which passes if there are no problems.
+    pub(crate) fn new(name: impl Into<String>, problems: Vec<String>) -> Self {
+        Self { name: name.into(), problems, detail: None }
+    }
+
+    pub(crate) fn detail(self, detail: impl Into<String>) -> Self {
+        Self { detail: Some(detail.into()), ..self }
+    }
+
+    fn passes(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, problems, detail } = self;
+        match detail {
+            _ if !self.passes() => write!(f, "[-]{name} failed: {}", problems.join("; ")),
+            Some(detail) => write!(f, "[+]{name} ok: {detail}"),
+            None => write!(f, "[+]{name} ok"),
+        }
+    }
+}
+
+/// Answers `GET /readiness` and `GET /health` during the whole life of the process, with 200 or 503. The body lists the
+/// checks if one of them fails, or with the parameter `verbose`.
 #[derive(Clone)]
 pub(crate) struct Probes(Arc<RwLock<Phase>>);
 
@@ -43,33 +83,44 @@ impl Probes {
     }
 
     pub(crate) fn router(&self) -> Router {
+        let readiness = async |State(probes): State<Self>, parameters: Parameters| {
+            respond("readiness", &probes.readiness(), &parameters)
+        };
+        let health = async |State(probes): State<Self>, parameters: Parameters| {
+            respond("health", &probes.health(), &parameters)
+        };
         Router::new()
-            .route("/readiness", get(async |State(probes): State<Self>| respond(&probes.unready())))
-            .route("/health", get(async |State(probes): State<Self>| respond(&probes.unhealthy())))
+            .route("/readiness", get(readiness))
+            .route("/health", get(health))
             .with_state(self.clone())
     }
 
-    fn unready(&self) -> Vec<String> {
+    fn readiness(&self) -> Vec<Check> {
         match &*self.0.read() {
-            Phase::Starting(why) => vec![why.clone()],
-            Phase::Running(check) => check.unready(),
-            Phase::Stopping => vec!["shutting down".into()],
+            Phase::Starting(why) => vec![Check::new("startup", vec![why.clone()])],
+            Phase::Running(check) => check.readiness(),
+            Phase::Stopping => vec![Check::new("shutdown", vec!["shutting down".into()])],
         }
     }
 
-    fn unhealthy(&self) -> Vec<String> {
+    fn health(&self) -> Vec<Check> {
         match &*self.0.read() {
-            Phase::Running(check) => check.unhealthy(),
+            Phase::Running(check) => check.health(),
             Phase::Starting(_) | Phase::Stopping => vec![],
         }
     }
 }
 
-fn respond(reasons: &[String]) -> (StatusCode, String) {
-    match reasons {
-        [] => (StatusCode::OK, "ok\n".into()),
-        reasons => (StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n"),
+type Parameters = Query<BTreeMap<String, String>>;
+
+fn respond(probe: &str, checks: &[Check], parameters: &Parameters) -> (StatusCode, String) {
+    let passes = checks.iter().all(Check::passes);
+    if passes && !parameters.contains_key("verbose") {
+        return (StatusCode::OK, "ok\n".into());
     }
+    let mut body: String = checks.iter().map(|check| format!("{check}\n")).collect();
+    body += &format!("{probe} check {}\n", if passes { "passed" } else { "failed" });
+    (if passes { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, body)
 }
 
 #[cfg(test)]
@@ -81,19 +132,21 @@ mod tests {
 
     struct Failing;
     impl HealthCheck for Failing {
-        fn unready(&self) -> Vec<String> {
-            vec!["services: waiting".into(), "leadership: not known yet".into()]
+        fn readiness(&self) -> Vec<Check> {
+            let problems = ["services: waiting", "routes: waiting"].map(str::to_owned);
+            vec![Check::new("informers/lamps", problems.into()), Check::new("leader-election/lamps", vec![])]
         }
-        fn unhealthy(&self) -> Vec<String> {
-            vec!["a worker is stuck".into()]
+        fn health(&self) -> Vec<Check> {
+            vec![Check::new("reconciles/lamps", vec!["a worker is stuck".into()])]
         }
     }
     struct Passing;
     impl HealthCheck for Passing {
-        fn unready(&self) -> Vec<String> {
-            vec![]
+        fn readiness(&self) -> Vec<Check> {
+            let leads = Check::new("leader-election/lamps", vec![]).detail("leads lamps.00-of-02");
+            vec![Check::new("informers/lamps", vec![]), leads]
         }
-        fn unhealthy(&self) -> Vec<String> {
+        fn health(&self) -> Vec<Check> {
             vec![]
         }
     }
@@ -109,20 +162,34 @@ mod tests {
     #[tokio::test]
     async fn a_starting_process_is_healthy_and_unready_with_a_reason() {
         let probes = Probes::starting("waiting for the API server");
-        assert_eq!(get(&probes, "/readiness").await, (503, "waiting for the API server\n".into()));
+        let reason = "[-]startup failed: waiting for the API server\nreadiness check failed\n";
+        assert_eq!(get(&probes, "/readiness").await, (503, reason.into()));
         assert_eq!(get(&probes, "/health").await, (200, "ok\n".into()));
     }
 
     #[tokio::test]
-    async fn a_running_process_reports_its_checks() {
+    async fn a_failed_probe_lists_all_checks_and_the_reasons() {
         let probes = Probes::starting("starting");
         probes.set_running(Arc::new(Failing));
-        let reasons = "services: waiting\nleadership: not known yet\n".to_owned();
-        assert_eq!(get(&probes, "/readiness").await, (503, reasons));
-        assert_eq!(get(&probes, "/health").await, (503, "a worker is stuck\n".into()));
+        let readiness = "[-]informers/lamps failed: services: waiting; routes: waiting\n\
+                         [+]leader-election/lamps ok\nreadiness check failed\n";
+        assert_eq!(get(&probes, "/readiness").await, (503, readiness.into()));
+        assert_eq!(get(&probes, "/readiness?verbose").await, (503, readiness.into()));
+        let health = "[-]reconciles/lamps failed: a worker is stuck\nhealth check failed\n";
+        assert_eq!(get(&probes, "/health").await, (503, health.into()));
+    }
+
+    #[tokio::test]
+    async fn a_passed_probe_lists_its_checks_if_asked_to() {
         let probes = Probes::starting("starting");
         probes.set_running(Arc::new(Passing));
-        assert_eq!(get(&probes, "/readiness").await.0, 200);
+        assert_eq!(get(&probes, "/readiness").await, (200, "ok\n".into()));
+        let readiness = "[+]informers/lamps ok\n[+]leader-election/lamps ok: leads lamps.00-of-02\n\
+                         readiness check passed\n";
+        for query in ["verbose", "verbose=true", "a=b&verbose="] {
+            assert_eq!(get(&probes, &format!("/readiness?{query}")).await, (200, readiness.into()));
+        }
+        assert_eq!(get(&probes, "/health?verbose").await, (200, "health check passed\n".into()));
     }
 
     #[tokio::test]
@@ -130,7 +197,8 @@ mod tests {
         let probes = Probes::starting("starting");
         probes.set_stopping();
         probes.set_running(Arc::new(Failing));
-        assert_eq!(get(&probes, "/readiness").await, (503, "shutting down\n".into()));
+        let reason = "[-]shutdown failed: shutting down\nreadiness check failed\n";
+        assert_eq!(get(&probes, "/readiness").await, (503, reason.into()));
         assert_eq!(get(&probes, "/health").await.0, 200);
     }
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{
     child::{Child, TestCommand, failed_with_one_line, parse_line},
-    life_cycle::{get, wait_for_status},
+    life_cycle::{SHUTTING_DOWN, get, wait_for_status},
     scenarios::{LABEL, Lamp},
     trials,
 };
@@ -107,7 +107,7 @@ fn a_running_reconcile_ends_before_the_lease_is_released() {
         wait_for_reconcile(&child, "slow");
         assert!(cluster.lease_holder().await.is_some());
         child.signal("TERM");
-        assert_eq!(wait_for_status(&child, "/readiness", 503), "shutting down\n");
+        assert_eq!(wait_for_status(&child, "/readiness", 503), SHUTTING_DOWN);
         assert!(
             cluster.lease_holder().await.is_some(),
             "the lease was released while the reconcile was running"
@@ -153,7 +153,12 @@ fn only_the_leader_reconciles_and_after_its_sigterm_another_replica_takes_over()
         assert!(cluster.lease_holder().await.unwrap().starts_with("one_"));
         let other = command("two").spawn();
         other.wait_for_line("lease is held by another process");
-        wait_for_status(&other, "/readiness", 200);
+        let led = |child| {
+            let checks = wait_for_status(child, "/readiness?verbose", 200);
+            checks.lines().find(|line| line.starts_with("[+]leader-election/")).unwrap().to_owned()
+        };
+        assert!(led(&leader).ends_with(".00-of-01"), "{}", led(&leader));
+        assert!(led(&other).ends_with(" ok: leads no bucket"), "{}", led(&other));
         cluster.apply_map("second", json!({})).await;
         wait_for_reconcile(&leader, "second");
         assert_eq!(started_reconciles(&other), BTreeSet::new());
@@ -302,11 +307,14 @@ fn readiness_names_the_missing_kind_and_other_controllers_work() {
         wait_for_reconcile(&child, "works");
         let why = eventually("the reason", TIMEOUT, async || {
             let (status, why) = get(&child.wait_for_address("probes"), "/readiness");
-            let is_expected = status == 503 && why.contains("does not know") && why.lines().count() == 1;
+            let is_expected = status == 503 && why.contains("does not know");
             is_expected.then_some(why.clone()).ok_or(why)
         })
         .await;
-        assert!(why.starts_with("lamps.process.reknit.dev: waiting for lamps.process.reknit.dev"), "{why}");
+        let failed: Vec<_> = why.lines().filter(|line| line.starts_with("[-]")).collect();
+        let [reason] = failed[..] else { panic!("not one failed check: {why}") };
+        let expected = "[-]informers/lamps.process.reknit.dev failed: waiting for lamps.process.reknit.dev";
+        assert!(reason.starts_with(expected), "{why}");
         cluster.plane.install::<Lamp>().await.unwrap();
         wait_for_status(&child, "/readiness", 200);
         let lamps: Api<Lamp> = Api::namespaced(cluster.client.clone(), &cluster.namespace);

@@ -161,6 +161,9 @@ pub(crate) fn get_bytes(address: &str, path: &str) -> (u16, Vec<u8>) {
 }
 
 /// Waits until the path has this status, and returns the body.
+/// The readiness of a process that stops.
+pub(crate) const SHUTTING_DOWN: &str = "[-]shutdown failed: shutting down\nreadiness check failed\n";
+
 pub(crate) fn wait_for_status(child: &Child, path: &str, status: u16) -> String {
     let (address, start) = (child.wait_for_address("probes"), Instant::now());
     loop {
@@ -183,14 +186,17 @@ fn probes_and_metrics_respond() {
     assert_eq!(status, 200);
     assert!(text.contains("process_resident_memory_bytes "), "{text}");
     child.signal("TERM");
-    assert_eq!(wait_for_status(&child, "/readiness", 503), "shutting down\n");
+    assert_eq!(wait_for_status(&child, "/readiness", 503), SHUTTING_DOWN);
     wait_for_status(&child, "/health", 200);
 }
 
 fn readiness_of_a_starting_process_has_a_reason() {
     let (_socket, address) = server::closed_port();
     let child = TestCommand::new().args(["--disable-ha", "--server", &format!("http://{address}")]).spawn();
-    assert_eq!(wait_for_status(&child, "/readiness", 503), "waiting for the API server\n");
+    assert_eq!(
+        wait_for_status(&child, "/readiness", 503),
+        "[-]startup failed: waiting for the API server\nreadiness check failed\n"
+    );
     wait_for_status(&child, "/health", 200);
 }
 
