@@ -125,7 +125,7 @@ impl Candidate {
     }
 
     /// Registers the gauge `leader_election_master_status` of each lease, and the gauges
-    /// `reknit_leader_election_*` of each controller's buckets. `reknit_sharedmain` describes them.
+    /// `reknit_leader_election_*` of each controller's buckets.
     ///
     /// # Errors
     ///
