@@ -15,8 +15,8 @@ use crate::{
 
 /// Adds a version of a Kind, with the conversion between the versions in the program's webhook
 ///
-/// The new version starts as a copy of src/<kind>/kind.rs. The existing version stays the one that is stored and that
-/// the controller uses, and becomes the hub of the conversions.
+/// The new version starts as a copy of the Kind's file kind.rs. The existing version stays the one that is stored and
+/// that the controller uses, and becomes the hub of the conversions.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddVersion {
     /// The Kind, for example Greeting

@@ -53,7 +53,7 @@ impl Webhook {
     /// | another content type than `application/json` | 415 |
     /// | a path for which the webhook has no Kind or ConfigMap | 400 `no controller registered for: …` |
     /// | a body that is not a review | 400 `could not decode body: …` |
-    /// | a body of more than 7 MiB, or of more than 32 MiB for a conversion, which may hold a list | 413 |
+    /// | a body of more than 7 MiB, or of more than 32 MiB for a conversion, which may hold a list (see [`Limits`]) | 413 |
     /// | a body that does not arrive in time | 408 |
     /// | a review that takes too long | 504 |
     /// | a panic in the code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
