@@ -26,7 +26,7 @@ async fn every_file_and_command_of_the_tutorial_works() -> TestResult {
     plane.nodes(1).await?;
     let mut reader = Reader::new(plane.kubeconfig())?;
     let text = std::fs::read_to_string(Path::new(ROOT).join("docs/tutorial.md"))?;
-    let (mut total, mut skipped) = (0, 0);
+    let (mut total, mut skipped, mut deployed) = (0, 0, false);
     for block in parse_blocks(&text)? {
         total += 1;
         match block {
@@ -37,10 +37,12 @@ async fn every_file_and_command_of_the_tutorial_works() -> TestResult {
             Block::Console { run: Run::Stop, .. } => reader.stop()?,
             Block::Console { run: Run::Yes, steps } => {
                 for step in steps {
-                    if step.command.starts_with("kubectl delete -f config/example/greeting.yaml") {
+                    reader.run(&step)?;
+                    // Only the first deployment is run: the API server could not call the webhook of the second one,
+                    // because nothing here serves the addresses of Services.
+                    if step.command.contains("rollout status") && !std::mem::replace(&mut deployed, true) {
                         check_deployed_controller(&plane, &mut reader).await?;
                     }
-                    reader.run(&step)?;
                 }
             }
         }
