@@ -9,6 +9,7 @@ mod new;
 mod output;
 mod plan;
 mod project;
+mod rustfmt;
 mod template;
 
 use std::{env, io, process::ExitCode};

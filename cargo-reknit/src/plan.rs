@@ -9,7 +9,11 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{insertion::Insertion, output, template::File, template::Names};
+use crate::{
+    insertion::Insertion,
+    output, rustfmt,
+    template::{File, Names},
+};
 
 /// The flags that decide whether a plan is carried out or only printed.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -36,6 +40,10 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), created: BTreeMap::new(), insertions: Vec::new() }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// True if the project has a file of this path. The plan itself does not count.
@@ -175,15 +183,11 @@ impl Plan {
         fs::write(&file, content).with_context(|| format!("cannot write {path}"))
     }
 
-    /// Formats the created files, because names change the lengths and the order of lines. Without rustfmt, they stay
-    /// as they are.
+    /// Formats the created files, because names change the lengths and the order of lines.
     fn format(&self) {
         let is_rust = |path: &&String| Path::new(path).extension().is_some_and(|extension| extension == "rs");
-        let files: Vec<&String> = self.created.keys().filter(is_rust).collect();
-        let mut rustfmt = Command::new("rustfmt");
-        rustfmt.args(["--edition", "2024", "--config", "skip_children=true"]).args(&files);
-        // rustfmt reports files that it cannot parse; the compiler does so too.
-        let _ = rustfmt.current_dir(&self.folder).output();
+        let files = self.created.keys().filter(is_rust);
+        rustfmt::format_files(&self.folder, files.map(String::as_str));
     }
 }
 

@@ -2,13 +2,12 @@
 
 use crate::{
     plan::Plan,
+    rustfmt,
     template::{File, Names, WEBHOOK, WEBHOOK_MANIFESTS},
 };
 
 /// The file with the constructor of the webhook.
 const FILE: &str = "src/webhook.rs";
-/// The width of a line by which rustfmt breaks it.
-const MAX_WIDTH: usize = 100;
 
 /// Plans the webhook with its Service and its port, unless the project has one.
 pub(super) fn ensure(plan: &mut Plan, names: &Names) {
@@ -33,10 +32,8 @@ pub(super) fn ensure_manifests(plan: &mut Plan, manifests: &[File], names: &Name
 
 /// Plans a call of a method of `Webhook` for a type.
 pub(super) fn register(plan: &mut Plan, method: &str, type_path: &str) {
-    let call = call(method, type_path);
-    let line = format!("let webhook = webhook{call};");
-    let is_too_long = "    ".len() + line.len() > MAX_WIDTH;
-    let lines = if is_too_long { format!("let webhook =\n    webhook{call};") } else { line };
+    let statement = format!("let webhook = webhook{};", call(method, type_path));
+    let lines = rustfmt::format_statement(plan.folder(), &statement);
     plan.insert(FILE, "webhook", lines);
 }
 
