@@ -31,8 +31,8 @@ pub fn next_clock_change(clock: &Clock) -> impl Future<Output = ()> + Send + use
     clock.next_change()
 }
 
-/// Returns true if a test sets the clock.
-pub fn is_clock_set(clock: &Clock) -> bool {
+/// Returns true for a clock that a test sets, and false for the system clock.
+pub fn is_test_clock(clock: &Clock) -> bool {
     clock.is_set()
 }
 

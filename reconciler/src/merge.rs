@@ -7,8 +7,9 @@ use serde_json::{Map, Value};
 /// Applies the difference between `before` and `after` to `raw`, and keeps the fields that neither of them has.
 ///
 /// List items that are unchanged keep their unknown fields, even if they have moved. A changed item keeps its unknown
-/// fields if the list is as long as before. Otherwise the item cannot be matched with an old item, and is replaced. The
-/// whole list is replaced if `before` and `raw` differ in length.
+/// fields if `after` is as long as `before` and the item that was at its index has not moved. Otherwise it cannot be
+/// matched with an old item, and is replaced. If decoding dropped or added items, so that `before` and `raw` differ in
+/// length, the whole list is replaced.
 pub fn merge(raw: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;

@@ -17,6 +17,7 @@ struct Flags {
 #[derive(Clone)]
 struct Spaces {
     client: Client,
+    namespace: String,
     pods: Informer<Pod>,
 }
 impl Spaces {
@@ -25,16 +26,18 @@ impl Spaces {
         Ok(Self {
             client: cx.client(),
             pods: cx.informer(select().label("kind", "cloud-ide").namespace(&namespace)),
+            namespace,
         })
     }
     /// Called by a gRPC method. The future is dropped when the client closes the connection.
     async fn create_and_wait(&self, pod: &Pod) -> Result<String> {
-        let created =
-            Api::<Pod>::namespaced(self.client.clone(), "ide").create(&PostParams::default(), pod).await?;
+        let created = Api::<Pod>::namespaced(self.client.clone(), &self.namespace)
+            .create(&PostParams::default(), pod)
+            .await?;
         let uid = created.metadata.uid.clone();
         self.pods
             .until(&Key::of(&created), |pod| match pod {
-                // The cache already had the created pod, so the pod was deleted.
+                // The created pod was in the cache before `create` returned, so it has been deleted since.
                 None => Some(Err("the space was deleted".into())),
                 Some(pod) if pod.metadata.uid != uid => Some(Err("the space was replaced".into())),
                 Some(pod) => match pod.status.as_ref()?.phase.as_deref()? {
@@ -56,14 +59,16 @@ fn grpc_server(cx: &Context) -> Result<Task> {
         Ok(())
     }))
 }
-/// A reconciler of keys. There is no status and no finalizer.
+/// A reconciler of keys, without a status and a finalizer. A real one would report how each space is used.
 struct ReportReconciler {
     pods: Informer<Pod>,
 }
 impl ReconcileKey for ReportReconciler {
     async fn reconcile_key(&self, key: &Key) -> Result<Outcome> {
-        self.pods.get(key).ok_or("gone").permanent()?;
-        Ok(Outcome::done())
+        match self.pods.get(key) {
+            Some(_) => Ok(Outcome::done()),
+            None => Ok(Outcome::skip()),
+        }
     }
 }
 fn report_controller(cx: &Context) -> Result<Controller> {
@@ -90,11 +95,10 @@ fn pod(phase: Option<&str>, uid: &str) -> Pod {
     });
     pod
 }
-fn preloaded_spaces(client: Client) -> (Context, Spaces) {
+fn preloaded_spaces(client: Client) -> Spaces {
     let cx = Context::preloaded("test", client, vec![]);
     cx.provide(Flags { namespace: "ide".into() });
-    let spaces = Spaces::new(&cx).unwrap();
-    (cx, spaces)
+    Spaces::new(&cx).unwrap()
 }
 /// A client whose server responds with the body of the request.
 fn echo_client() -> Client {
@@ -105,7 +109,7 @@ fn echo_client() -> Client {
 }
 #[tokio::test]
 async fn until_sees_the_created_pod_at_once_and_then_each_change() {
-    let (_cx, spaces) = preloaded_spaces(echo_client());
+    let spaces = preloaded_spaces(echo_client());
     let waiter = tokio::spawn({
         let spaces = spaces.clone();
         async move { spaces.create_and_wait(&pod(None, "1")).await }
@@ -120,7 +124,7 @@ async fn until_sees_the_created_pod_at_once_and_then_each_change() {
 #[tokio::test]
 async fn until_ends_when_the_pod_is_deleted_or_replaced() {
     for replaced in [false, true] {
-        let (_cx, spaces) = preloaded_spaces(echo_client());
+        let spaces = preloaded_spaces(echo_client());
         let waiter = tokio::spawn({
             let spaces = spaces.clone();
             async move { spaces.create_and_wait(&pod(None, "1")).await }

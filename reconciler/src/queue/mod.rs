@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{
     Clock,
-    internal::{clock_instant, is_clock_set, next_clock_change},
+    internal::{clock_instant, is_test_clock, next_clock_change},
 };
 use tokio::{sync::Notify, time::Instant};
 
@@ -252,7 +252,7 @@ impl State {
     /// The time at which the next delayed or failed key is due. The time of delayed keys is not known if a test sets the
     /// clock.
     fn next_due(&self, clock: &Clock) -> Option<Instant> {
-        let delayed = self.delayed.next_due().filter(|_| !is_clock_set(clock));
+        let delayed = self.delayed.next_due().filter(|_| !is_test_clock(clock));
         delayed.into_iter().chain(self.retries.next_due()).min()
     }
 

@@ -58,7 +58,7 @@ async fn the_event_of_an_error_has_the_reason_of_the_error_and_a_conflict_has_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_event_is_counted_on_the_first_for_six_minutes() {
+async fn a_repeated_event_joins_the_series_of_the_first_for_six_minutes() {
     let server = ApiServer::new();
     let recorder = lamp_recorder(&server);
     for _ in 0..3 {
@@ -109,14 +109,26 @@ async fn long_texts_are_cut_between_characters() {
     let server = ApiServer::new();
     let recorder = lamp_recorder(&server);
     let mut long_named = ConfigMap::default();
-    long_named.metadata.name = Some(format!("system:{}", "Ä".repeat(100)));
-    recorder.record(&long_named, Event::warning(&"R".repeat(200), "ä".repeat(600)));
+    long_named.metadata.name = Some("n".repeat(253));
+    recorder.record(&long_named, Event::warning(&"R".repeat(200), format!("x{}", "ä".repeat(600))));
     recorder.flush().await;
     let event = &server.take_writes()[0].body;
-    assert_eq!(event["note"].as_str().unwrap(), "ä".repeat(512));
+    assert_eq!(event["note"].as_str().unwrap(), format!("x{}", "ä".repeat(511)));
     assert_eq!(event["reason"].as_str().unwrap().len(), 128);
     let name = event["metadata"]["name"].as_str().unwrap();
-    assert!(name.len() < 253 && name.starts_with("event."), "{name}");
+    assert!(name.len() <= 253 && name.starts_with(&format!("{}.", "n".repeat(230))), "{name}");
+}
+
+#[tokio::test]
+async fn the_event_of_an_object_whose_name_is_not_a_dns_name_is_called_event() {
+    let server = ApiServer::new();
+    let recorder = lamp_recorder(&server);
+    let mut role = ConfigMap::default();
+    role.metadata.name = Some("system:Ä".into());
+    recorder.record(&role, Event::normal("Opened", ""));
+    recorder.flush().await;
+    let name = &server.take_writes()[0].body["metadata"]["name"];
+    assert!(name.as_str().unwrap().starts_with("event."), "{name}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,7 +240,7 @@ async fn an_event_whose_response_was_lost_is_stored_and_counted_once() {
         recorder.record(&lamp(), Event::normal("Again", "and again"));
     }
     let (first, again) = (requests.recv().await.unwrap(), requests.recv().await.unwrap());
-    assert_eq!(first, again, "another name or time");
+    assert_eq!(first, again, "the repeated request has another name or time");
     let (first, again) = (requests.recv().await.unwrap(), requests.recv().await.unwrap());
     assert_eq!(first["series"]["count"], 2);
     assert_eq!(first, again);

@@ -20,7 +20,7 @@ pub(super) struct Effects {
     pub(super) ignored: Vec<String>,
 }
 
-/// The metadata fields that the API server sets.
+/// The metadata fields that the API server sets, without the preconditions `resourceVersion` and `uid`.
 const SERVER_SET_FIELDS: [&str; 4] =
     ["creationTimestamp", "deletionTimestamp", "generation", "managedFields"];
 
@@ -52,18 +52,22 @@ impl Effects {
         Self { outcome: format!("{kind}: {message}"), ..Self::default() }
     }
 
-    /// Returns a diff with the expected effects, or `None` if there is no difference. An expected error message may be
-    /// a part of the actual one.
-    pub(super) fn difference(&mut self, expected: &Self) -> Option<String> {
-        let kind = |outcome: &str| outcome.split_once(": ").map(|(kind, _)| kind.to_owned());
-        let (_, part) = expected.outcome.split_once(": ").unwrap_or_default();
-        let is_same_kind = kind(&self.outcome).is_some() && kind(&self.outcome) == kind(&expected.outcome);
-        if is_same_kind && self.outcome.contains(part) {
-            self.outcome.clone_from(&expected.outcome);
+    /// Returns the diff from the expected effects to these, or `None` if there is no difference. An actual error message
+    /// only has to contain the expected one.
+    pub(super) fn difference(&self, expected: &Self) -> Option<String> {
+        let mut expected = expected.without_fields(&expected.ignored);
+        let actual = self.without_fields(&expected.ignored);
+        if expected.is_error_within(&actual) {
+            expected.outcome.clone_from(&actual.outcome);
         }
-        let [expected_yaml, actual_yaml] =
-            [expected, &*self].map(|effects| effects.without_fields(&expected.ignored).yaml());
-        unified_diff(&expected_yaml, &actual_yaml, "expected", "actual")
+        unified_diff(&expected.yaml(), &actual.yaml(), "expected", "actual")
+    }
+
+    /// Returns true if both outcomes are errors of the same kind, and the message of this one is a part of the other's.
+    fn is_error_within(&self, other: &Self) -> bool {
+        let errors = self.outcome.split_once(": ").zip(other.outcome.split_once(": "));
+        errors
+            .is_some_and(|((kind, part), (other_kind, message))| kind == other_kind && message.contains(part))
     }
 
     /// Returns these effects without the fields that the JSON pointers name.
@@ -108,13 +112,14 @@ impl WriteEffect {
 
     /// A write that sends a whole object or a patch. The action is `create`, `update`, `patch` or `apply`.
     pub(super) fn with_body(action: &str, resource: &str, key: &Key, body: Value) -> Self {
+        // A create with a precondition fails, so these are compared.
         let preconditions: &[&str] = if action == "create" { &[] } else { &["resourceVersion", "uid"] };
         let body = without_volatile_fields(body, preconditions);
         Self { body, ..Self::without_body(format!("{action} {resource} {key}")) }
     }
 
     pub(super) fn status(resource: &str, key: &Key, status: &Value) -> Self {
-        // A merge patch removes fields that are null.
+        // An expected status may have null fields. A stored one has none, because a merge patch removes them.
         let mut body = without_nulls(status);
         remove_transition_times(&mut body);
         Self { body, part: "/status", ..Self::without_body(format!("status of {resource} {key}")) }
@@ -131,8 +136,10 @@ impl WriteEffect {
 
     /// Removes the field of the object that the JSON pointer names.
     fn remove(&mut self, pointer: &str) {
-        let Some((parent, field)) = pointer.strip_prefix(self.part).and_then(|path| path.rsplit_once('/'))
-        else {
+        let Some(path) = pointer.strip_prefix(self.part) else { return };
+        let Some((parent, field)) = path.rsplit_once('/') else {
+            // The pointer names the whole part.
+            self.body = Value::Null;
             return;
         };
         let field = field.replace("~1", "/").replace("~0", "~");

@@ -9,7 +9,7 @@ use reknit::{
 };
 use serde_json::{Value, json};
 
-use super::backup;
+use super::backup_job;
 use crate::support::cronjob::{
     cron_job,
     program::{CronJob, webhook},
@@ -17,7 +17,7 @@ use crate::support::cronjob::{
 
 const LONG_NAME: &str = "this-name-is-way-too-long-and-should-fail-validation-because-it-is-way-too-long";
 
-/// Made once, because the schema of a pod is large.
+/// Built once for all tests, because it builds the schema of CronJob, which contains the large one of a pod template.
 static WEBHOOK: LazyLock<Webhook> = LazyLock::new(|| nothing().webhook(webhook));
 
 async fn admit(proposal: Proposal) -> Result<Admitted, Refused> {
@@ -34,7 +34,7 @@ async fn refusal(object: &CronJob) -> String {
 
 #[tokio::test]
 async fn fields_that_are_not_set_get_defaults() {
-    let spec = create(&backup(json!({}))).await.unwrap().object["spec"].clone();
+    let spec = create(&backup_job(json!({}))).await.unwrap().object["spec"].clone();
     assert_eq!(spec["concurrencyPolicy"], "Allow");
     assert_eq!(spec["suspend"], false);
     assert_eq!(spec["successfulJobsHistoryLimit"], 3);
@@ -48,7 +48,7 @@ async fn fields_that_are_set_are_kept() {
         "concurrencyPolicy": "Forbid", "suspend": true, "successfulJobsHistoryLimit": 5, "failedJobsHistoryLimit": 2,
         "startingDeadlineSeconds": 60,
     });
-    let spec = create(&backup(fields.clone())).await.unwrap().object["spec"].clone();
+    let spec = create(&backup_job(fields.clone())).await.unwrap().object["spec"].clone();
     for (field, value) in fields.as_object().unwrap() {
         assert_eq!(&spec[field], value, "{field}");
     }
@@ -67,8 +67,8 @@ async fn a_name_must_leave_room_for_the_time_of_a_run() {
 
 #[tokio::test]
 async fn a_schedule_must_be_valid() {
-    create(&backup(json!({"schedule": "*/5 * * * *"}))).await.unwrap();
-    let refusal = refusal(&backup(json!({"schedule": "invalid-cron-schedule"}))).await;
+    create(&backup_job(json!({"schedule": "*/5 * * * *"}))).await.unwrap();
+    let refusal = refusal(&backup_job(json!({"schedule": "invalid-cron-schedule"}))).await;
     assert!(refusal.contains("spec.schedule"), "{refusal}");
     assert!(refusal.contains("expected exactly 5 fields, found 1: invalid-cron-schedule"), "{refusal}");
 }
@@ -79,13 +79,13 @@ async fn updates_follow_the_same_rules_and_all_faults_are_reported() {
     let invalid = cron_job(LONG_NAME, json!({"schedule": "invalid-cron-schedule"}));
     let refusal = admit(Proposal::update(&old, &invalid)).await.unwrap_err().to_string();
     assert!(refusal.contains("metadata.name") && refusal.contains("spec.schedule"), "{refusal}");
-    let valid = cron_job("valid-cronjob-name-updated", json!({"schedule": "0 0 * * *"}));
+    let valid = cron_job("valid-cronjob-name", json!({"schedule": "0 0 * * *"}));
     admit(Proposal::update(&old, &valid)).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_misspelt_field_is_refused() {
-    let mut misspelt = json!(backup(json!({})));
+    let mut misspelt = json!(backup_job(json!({})));
     misspelt["spec"]["suspended"] = json!(true);
     let refusal = admit(Proposal::create(misspelt)).await.unwrap_err().to_string();
     assert!(refusal.contains("unknown field \"spec.suspended\""), "{refusal}");

@@ -25,7 +25,7 @@ fn at(time: &str) -> Timestamp {
 }
 
 /// The hourly CronJob `default/backup`, with these fields added to its spec.
-fn backup(spec: Value) -> CronJob {
+fn backup_job(spec: Value) -> CronJob {
     let mut object = cron_job("backup", spec);
     object.metadata.namespace = Some("default".into());
     object.metadata.uid = Some("uid-of-backup".into());

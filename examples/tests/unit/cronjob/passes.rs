@@ -25,7 +25,7 @@ pub(super) fn requeue_after_minutes(minutes: u64) -> Want {
 
 /// The status of a CronJob whose Job of ten o'clock has just been created.
 fn created_at_ten(spec: Value) -> CronJob {
-    with_status(backup(spec), &[], None, &[CREATED_AT_TEN, NOT_DEGRADED, AVAILABLE])
+    with_status(backup_job(spec), &[], None, &[CREATED_AT_TEN, NOT_DEGRADED, AVAILABLE])
 }
 
 fn degraded(reason: &'static str, message: &'static str) -> [Report<'static>; 3] {
@@ -38,27 +38,27 @@ async fn a_run_is_created_when_it_is_due() {
         .row(
             "before the first run nothing is created",
             KEY,
-            now("09:45", backup(json!({}))),
-            requeue_after_minutes(15).status(&idle(backup(json!({})))),
+            now("09:45", backup_job(json!({}))),
+            requeue_after_minutes(15).status(&idle(backup_job(json!({})))),
         )
         .row(
             "a run is created at its time",
             KEY,
-            now("10:00", backup(json!({}))),
+            now("10:00", backup_job(json!({}))),
             requeue_after_minutes(60).create(&job("10:00")).status(&created_at_ten(json!({}))),
         )
         .row(
             "a missed run is created late",
             KEY,
-            now("10:59", backup(json!({}))),
+            now("10:59", backup_job(json!({}))),
             requeue_after_minutes(1).create(&job("10:00")).status(&created_at_ten(json!({}))),
         )
         .row(
             "the Job of the last run is reported, and no second one is created",
             KEY,
-            now("10:01", backup(json!({}))).and(job("10:00")),
+            now("10:01", backup_job(json!({}))).and(job("10:00")),
             requeue_after_minutes(59).status(&with_status(
-                backup(json!({})),
+                backup_job(json!({})),
                 &[job("10:00")],
                 Some("10:00"),
                 &ACTIVE,
@@ -67,16 +67,16 @@ async fn a_run_is_created_when_it_is_due() {
         .row(
             "a second pass writes nothing",
             KEY,
-            now("10:01", with_status(backup(json!({})), &[job("10:00")], Some("10:00"), &ACTIVE))
+            now("10:01", with_status(backup_job(json!({})), &[job("10:00")], Some("10:00"), &ACTIVE))
                 .and(job("10:00")),
             requeue_after_minutes(59),
         )
         .row(
             "of several missed runs only the last is created",
             KEY,
-            now("13:10", backup(json!({}))).and(finished("10:00", "Complete")),
+            now("13:10", backup_job(json!({}))).and(finished("10:00", "Complete")),
             requeue_after_minutes(50).create(&job("13:00")).status(&with_status(
-                backup(json!({})),
+                backup_job(json!({})),
                 &[],
                 Some("10:00"),
                 &[
@@ -89,7 +89,7 @@ async fn a_run_is_created_when_it_is_due() {
         .row(
             "a run is not repeated after its Job has been deleted",
             KEY,
-            now("10:01", with_status(backup(json!({})), &[], Some("10:00"), &IDLE)),
+            now("10:01", with_status(backup_job(json!({})), &[], Some("10:00"), &IDLE)),
             requeue_after_minutes(59),
         )
         .row("a deleted CronJob has no runs", KEY, reknit::testing::nothing(), Want::skip())
@@ -104,21 +104,21 @@ async fn a_missed_run_is_created_only_within_its_starting_deadline() {
         .row(
             "within the deadline a missed run is created",
             KEY,
-            now("10:09", backup(deadline(600))),
+            now("10:09", backup_job(deadline(600))),
             requeue_after_minutes(51).create(&job("10:00")).status(&created_at_ten(deadline(600))),
         )
         .row(
             "after the deadline it is not",
             KEY,
-            now("10:10", backup(deadline(600))),
-            requeue_after_minutes(50).status(&idle(backup(deadline(600)))),
+            now("10:10", backup_job(deadline(600))),
+            requeue_after_minutes(50).status(&idle(backup_job(deadline(600)))),
         )
         .row(
             "a deadline limits the missed runs that are counted",
             KEY,
-            now("12:00", backup(json!({"schedule": "* * * * *", "startingDeadlineSeconds": 90}))),
+            now("12:00", backup_job(json!({"schedule": "* * * * *", "startingDeadlineSeconds": 90}))),
             requeue_after_minutes(1).create(&job("12:00")).status(&with_status(
-                backup(json!({})),
+                backup_job(json!({})),
                 &[],
                 None,
                 &[
@@ -143,20 +143,20 @@ async fn a_schedule_without_a_next_run_is_reported() {
         .row(
             "too many missed runs",
             KEY,
-            now("12:00", backup(json!({"schedule": "* * * * *"}))),
-            Want::done().status(&with_status(backup(json!({})), &[], None, &too_many)),
+            now("12:00", backup_job(json!({"schedule": "* * * * *"}))),
+            Want::done().status(&with_status(backup_job(json!({})), &[], None, &too_many)),
         )
         .row(
             "a schedule that was stored without the webhook",
             KEY,
-            now("12:00", backup(json!({"schedule": "often"}))),
-            Want::done().status(&with_status(backup(json!({})), &[], None, &unparseable)),
+            now("12:00", backup_job(json!({"schedule": "often"}))),
+            Want::done().status(&with_status(backup_job(json!({})), &[], None, &unparseable)),
         )
         .row(
             "a corrected schedule",
             KEY,
-            now("09:45", with_status(backup(json!({})), &[], None, &unparseable)),
-            requeue_after_minutes(15).status(&idle(backup(json!({})))),
+            now("09:45", with_status(backup_job(json!({})), &[], None, &unparseable)),
+            requeue_after_minutes(15).status(&idle(backup_job(json!({})))),
         )
         .run()
         .await;
@@ -165,7 +165,7 @@ async fn a_schedule_without_a_next_run_is_reported() {
 /// The deletions of a pass at 10:01, of Jobs that ran at these times and ended in this condition.
 async fn deletions(spec: Value, times: &[&str], condition: &str) -> Vec<String> {
     let history = times.iter().map(|time| finished(time, condition));
-    let given = history.fold(now("10:01", backup(spec)), |given, job| given.and(job));
+    let given = history.fold(now("10:01", backup_job(spec)), |given, job| given.and(job));
     let writes = given.pass(controller, KEY).await.writes();
     writes.into_iter().filter(|write| write.starts_with("delete ")).collect()
 }
@@ -202,18 +202,18 @@ async fn a_job_whose_condition_is_not_true_is_active() {
     active.status =
         Some(serde_json::from_value(json!({"conditions": [{"type": "Failed", "status": "False"}]})).unwrap());
     let want = requeue_after_minutes(59).status(&with_status(
-        backup(json!({})),
+        backup_job(json!({})),
         &[job("10:00")],
         Some("10:00"),
         &ACTIVE,
     ));
-    now("10:01", backup(json!({}))).and(active).pass(controller, KEY).await.check(want);
+    now("10:01", backup_job(json!({}))).and(active).pass(controller, KEY).await.check(want);
 }
 
 #[tokio::test]
 async fn a_failed_deletion_of_an_old_job_does_not_stop_a_run() {
     let spec = json!({"successfulJobsHistoryLimit": 0});
-    let passed = now("10:00", backup(spec))
+    let passed = now("10:00", backup_job(spec))
         .and(finished("09:00", "Complete"))
         .failing(Verb::Delete, "jobs", 500)
         .pass(controller, KEY)
@@ -227,7 +227,7 @@ async fn a_failed_deletion_of_an_old_job_does_not_stop_a_run() {
 async fn a_failed_creation_is_reported_and_retried() {
     let message = "inducing failure for create jobs";
     let passed =
-        now("10:00", backup(json!({}))).failing(Verb::Create, "jobs", 403).pass(controller, KEY).await;
+        now("10:00", backup_job(json!({}))).failing(Verb::Create, "jobs", 403).pass(controller, KEY).await;
     assert!(!passed.result.as_ref().unwrap_err().is_permanent());
     assert_eq!(
         passed.writes(),
@@ -245,8 +245,8 @@ async fn failed_jobs_make_the_cron_job_degraded_and_unavailable() {
     let reports =
         [NOT_PROGRESSING, ("Degraded", "True", "JobsFailed", one), ("Available", "False", "JobsFailed", one)];
     let want =
-        requeue_after_minutes(59).status(&with_status(backup(json!({})), &[], Some("10:00"), &reports));
-    now("10:01", backup(json!({}))).and(failed).pass(controller, KEY).await.check(want);
+        requeue_after_minutes(59).status(&with_status(backup_job(json!({})), &[], Some("10:00"), &reports));
+    now("10:01", backup_job(json!({}))).and(failed).pass(controller, KEY).await.check(want);
 }
 
 #[tokio::test]
@@ -258,7 +258,7 @@ async fn jobs_without_a_valid_scheduled_time_count_only_as_active_and_jobs_of_ot
         Some([("batch.tutorial.kubebuilder.io/scheduled-at".into(), "noon".into())].into());
     let mut foreign = job("12:00");
     foreign.metadata.owner_references = None;
-    let given = now("09:45", backup(json!({}))).and(manual).and(invalid).and(foreign);
+    let given = now("09:45", backup_job(json!({}))).and(manual).and(invalid).and(foreign);
     let status = given.pass(controller, KEY).await.object::<CronJob>(KEY).unwrap().status.unwrap();
     assert_eq!(status.last_schedule_time, None);
     let names: Vec<_> = status.active.into_iter().filter_map(|job| job.name).collect();

@@ -11,13 +11,13 @@ use crate::support::cronjob::program::controller;
 
 /// The second run of an hourly CronJob with this policy, while the first is active.
 fn second_run(policy: &str) -> reknit::testing::Given {
-    now("11:00", backup(json!({"concurrencyPolicy": policy}))).and(job("10:00"))
+    now("11:00", backup_job(json!({"concurrencyPolicy": policy}))).and(job("10:00"))
 }
 
 /// The status after the second run was created.
 fn second_created() -> CronJob {
     let created = ("Progressing", "True", "JobCreated", "Created job backup-1767610800");
-    with_status(backup(json!({})), &[job("10:00")], Some("10:00"), &[created, ACTIVE[1], ACTIVE[2]])
+    with_status(backup_job(json!({})), &[job("10:00")], Some("10:00"), &[created, ACTIVE[1], ACTIVE[2]])
 }
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn a_policy_decides_about_a_run_while_another_is_active() {
             KEY,
             second_run("Forbid"),
             requeue_after_minutes(60).status(&with_status(
-                backup(json!({})),
+                backup_job(json!({})),
                 &[job("10:00")],
                 Some("10:00"),
                 &ACTIVE,
@@ -43,9 +43,10 @@ async fn a_policy_decides_about_a_run_while_another_is_active() {
         .row(
             "Forbid creates the missed run after the other has finished",
             KEY,
-            now("11:30", backup(json!({"concurrencyPolicy": "Forbid"}))).and(finished("10:00", "Complete")),
+            now("11:30", backup_job(json!({"concurrencyPolicy": "Forbid"})))
+                .and(finished("10:00", "Complete")),
             requeue_after_minutes(30).create(&job("11:00")).status(&with_status(
-                backup(json!({})),
+                backup_job(json!({})),
                 &[],
                 Some("10:00"),
                 &[
@@ -67,9 +68,10 @@ async fn a_policy_decides_about_a_run_while_another_is_active() {
         .row(
             "Replace keeps finished Jobs",
             KEY,
-            now("11:00", backup(json!({"concurrencyPolicy": "Replace"}))).and(finished("10:00", "Complete")),
+            now("11:00", backup_job(json!({"concurrencyPolicy": "Replace"})))
+                .and(finished("10:00", "Complete")),
             requeue_after_minutes(60).create(&job("11:00")).status(&with_status(
-                backup(json!({})),
+                backup_job(json!({})),
                 &[],
                 Some("10:00"),
                 &[
@@ -92,7 +94,7 @@ async fn a_job_that_cannot_be_replaced_is_an_error_and_no_second_one_is_created(
 
 #[tokio::test]
 async fn a_suspended_cron_job_creates_no_job_and_still_cleans_up() {
-    let suspended = || backup(json!({"suspend": true, "successfulJobsHistoryLimit": 0}));
+    let suspended = || backup_job(json!({"suspend": true, "successfulJobsHistoryLimit": 0}));
     table(controller)
         .row(
             "a missed run is not created",
