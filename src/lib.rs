@@ -65,8 +65,8 @@
 //! # Concepts
 //!
 //! **A reconcile** gets the object, read-only, and a status to fill in. The framework writes the status afterwards if
-//! it changed. A reconcile returns an [`Outcome`](prelude::Outcome): done, requeue after a delay, or skip, optionally
-//! with an event. Or it returns an [`Error`](prelude::Error), to which `?` converts any other error. A failed reconcile
+//! it changed. A reconcile returns an [`Outcome`](prelude::Outcome): done, requeue after a delay, or skip (as done, but
+//! counted as skipped in the metrics), optionally with an event. Or it returns an [`Error`](prelude::Error), to which `?` converts any other error. A failed reconcile
 //! is retried with backoff unless the error is [`permanent`](prelude::ResultExt::permanent).
 //!
 //! **Reads** come from memory. [`Tracked`](prelude::Tracked) is a lister that remembers which objects each reconcile
@@ -91,7 +91,7 @@
 //! initializes, or with Kubernetes' own (`metav1`), whose `observedGeneration` it sets. The built-in Kinds of Kubernetes
 //! are already declared.
 //!
-//! **Blocking code** runs in `tokio::task::spawn_blocking`. Do not wait long in a reconcile: start a task, return, and
+//! **Blocking code.** Run it in `tokio::task::spawn_blocking`. Do not wait long in a reconcile: start a task, return, and
 //! let the task enqueue the key through `build.queue()`. Keep such a task, or other state of a key, in
 //! `build.per_key()`, which drops it when the object is deleted.
 //!
@@ -131,7 +131,7 @@
 //! | create or restore a child, and know which of the two happened | [`Owned::apply`](prelude::Owned::apply), [`Applied`](reconciler::Applied) | server-side apply; `controllerutil.OperationResult` |
 //! | create or update a child without server-side apply | [`Owned::create_or_update`](prelude::Owned::create_or_update) | `controllerutil.CreateOrUpdate` |
 //! | replace a child whose field is immutable | [`Owned::apply_or_replace`](prelude::Owned::apply_or_replace) | `Delete`, then `Create` |
-//! | take over the children of a controller that updated them | [`Owned::upgrading_from`](prelude::Owned::upgrading_from) | client-go's `csaupgrade` |
+//! | take over children that an earlier controller wrote without server-side apply | [`Owned::upgrading_from`](prelude::Owned::upgrading_from) | client-go's `csaupgrade` |
 //! | own children of a Kind that is only known at run time, by a template | `build.owns_any()` and [`OwnedAny::kind`](reconciler::OwnedAny::kind); [`OwnedAny::of`](reconciler::OwnedAny::of) lists the children of earlier templates too | Knative's duck types with a dynamic client |
 //! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](prelude::TrackedAny::get_as) or [`Duck::of`](reconciler::Duck::of), with a [`Duck`](reconciler::Duck) | Knative's duck informers |
 //! | find the keys that read an object | [`Tracked::observers`](prelude::Tracked::observers) | `GetObservers` of Knative's tracker |
@@ -143,26 +143,26 @@
 //! | reconcile only some objects of the Kind | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
 //! | work in some namespaces only, with a Role in each | the flag [`NamespaceFlag`](sharedmain::NamespaceFlag), or [`Controller::selected`](prelude::Controller::selected) with `select().namespaces(..)` | `cache.Options.DefaultNamespaces` |
 //! | reconcile again after a while | [`Outcome::after`](prelude::Outcome::after) | `RequeueAfter`; `Action::requeue` |
-//! | tell the time, which a test can set | `cx.get::<Clock>()`, [`Clock`](injection::Clock), with [`FakeClock`](testing::FakeClock) in tests, which also makes delayed keys due | `clock.Clock` of k8s.io/utils and its `testing.FakeClock` |
+//! | read the time from a clock that tests control | `cx.get::<Clock>()`, a [`Clock`](injection::Clock); in tests a [`FakeClock`](testing::FakeClock): setting it also enqueues the delayed keys that become due | `clock.Clock` of k8s.io/utils and its `testing.FakeClock` |
 //! | enqueue a key from an external event | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |
 //! | clean up before an object is deleted | [`FinalizeKind`](prelude::FinalizeKind) and `.finalizing()` | `FinalizeKind`; `controllerutil.AddFinalizer`; `finalizer` |
 //! | find objects by a computed value | [`Informer::index`](prelude::Informer::index) | field indexes; indexers |
 //! | wait for a state of an object | [`Informer::until`](prelude::Informer::until) | `await_condition` |
 //! | read from the API server, not the cache | `build.client()` | `APIReader` |
 //! | fail instead of reading an older state if the newest one cannot be decoded | [`Informer::newest`](prelude::Informer::newest) | |
-//! | reconcile cluster-scoped objects | like namespaced ones; pass the namespace of objects that they read to [`Tracked::get_in`](prelude::Tracked::get_in) | |
+//! | reconcile cluster-scoped objects | as namespaced ones; to read a namespaced object in the reconcile, pass its namespace to [`Tracked::get_in`](prelude::Tracked::get_in) | |
 //! | record events outside a reconcile | `build.recorder()` | `EventRecorder` |
 //! | keep state for each object | `build.per_key()` | a map in the reconciler that you clean up yourself |
 //! | add a metric | `cx.metrics()`, a registry of prometheus 0.14 | `metrics.Registry` |
 //! | add a flag | [`Main::flags`](prelude::Main::flags), with clap 4 | `flag` |
 //! | read configuration that may change | `build.config::<T>()`, with [`FromConfigMap`](prelude::FromConfigMap); a change enqueues every key | `configmap.Store` |
 //! | call a function when such configuration changes | `build.config_with(..)` | `onAfterStore` |
-//! | read feature flags | [`Features`](injection::Features), a ConfigMap's value, as in [Configuration that changes](https://github.com/reknit/reknit/blob/main/docs/how-to/configuration.md) | `feature.Flags` |
+//! | read feature flags | [`Features`](injection::Features), as a field of your [`FromConfigMap`](prelude::FromConfigMap) type, as in [Configuration that changes](https://github.com/reknit/reknit/blob/main/docs/how-to/configuration.md) | `feature.Flags` |
 //! | enqueue every object, or those that a filter of keys admits | `build.global_resync()`, [`all`](reconciler::GlobalResync::all) and [`filtered`](reconciler::GlobalResync::filtered) | `GlobalResync`, `FilteredGlobalResync` |
 //! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `admission.Defaulter`, `admission.Validator` |
 //! | read a ConfigMap in defaults and validation | [`Request::config`](apis::Request::config), [`Webhook::config`](prelude::Webhook::config) | the `configmap.Store` in the context of `SetDefaults` |
 //! | say which fields are invalid, and how | [`FieldError`](prelude::FieldError), with [`CauseType`](apis::CauseType) | `apis.FieldError`; `field.ErrorList` |
-//! | print a CustomResourceDefinition | [`kubernetes_schema`](apis::kubernetes_schema), with [`drop_descriptions`](apis::drop_descriptions) on fields of core types | controller-gen; `CustomResourceExt::crd` |
+//! | print a CustomResourceDefinition | [`kubernetes_schema(MyKind::crd())`](apis::kubernetes_schema), with [`drop_descriptions`](apis::drop_descriptions) on fields of core types | controller-gen; `CustomResourceExt::crd` |
 //! | patch an object by its difference to an earlier state | [`merge_patch`](reconciler::merge_patch) | `duck.CreateMergePatch`; `client.MergeFrom` |
 //! | declare a source, a channel or a binding | [`SourceSpec`](apis::SourceSpec), [`ChannelableSpec`](apis::ChannelableSpec), [`BindingSpec`](apis::BindingSpec), [`DeliverySpec`](apis::DeliverySpec) and their statuses | Knative's `duck/v1` |
 //! | serve two versions of a Kind | [`Convertible`](apis::Convertible), `Webhook::conversion`, and one CustomResourceDefinition for both with `kube::core::crd::merge_crds` | hub and spokes |
@@ -182,8 +182,8 @@
 //! [`Webhook`](prelude::Webhook) collects the Kinds, and [`Main::webhook`](prelude::Main::webhook) serves it. The
 //! framework creates and rotates the serving certificate and keeps the CA bundles of the webhook configurations
 //! current. [`Convertible`](apis::Convertible) converts between versions. The documentation of
-//! [`Webhook`](prelude::Webhook) shows a test without a server. kubectl prints a line for each field of a refused
-//! object, as for faults that the API server finds itself.
+//! [`Webhook`](prelude::Webhook) shows a test without a server. If an object is refused, kubectl
+//! prints a line for each invalid field, as for faults that the API server finds itself.
 //!
 //! # Testing
 //!

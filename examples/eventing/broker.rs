@@ -50,15 +50,15 @@ pub struct BrokerStatus {
     /// The address that accepts events.
     #[serde(flatten)]
     pub addresses: AddressStatus,
-    /// The address of events that could not be delivered.
+    /// The address to which undeliverable events are sent: that of the dead letter sink.
     #[serde(flatten)]
     pub delivery: DeliveryStatus,
 }
 
 kind!(Broker { status: BrokerStatus, conditions: knative(duck, ["TriggerChannelReady", "Addressable"]) });
 
-/// The resources to which sinks and subscribers can refer with the generated role. For others, bind another role to the
-/// service account.
+/// The resources that the generated ClusterRole permits to read, and so the possible targets of sinks and subscribers.
+/// For other targets, bind a further role to the service account.
 pub(crate) const ADDRESSABLE: [(&str, &str); 3] =
     [("", "services"), ("eventing.knative.dev", "brokers"), ("messaging.knative.dev", "inmemorychannels")];
 

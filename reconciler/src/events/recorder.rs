@@ -16,11 +16,11 @@ use super::{
 /// [`Builder::recorder`](crate::Builder::recorder).
 ///
 /// Recording never waits: events are published in the background and in order. The same event about the same object
-/// within six minutes is counted in the `series` of the first one.
+/// within six minutes of the last one is counted in the `series` of the first one.
 ///
 /// As in client-go, a controller may send 25 events about one object at once, and then one every five minutes. Beyond
-/// this limit, a repeated event only increases the count in the `series`, which is sent with the next event, and a new
-/// event is dropped. Events are also dropped while more than a thousand wait, and if the API server rejects them.
+/// this limit, an event that was sent before is only counted, and its count is sent with its next repetition within the
+/// limit; an event that was not sent before is dropped. Events are also dropped while more than a thousand wait, and if the API server rejects them.
 /// Dropped events are counted in `reknit_events_dropped_total` and logged once a minute.
 ///
 /// ```

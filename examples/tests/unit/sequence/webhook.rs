@@ -96,7 +96,7 @@ fn the_config_map_of_default_channels_needs_its_key() {
 }
 
 #[tokio::test]
-async fn the_channel_template_and_the_namespaces_of_references_are_defaults() {
+async fn the_channel_template_and_the_namespaces_of_references_have_defaults() {
     let webhook = webhook(&Context::new("sequence", ApiServer::new().client())).unwrap();
     let admitted_in = async |namespace: &str, spec: Value| {
         let mut sequence = sequence("s", spec);

@@ -30,17 +30,17 @@ async fn an_undecodable_object_does_not_fail_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn newest_returns_an_error_until_an_own_write_or_the_watch_brings_a_decodable_state() {
-    let (maps, calls, mut server, watch) = start_synced("10", &[map("a", "5"), map("b", "6")]).await;
+    let (maps, calls, _server, watch) = start_synced("10", &[map("a", "5"), map("b", "6")]).await;
     let reader = maps.clone();
-    let is_error = Arc::new(Mutex::new(Vec::new()));
-    let recorded = is_error.clone();
+    let newest_failed = Arc::new(Mutex::new(Vec::new()));
+    let recorded = newest_failed.clone();
     maps.on_undecodable(move |key, _| recorded.lock().unwrap().push(reader.newest(key).is_err()));
     watch.event("MODIFIED", &undecodable("a", "11"));
     watch.event("MODIFIED", &undecodable("b", "12"));
     until_called(&calls, "?b").await;
     let (a, b) = (Key::new("n", "a"), Key::new("n", "b"));
     assert!(maps.newest(&a).is_err() && maps.newest(&b).is_err() && maps.newest(&Key::new("n", "c")).is_ok());
-    assert_eq!(*is_error.lock().unwrap(), [true, true], "handlers may call newest");
+    assert_eq!(*newest_failed.lock().unwrap(), [true, true], "newest called by the handler");
 
     let apply_own_write = |version| apply_response(&maps, &map("a", version), WRITE);
     apply_own_write("10");
@@ -50,8 +50,6 @@ async fn newest_returns_an_error_until_an_own_write_or_the_watch_brings_a_decoda
     watch.event("MODIFIED", &map("b", "14"));
     until_called(&calls, "~b@14").await;
     assert!(maps.newest(&b).unwrap().is_some(), "a newer state from the watch");
-    watch.cut();
-    server.version_check().await.refuse();
 }
 
 /// The key events of an informer as words: `a@5` with the version, `a@deleted`, or `a@?` if `a` cannot be decoded.
@@ -87,7 +85,7 @@ fn undecodable(name: &str, version: &str) -> Value {
     map
 }
 
-/// Values of `is_deletion`.
+/// Values of the last argument of `apply_response`, `is_deletion`.
 const WRITE: bool = false;
 const DELETION: bool = true;
 
@@ -104,7 +102,7 @@ fn version(maps: &Informer<ConfigMap>, key: &Key) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_object_that_cannot_be_decoded_is_not_cached_but_has_a_key() {
+async fn a_new_object_that_cannot_be_decoded_is_not_cached_but_its_key_is_listed() {
     let (maps, calls, mut server, watch) =
         start_with_key_events("10", &[map("a", "5"), undecodable("bad", "7")]).await;
     let key = Key::new("n", "bad");
@@ -158,7 +156,7 @@ async fn an_undecodable_response_to_a_deletion_deletes_the_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_handlers_and_indexes_get_an_object_once_it_can_be_decoded() {
+async fn handlers_and_indexes_added_after_the_sync_get_an_object_once_it_can_be_decoded() {
     let (maps, key_events, _server, watch) =
         start_with_key_events("10", &[map("a", "5"), undecodable("b", "6"), undecodable("c", "7")]).await;
     let calls = Calls::default();
@@ -177,6 +175,7 @@ async fn late_handlers_and_indexes_get_an_object_once_it_can_be_decoded() {
 #[tokio::test(start_paused = true)]
 async fn the_deletion_of_an_undecodable_object_is_reported_once() {
     let (maps, calls, mut server, watch) = start_with_key_events("10", &[map("cached", "5")]).await;
+    // With a handler of changes, states are decoded when they arrive.
     maps.on(|_| {});
     for name in ["cached", "never-cached", "not-listed"] {
         watch.event("MODIFIED", &undecodable(name, "11"));
@@ -186,14 +185,14 @@ async fn the_deletion_of_an_undecodable_object_is_reported_once() {
     watch.event("ERROR", &expired());
     server.sync("20", &[]).await;
     until_called(&calls, "not-listed@deleted").await;
-    let undecodable = ["cached@5", "cached@?", "never-cached@?", "not-listed@?"];
+    let changed = ["cached@5", "cached@?", "never-cached@?", "not-listed@?"];
     let deleted = ["cached@deleted", "never-cached@deleted", "not-listed@deleted"];
-    assert_eq!(calls.take(), [&undecodable[..], &deleted[..]].concat());
+    assert_eq!(calls.take(), [&changed[..], &deleted[..]].concat());
     assert!(maps.keys().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_handlers_get_the_undecodable_objects() {
+async fn handlers_added_after_the_sync_get_the_undecodable_objects() {
     let (maps, calls, _server, watch) =
         start_with_key_events("10", &[map("a", "5"), map("b", "6"), undecodable("c", "7")]).await;
     watch.event("MODIFIED", &undecodable("b", "11"));
@@ -236,7 +235,7 @@ async fn a_response_that_is_not_a_list_deletes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handlers_are_called_if_a_list_contains_the_cached_state_instead_of_an_undecodable_one() {
+async fn handlers_are_called_if_a_restored_server_lists_the_cached_state_again() {
     let (maps, calls, mut server, watch) = start_with_key_events("10", &[map("a", "5")]).await;
     watch.event("MODIFIED", &undecodable("a", "11"));
     until_called(&calls, "a@?").await;

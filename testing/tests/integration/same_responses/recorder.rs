@@ -76,6 +76,7 @@ impl Recorder {
         self.send(Method::PATCH, path, "application/strategic-merge-patch+json", Some(&body)).await
     }
 
+    /// Deletes without a body. Options can be in the query of the path.
     pub(crate) async fn delete_by_query(&mut self, path: &str) -> Result<Value, Box<dyn Error>> {
         self.send(Method::DELETE, path, "application/json", None).await
     }
@@ -117,8 +118,8 @@ impl Identifiers {
         }
     }
 
-    /// Returns the number of this version of this object, and adds it if it is new. Versions of different Kinds are not
-    /// comparable.
+    /// Returns the number of this version of this object, and adds it if it is new. Each object's
+    /// versions are numbered apart, because objects of different Kinds may have equal versions on one of the servers.
     fn version_number(&mut self, uid: Value, version: Value) -> usize {
         let pair = (uid, version);
         self.versions.iter().position(|known| *known == pair).unwrap_or_else(|| {
@@ -127,7 +128,7 @@ impl Identifiers {
         })
     }
 
-    /// Replaces the uids and versions in the text of a response, including those in messages.
+    /// Replaces the uids in the text of a response, and the version in the message about a failed precondition.
     fn replace_in(&self, mut text: String) -> String {
         for (number, uid) in self.uids.iter().enumerate() {
             text = text.replace(uid, &format!("(uid {number})"));
