@@ -167,6 +167,7 @@
 //! | declare a source, a channel or a binding | [`SourceSpec`](apis::SourceSpec), [`ChannelableSpec`](apis::ChannelableSpec), [`BindingSpec`](apis::BindingSpec), [`DeliverySpec`](apis::DeliverySpec) and their statuses | Knative's `duck/v1` |
 //! | serve two versions of a Kind | [`Convertible`](apis::Convertible), `Webhook::conversion`, and one CustomResourceDefinition for both with `kube::core::crd::merge_crds` | hub and spokes |
 //! | run on a laptop without the webhook | `ENABLE_WEBHOOKS=false`, or `--disable-controllers webhook` | `ENABLE_WEBHOOKS` |
+//! | let `--disable-controllers` disable a controller | [`Main::named_controller`](prelude::Main::named_controller) | Knative's `MainNamed` |
 //! | run a server beside the controllers | [`Task`](sharedmain::Task) | `Runnable` |
 //! | run controllers in a test against a real API server | [`Controllers`](testing::Controllers) with [`ControlPlane`](testing::ControlPlane) | envtest and `mgr.Start` |
 //! | run the whole program in a test, as a child process | [`Program`](testing::Program) | |

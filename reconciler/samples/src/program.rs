@@ -14,8 +14,8 @@ const SYSTEM_NAMESPACE: &str = "knative-samples";
 pub fn controllers() -> Main {
     Main::new("controller")
         .flags::<NamespaceFlag>()
-        .controller(addressable_service::controller)
-        .controller(simple_deployment::controller)
+        .named_controller("addressableservices.samples.knative.dev", addressable_service::controller)
+        .named_controller("simpledeployments.samples.knative.dev", simple_deployment::controller)
         .version(env!("CARGO_PKG_VERSION"))
 }
 

@@ -9,7 +9,7 @@ use reknit_webhook::Webhook;
 use crate::{
     cli::flags::{self, AugmentArgs},
     process::Task,
-    process::constructors::Constructors,
+    process::constructors::{Constructors, ControllerEntry},
     process::program::Program,
 };
 
@@ -96,8 +96,38 @@ impl Main {
     }
 
     /// Adds a controller by its constructor, a function or a closure.
-    pub fn controller(mut self, constructor: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Self {
-        self.constructors.controllers.push(Box::new(constructor));
+    pub fn controller(self, constructor: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Self {
+        self.add_controller(None, constructor)
+    }
+
+    /// Adds a controller that `--disable-controllers` can disable by this name. The constructor of a disabled controller
+    /// is not called, so it opens no informer and declares no permission. The name must be that of the
+    /// [controller](Controller::name). Knative: `NamedControllerConstructor`.
+    ///
+    /// ```no_run
+    /// # use reknit_injection::Context;
+    /// # use reknit_reconciler::{Controller, Result};
+    /// # fn controller(_: &Context) -> Result<Controller> { Err("".into()) }
+    /// use reknit_sharedmain::Main;
+    ///
+    /// fn main() -> std::process::ExitCode {
+    ///     Main::new("controller").named_controller("lamps.demo.reknit.dev", controller).run()
+    /// }
+    /// ```
+    pub fn named_controller(
+        self,
+        name: &str,
+        constructor: impl FnOnce(&Context) -> Result<Controller> + 'static,
+    ) -> Self {
+        self.add_controller(Some(name.into()), constructor)
+    }
+
+    fn add_controller(
+        mut self,
+        name: Option<String>,
+        constructor: impl FnOnce(&Context) -> Result<Controller> + 'static,
+    ) -> Self {
+        self.constructors.controllers.push(ControllerEntry { name, constructor: Box::new(constructor) });
         self
     }
 

@@ -23,9 +23,15 @@ pub(crate) struct Constructors {
     /// The parsed command line, from which `flags` read their values.
     pub(crate) matches: ArgMatches,
     pub(crate) values: Vec<Provide>,
-    pub(crate) controllers: Vec<Constructor<Controller>>,
+    pub(crate) controllers: Vec<ControllerEntry>,
     pub(crate) tasks: Vec<Constructor<Task>>,
     pub(crate) webhooks: Vec<Constructor<Webhook>>,
+}
+
+/// A constructor of a controller. A controller can be disabled only if its name is known before its construction.
+pub(crate) struct ControllerEntry {
+    pub(crate) name: Option<String>,
+    pub(crate) constructor: Constructor<Controller>,
 }
 
 /// The results of the constructors. Nothing has started.
@@ -36,12 +42,11 @@ pub(crate) struct Constructed {
 }
 
 impl Constructors {
-    /// Provides flags and values, which all constructors can use, and then constructs controllers, webhook and tasks. A
-    /// disabled controller is constructed too, because its name is unknown before, and then dropped. Informers start
-    /// after all constructors, so those of a dropped controller never do. A disabled webhook is not constructed,
-    /// because its name is known.
-    pub(crate) fn run(self, cx: &Context, disabled: &[String]) -> Result<Constructed, Failure> {
+    /// Provides flags and values, which all constructors can use, and then constructs controllers, webhook and tasks.
+    /// The constructors of disabled controllers, and of a disabled webhook, are not called.
+    pub(crate) fn run(mut self, cx: &Context, disabled: &[String]) -> Result<Constructed, Failure> {
         check_webhooks(&self.webhooks)?;
+        self.remove_disabled(disabled)?;
         for provide_flags in self.flags {
             provide_flags(cx, &self.matches)
                 .map_err(|e| Failure::usage(e.to_string().trim_start_matches("error: ")))?;
@@ -50,9 +55,10 @@ impl Constructors {
             cx.provide(flag.selection());
         }
         self.values.into_iter().for_each(|provide| provide(cx));
-        let mut controllers = construct_all("controller", self.controllers, cx)?;
-        let (webhooks, disabled) = enabled_webhooks(self.webhooks, cx, disabled);
-        let webhook_constructors = webhooks.into_iter().map(assemble_webhook).collect();
+        let constructors = self.controllers.into_iter().map(ControllerEntry::into_constructor).collect();
+        let mut controllers = construct_all("controller", constructors, cx)?;
+        let webhook_constructors =
+            enabled_webhooks(self.webhooks, cx).into_iter().map(assemble_webhook).collect();
         let (mut servers, mut webhook_health) = (Vec::new(), Vec::new());
         for (controller, server, health) in construct_all("webhook", webhook_constructors, cx)? {
             controllers.push(controller);
@@ -62,29 +68,58 @@ impl Constructors {
         check_names(&controllers)?;
         check_settings(&controllers)?;
         check_finalizers(&controllers)?;
-        check_disabled(&controllers, &disabled)?;
-        controllers.retain(|controller| !disabled.iter().any(|name| *name == controller.name()));
         let mut tasks = construct_all("task", self.tasks, cx)?;
         tasks.extend(servers);
         Ok(Constructed { controllers, tasks, webhook_health })
     }
+
+    /// Removes the constructors of these controllers. Fails if one of the names is unknown.
+    fn remove_disabled(&mut self, disabled: &[String]) -> Result<(), Failure> {
+        let mut known: Vec<_> = self.controllers.iter().filter_map(|entry| entry.name.as_deref()).collect();
+        if !self.webhooks.is_empty() {
+            known.push(Webhook::CONTROLLER);
+        }
+        if let Some(unknown) = disabled.iter().find(|name| !known.contains(&name.as_str())) {
+            return Err(Failure::usage(format!(
+                "--disable-controllers: no controller named {unknown:?} can be disabled, only: {}",
+                if known.is_empty() { "(none)".into() } else { known.join(", ") }
+            )));
+        }
+        for name in disabled {
+            tracing::info!(name, "the controller is disabled");
+        }
+        self.controllers.retain(|entry| entry.name.as_ref().is_none_or(|name| !disabled.contains(name)));
+        if disabled.iter().any(|name| name == Webhook::CONTROLLER) {
+            self.webhooks.clear();
+        }
+        Ok(())
+    }
 }
 
-/// Returns the webhooks to construct, none if they are disabled, and the names of the disabled controllers other than
-/// the webhook's. A program without a webhook may have a controller with that name.
-fn enabled_webhooks<'a>(
-    webhooks: Vec<Constructor<Webhook>>,
-    cx: &Context,
-    disabled: &'a [String],
-) -> (Vec<Constructor<Webhook>>, Vec<&'a String>) {
-    let settings: WebhookSettings = cx.provided().unwrap_or_default();
-    let is_webhook = |name: &&String| !webhooks.is_empty() && *name == Webhook::CONTROLLER;
-    let (named, others): (Vec<_>, Vec<_>) = disabled.iter().partition(is_webhook);
-    if !webhooks.is_empty() && (!settings.enabled || !named.is_empty()) {
-        tracing::info!("the webhook is disabled");
-        return (vec![], others);
+impl ControllerEntry {
+    /// Returns a constructor that fails if the controller does not have the name of the entry.
+    fn into_constructor(self) -> Constructor<Controller> {
+        let Self { name, constructor } = self;
+        Box::new(move |cx| {
+            let controller = constructor(cx)?;
+            match name.filter(|name| name != controller.name()) {
+                Some(name) => {
+                    Err(format!("it is added as {name:?}, but its name is {:?}", controller.name()).into())
+                }
+                None => Ok(controller),
+            }
+        })
     }
-    (webhooks, others)
+}
+
+/// Returns the webhooks to construct, none if `ENABLE_WEBHOOKS=false` disables them.
+fn enabled_webhooks(webhooks: Vec<Constructor<Webhook>>, cx: &Context) -> Vec<Constructor<Webhook>> {
+    let settings: WebhookSettings = cx.provided().unwrap_or_default();
+    if settings.enabled || webhooks.is_empty() {
+        return webhooks;
+    }
+    tracing::info!("the webhook is disabled");
+    vec![]
 }
 
 fn assemble_webhook(constructor: Constructor<Webhook>) -> Constructor<(Controller, Task, Health)> {
@@ -138,17 +173,6 @@ fn check_finalizers(controllers: &[Controller]) -> Result<(), Failure> {
         Some(((_, finalizer), one, other)) => Err(Failure::new(format!(
             "the controllers {one} and {other} share the finalizer {finalizer}: give one of them another by \
              .finalizer(..)"
-        ))),
-        None => Ok(()),
-    }
-}
-
-fn check_disabled(controllers: &[Controller], disabled: &[&String]) -> Result<(), Failure> {
-    let known: Vec<_> = controllers.iter().map(Controller::name).collect();
-    match disabled.iter().find(|name| !known.contains(&name.as_str())) {
-        Some(unknown) => Err(Failure::usage(format!(
-            "--disable-controllers: controller {unknown:?} does not exist, only: {}",
-            if known.is_empty() { "(none)".into() } else { known.join(", ") }
         ))),
         None => Ok(()),
     }
@@ -213,9 +237,22 @@ mod tests {
         })
     }
 
+    fn unnamed(constructor: Constructor<Controller>) -> ControllerEntry {
+        ControllerEntry { name: None, constructor }
+    }
+
+    fn named(name: &'static str) -> ControllerEntry {
+        ControllerEntry { name: Some(name.into()), constructor: controller(name, None) }
+    }
+
     /// Runs the constructors, and returns the names of the controllers.
-    fn construct(
-        controllers: Vec<Constructor<Controller>>,
+    fn construct(controllers: Vec<Constructor<Controller>>) -> Result<Vec<String>, String> {
+        construct_enabled(controllers.into_iter().map(unnamed).collect(), &[])
+    }
+
+    /// Runs the constructors that are not disabled, and returns the names of the controllers.
+    fn construct_enabled(
+        controllers: Vec<ControllerEntry>,
         disabled: &[&str],
     ) -> Result<Vec<String>, String> {
         let constructors = Constructors { controllers, ..Constructors::default() };
@@ -226,7 +263,7 @@ mod tests {
 
     #[tokio::test]
     async fn two_controllers_with_the_same_name_are_refused() {
-        let failure = construct(vec![controller("a", None), controller("a", None)], &[]).unwrap_err();
+        let failure = construct(vec![controller("a", None), controller("a", None)]).unwrap_err();
         assert_eq!(failure, "two controllers are named a: give one of them another name by .name(..)");
     }
 
@@ -241,16 +278,16 @@ mod tests {
     #[tokio::test]
     async fn two_controllers_of_a_kind_that_share_a_finalizer_are_refused() {
         let sharing = vec![controller("a", Some("x.dev/f")), controller("b", Some("x.dev/f"))];
-        let failure = construct(sharing, &[]).unwrap_err();
+        let failure = construct(sharing).unwrap_err();
         assert!(failure.starts_with("the controllers a and b share the finalizer x.dev/f"), "{failure}");
         let of_another_kind = controller_of::<Secret>("c", Some("x.dev/f"));
         let separate = vec![controller("a", Some("x.dev/f")), controller("b", None), of_another_kind];
-        assert_eq!(construct(separate, &[]), Ok(vec!["a".into(), "b".into(), "c".into()]));
+        assert_eq!(construct(separate), Ok(vec!["a".into(), "b".into(), "c".into()]));
     }
 
     #[tokio::test]
     async fn an_invalid_finalizer_is_refused() {
-        let failure = construct(vec![controller("a", Some("unqualified"))], &[]).unwrap_err();
+        let failure = construct(vec![controller("a", Some("unqualified"))]).unwrap_err();
         let expected =
             "the controller a cannot run: \"unqualified\" is no name for a finalizer: Kubernetes wants";
         assert!(failure.starts_with(expected), "{failure}");
@@ -258,16 +295,38 @@ mod tests {
 
     #[tokio::test]
     async fn disabled_controllers_are_left_out_and_unknown_ones_refused() {
-        let three = || vec![controller("a", None), controller("b", None), controller("c", None)];
-        assert_eq!(construct(three(), &["b", "c"]), Ok(vec!["a".into()]));
-        let failure = construct(three(), &["b", "d"]).unwrap_err();
-        assert_eq!(failure, "--disable-controllers: controller \"d\" does not exist, only: a, b, c");
+        let three = || vec![named("a"), named("b"), named("c"), unnamed(controller("d", None))];
+        assert_eq!(construct_enabled(three(), &["b", "c"]), Ok(vec!["a".into(), "d".into()]));
+        let failure = construct_enabled(three(), &["b", "d"]).unwrap_err();
+        assert_eq!(
+            failure,
+            "--disable-controllers: no controller named \"d\" can be disabled, only: a, b, c"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_constructor_of_a_disabled_controller_is_not_called() {
+        let failing =
+            || ControllerEntry { name: Some("b".into()), constructor: Box::new(|_| Err("called".into())) };
+        let failure = construct_enabled(vec![named("a"), failing()], &["a"]).unwrap_err();
+        assert_eq!(failure, "failed to construct controller 1 of 1: called");
+        assert_eq!(construct_enabled(vec![named("a"), failing()], &["b"]), Ok(vec!["a".into()]));
+    }
+
+    #[tokio::test]
+    async fn a_controller_that_is_added_with_another_name_than_its_own_is_refused() {
+        let entry = ControllerEntry { name: Some("a".into()), constructor: controller("b", None) };
+        let failure = construct_enabled(vec![entry], &[]).unwrap_err();
+        assert_eq!(
+            failure,
+            "failed to construct controller 1 of 1: it is added as \"a\", but its name is \"b\""
+        );
     }
 
     #[tokio::test]
     async fn a_disabled_webhook_is_not_constructed() {
         let with_webhook = || Constructors {
-            controllers: vec![controller("a", None)],
+            controllers: vec![named("a")],
             webhooks: vec![Box::new(|_| Err("constructed".into()))],
             ..Constructors::default()
         };
@@ -281,8 +340,8 @@ mod tests {
         cx.provide(WebhookSettings { enabled: false, ..WebhookSettings::default() });
         assert_eq!(names(with_webhook().run(&cx, &[]).unwrap()), ["a"]);
         assert_eq!(
-            construct(vec![controller("a", None)], &["webhook"]).unwrap_err(),
-            "--disable-controllers: controller \"webhook\" does not exist, only: a"
+            construct_enabled(vec![named("a")], &["webhook"]).unwrap_err(),
+            "--disable-controllers: no controller named \"webhook\" can be disabled, only: a"
         );
     }
 
@@ -292,7 +351,7 @@ mod tests {
             let _nodes: Informer<Node> = cx.get();
             Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle(PhantomData)).name("reads-nodes").build())
         });
-        let controllers = vec![reads_nodes, controller("other", None)];
+        let controllers = vec![unnamed(reads_nodes), named("other")];
         let constructed =
             Constructors { controllers, ..Constructors::default() }.run(&context(), &[]).unwrap();
         let informers = |controller: &Controller| {

@@ -59,3 +59,13 @@ fn without_leader_election_there_are_no_leases() {
     assert!(generate(declared, "").unwrap().contains("leases"));
     assert!(!generate(declared, "--disable-ha").unwrap().contains("leases"));
 }
+
+#[test]
+fn a_disabled_controller_has_no_permissions() {
+    let generate = |args: &[&str]| {
+        let program = Main::new("follower").named_controller("configmaps", declared);
+        program.rbac("system").generate(&args.iter().map(OsString::from).collect::<Vec<_>>()).ok().unwrap()
+    };
+    assert!(generate(&["rbac"]).contains("resources: [secrets]"));
+    assert!(!generate(&["rbac", "--disable-controllers", "configmaps"]).contains("resources: [secrets]"));
+}
