@@ -1,5 +1,6 @@
 use std::sync::{Arc, Mutex};
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, CustomResource, CustomResourceExt, Resource, ResourceExt,
@@ -13,7 +14,7 @@ use reknit_testing::{ControlPlane, eventually};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{TIME_LIMIT, reported::ReportedChanges};
+use crate::{TIME_LIMIT, map, reported::ReportedChanges};
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[kube(group = "kinds.reknit.dev", version = "v1", kind = "Late", plural = "latecomers", namespaced)]
@@ -119,4 +120,18 @@ async fn an_undecodable_object_is_reported_and_does_not_affect_others() {
     reported.until("-good").await;
     assert_eq!(reported.take(), ["+bad", "-good"]);
     assert_eq!(Loose::kind(&()), "Loose");
+}
+
+#[tokio::test]
+async fn a_kind_that_no_constructor_requested_is_listed_before_it_is_read() {
+    let plane = ControlPlane::shared().await.unwrap();
+    let namespace = plane.namespace("opened").await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(plane.client().unwrap(), &namespace);
+    maps.create(&PostParams::default(), &map("a", &[])).await.unwrap();
+    let informers = Context::new("test", plane.client().unwrap()).informers();
+    informers.start();
+    let gvk = GroupVersionKind::gvk("", "v1", "ConfigMap");
+    let (resource, _) = informers.resolve(&gvk).await.unwrap().unwrap();
+    let opened = informers.open::<DynamicObject>(&resource, select().namespace(&namespace)).await.unwrap();
+    assert!(opened.get(&Key::new(&*namespace, "a")).is_some(), "{:?}", opened.state());
 }
