@@ -38,11 +38,11 @@ impl ControllerExt for Controller {
     }
 
     fn once(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send {
-        reknit_reconciler::internal::once(self, key, true)
+        reknit_reconciler::internal::reconcile_once(self, key, true)
     }
 
     fn once_following(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send {
-        reknit_reconciler::internal::once(self, key, false)
+        reknit_reconciler::internal::reconcile_once(self, key, false)
     }
 
     fn check_key(&self, key: &Key) -> Result<()> {

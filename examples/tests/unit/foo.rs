@@ -3,15 +3,18 @@
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use reknit::{
     prelude::*,
-    testing::{Verb, given},
+    testing::{Verb, each_permission_is_needed, given},
 };
 use serde_json::json;
 
-use crate::support::{
-    controller_of,
-    foo::{
-        foo,
-        program::{Foo, FooStatus, controller},
+use crate::{
+    permissions::failed_status_writes,
+    support::{
+        controller_of,
+        foo::{
+            foo,
+            program::{Foo, FooStatus, controller},
+        },
     },
 };
 
@@ -81,4 +84,14 @@ async fn a_failed_request_is_an_error_that_is_retried() {
     let passed = given(foo_x()).failing(Verb::Patch, "deployments", 500).pass(controller, "default/x").await;
     assert!(!passed.result.as_ref().unwrap_err().is_permanent());
     assert_eq!(passed.events()[0].reason, "InternalError");
+}
+
+#[tokio::test]
+async fn each_declared_permission_is_needed() {
+    each_permission_is_needed(|| {
+        let mut foo = foo_x();
+        foo.status = Some(FooStatus { available_replicas: 2 });
+        failed_status_writes(controller, "foos", "default/x", || given(foo.clone()))
+    })
+    .await;
 }

@@ -9,6 +9,7 @@ mod cronjob;
 mod eventing;
 mod foo;
 mod mydemo;
+mod permissions;
 mod rbac;
 mod sequence;
 #[path = "../support/mod.rs"]

@@ -2,16 +2,24 @@
 
 use reknit::{
     prelude::*,
-    testing::{given, nothing},
+    testing::{each_permission_is_needed, given, nothing, table},
 };
 
-use crate::support::mydemo::{demo, program::controller};
+use crate::support::mydemo::{
+    demo,
+    program::{Mydemo, controller},
+};
+
+/// The Mydemo `default/demo`.
+fn stored_demo() -> Mydemo {
+    let mut object = demo();
+    object.metadata.namespace = Some("default".into());
+    object
+}
 
 #[tokio::test]
 async fn a_pass_records_an_event_and_writes_nothing() {
-    let mut object = demo();
-    object.metadata.namespace = Some("default".into());
-    let passed = given(object).pass(controller, "default/demo").await;
+    let passed = given(stored_demo()).pass(controller, "default/demo").await;
     assert_eq!(passed.events(), [Event::normal("Synced", "Mydemo synced successfully")]);
     assert_eq!(passed.writes(), [""; 0]);
 }
@@ -21,4 +29,12 @@ async fn a_pass_without_an_object_records_nothing() {
     let passed = nothing().pass(controller, "default/demo").await;
     assert_eq!(passed.result.as_ref().ok(), Some(&Outcome::done()));
     assert_eq!((passed.events(), passed.writes()), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn each_declared_permission_is_needed() {
+    each_permission_is_needed(|| {
+        table(controller).pass("an event is recorded", "default/demo", given(stored_demo()))
+    })
+    .await;
 }

@@ -4,17 +4,20 @@ use k8s_openapi::api::apps::v1::Deployment;
 use reknit::testing::ControllerExt;
 use reknit::{
     prelude::*,
-    testing::{ApiServer, eventually, given},
+    testing::{ApiServer, each_permission_is_needed, eventually, given},
 };
 use serde_json::{Value, json};
 
-use crate::support::{
-    controller_of, replicas,
-    wait::TIMEOUT,
-    waitdeployment::{
-        listener, probe_report,
-        program::{Waitdeployment, controller},
-        refusing_socket, waitdeployment,
+use crate::{
+    permissions::failed_status_writes,
+    support::{
+        controller_of, replicas,
+        wait::TIMEOUT,
+        waitdeployment::{
+            listener, probe_report,
+            program::{Waitdeployment, controller},
+            refusing_socket, waitdeployment,
+        },
     },
 };
 
@@ -150,4 +153,20 @@ async fn a_pass_does_not_wait_for_the_probe_which_enqueues_the_key_when_it_ends(
     server.take_writes();
     assert!(controller.once(&key).await.is_ok());
     assert_eq!(server.take_writes(), [], "a further pass writes nothing");
+}
+
+/// The pass that creates the Deployment follows the pass that starts the probe, so no single pass needs the permissions of
+/// a creation.
+#[tokio::test]
+#[should_panic(
+    expected = "without these permissions: get deployments, create deployments, update waitdeployments/finalizers: add"
+)]
+async fn a_single_pass_needs_each_declared_permission_but_those_to_create_a_deployment() {
+    let object = waitdeployment_x(json!({"address": "nonsense"}));
+    let deployment = deployment_of(&object, json!({})).await;
+    each_permission_is_needed(|| {
+        let given = || given(object.clone()).and(deployment.clone());
+        failed_status_writes(controller, "waitdeployments", "default/x", given)
+    })
+    .await;
 }

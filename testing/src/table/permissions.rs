@@ -10,7 +10,7 @@ use crate::Verb;
 
 /// Runs the table with all permissions that the constructor declares, and again without each verb of each resource in
 /// turn, when at least one case has to fail. So the table shows that the RBAC rules that are generated from the code
-/// grant no more than the controller needs.
+/// grant no more than the controller needs. Cases that are added by [`Table::pass`] suffice.
 ///
 /// `list` and `watch` are not taken away: informers need them, and a table fills the informers. `patch` of events is
 /// not taken away either, since an event is patched only when a later reconcile repeats it.

@@ -1,13 +1,13 @@
 //! Table tests of suspension and of the concurrency policies.
 
-use reknit::testing::{Verb, Want, table};
+use reknit::testing::{Verb, Want, each_permission_is_needed, table};
 use serde_json::json;
 
 use super::{
     passes::{KEY, now, requeue_after_minutes},
     *,
 };
-use crate::support::cronjob::program::controller;
+use crate::{permissions::failed_status_writes, support::cronjob::program::controller};
 
 /// The second run of an hourly CronJob with this policy, while the first is active.
 fn second_run(policy: &str) -> reknit::testing::Given {
@@ -130,5 +130,11 @@ async fn a_suspended_cron_job_creates_no_job_and_still_cleans_up() {
             )),
         )
         .run()
+        .await;
+}
+
+#[tokio::test]
+async fn each_declared_permission_is_needed() {
+    each_permission_is_needed(|| failed_status_writes(controller, "cronjobs", KEY, || second_run("Replace")))
         .await;
 }

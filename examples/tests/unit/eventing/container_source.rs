@@ -3,15 +3,18 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use reknit::{
     prelude::*,
-    testing::{Given, Passed, Verb, given, nothing},
+    testing::{Given, Passed, Verb, each_permission_is_needed, given, nothing},
     webhook::Proposal,
 };
 use serde_json::{Value, json};
 
 use super::{assert_conditions, condition, stored};
-use crate::support::eventing::{
-    container_source, object,
-    program::{ContainerSource, SinkBinding, container_sources, webhook},
+use crate::{
+    permissions::failed_status_writes,
+    support::eventing::{
+        container_source, object,
+        program::{ContainerSource, SinkBinding, container_sources, webhook},
+    },
 };
 
 const KEY: &str = "shop/clock";
@@ -164,4 +167,12 @@ async fn the_webhook_names_containers_and_refuses_a_source_without_a_sink_or_a_c
     let refusal = webhook.admit(Proposal::create(empty)).await.unwrap_err().to_string();
     assert!(refusal.contains("expected at least one, got none: spec.sink.ref, spec.sink.uri"), "{refusal}");
     assert!(refusal.contains("missing field(s): spec.template.spec.containers"), "{refusal}");
+}
+
+#[tokio::test]
+async fn each_declared_permission_is_needed() {
+    each_permission_is_needed(|| {
+        failed_status_writes(container_sources, "containersources", KEY, || given(clock()))
+    })
+    .await;
 }

@@ -1,18 +1,22 @@
 //! Passes of the controller of SinkBindings, and its webhook.
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use kube::api::DynamicObject;
 use reknit::{
     apis::{DuckStatus, service_host_name},
-    testing::{Given, Passed, given, nothing},
+    testing::{Given, Passed, each_permission_is_needed, given, nothing},
     webhook::Proposal,
 };
 use serde_json::{Value, json};
 
 use super::{assert_conditions, stored};
-use crate::support::eventing::{
-    object,
-    program::{SinkBinding, sink_bindings, webhook},
-    sink_binding,
+use crate::{
+    permissions::failed_status_writes,
+    support::eventing::{
+        object,
+        program::{SinkBinding, sink_bindings, webhook},
+        sink_binding,
+    },
 };
 
 const KEY: &str = "shop/orders";
@@ -131,4 +135,27 @@ async fn a_subject_in_another_namespace_is_refused() {
     elsewhere.spec.binding.subject.namespace = Some("elsewhere".into());
     let refusal = webhook.admit(Proposal::create(&elsewhere)).await.unwrap_err().to_string();
     assert!(refusal.contains("mismatched namespaces: spec.subject.namespace"), "{refusal}");
+}
+
+/// A state with a subject of this Kind, named `web`.
+fn given_subject(api_version: &str, kind: &str) -> Given {
+    let mut binding = orders(json!({"uri": "http://sink/"}));
+    binding.metadata.finalizers = None;
+    let subject = &mut binding.spec.binding.subject;
+    (subject.api_version, subject.kind) = (api_version.into(), kind.into());
+    let mut object = json!(web());
+    (object["apiVersion"], object["kind"]) = (json!(api_version), json!(kind));
+    given(binding).and(serde_json::from_value::<DynamicObject>(object).unwrap())
+}
+
+#[tokio::test]
+async fn each_declared_permission_is_needed() {
+    each_permission_is_needed(|| {
+        let deployment = || given_subject("apps/v1", "Deployment");
+        failed_status_writes(sink_bindings, "sinkbindings", KEY, deployment)
+            .pass("the subject is a StatefulSet", KEY, given_subject("apps/v1", "StatefulSet"))
+            .pass("the subject is a DaemonSet", KEY, given_subject("apps/v1", "DaemonSet"))
+            .pass("the subject is a Job", KEY, given_subject("batch/v1", "Job"))
+    })
+    .await;
 }

@@ -5,16 +5,19 @@ use kube::api::DynamicObject;
 use reknit::{
     apis::service_host_name,
     prelude::*,
-    testing::{Given, Passed, given, nothing},
+    testing::{Given, Passed, each_permission_is_needed, given, nothing},
     webhook::Proposal,
 };
 use serde_json::{Value, json};
 
 use super::{assert_conditions, condition, stored};
-use crate::support::eventing::{
-    object,
-    program::{Broker, InMemoryChannel, Subscription, Trigger, brokers, channels, triggers, webhook},
-    trigger,
+use crate::{
+    permissions::failed_status_writes,
+    support::eventing::{
+        object,
+        program::{Broker, InMemoryChannel, Subscription, Trigger, brokers, channels, triggers, webhook},
+        trigger,
+    },
 };
 
 const KEY: &str = "shop/orders";
@@ -320,4 +323,25 @@ async fn the_webhook_sets_defaults_and_refuses_invalid_triggers() {
         let refusal = webhook.admit(Proposal::create(&trigger)).await.unwrap_err().to_string();
         assert!(refusal.contains(expected), "{refusal}");
     }
+}
+
+#[tokio::test]
+async fn each_declared_permission_of_triggers_is_needed() {
+    let first = pass(given(orders(json!({}))).and(ready_broker())).await;
+    let mut other = first.object::<Subscription>(SUBSCRIPTION).unwrap();
+    other.spec.channel.name = "other".into();
+    each_permission_is_needed(|| {
+        let given = || given(orders(json!({}))).and(ready_broker()).and(other.clone());
+        failed_status_writes(triggers, "triggers", KEY, given)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_declared_permission_of_brokers_is_needed() {
+    let unreconciled = Broker { status: None, ..ready_broker() };
+    each_permission_is_needed(|| {
+        failed_status_writes(brokers, "brokers", "shop/default", || given(unreconciled.clone()))
+    })
+    .await;
 }

@@ -4,7 +4,7 @@ use kube::api::DynamicObject;
 use reknit::{
     injection::Permission,
     prelude::*,
-    testing::{Verb, Want, given, nothing, table},
+    testing::{Verb, Want, each_permission_is_needed, given, nothing, table},
 };
 use serde_json::{Value, json};
 
@@ -12,10 +12,13 @@ use super::{
     children::{Children, KEY, child_key, child_name, one_step, sequence_of, step, three_steps, two_steps},
     conditions::{applied, channels_failed, ready, subscriptions_failed},
 };
-use crate::support::sequence::{
-    channel,
-    program::{ChannelTemplate, InMemoryChannel, Sequence, Subscription, sequences},
-    subscription,
+use crate::{
+    permissions::failed_status_writes,
+    support::sequence::{
+        channel,
+        program::{ChannelTemplate, InMemoryChannel, Sequence, Subscription, sequences},
+        subscription,
+    },
 };
 
 fn channel_ref(name: &str) -> Value {
@@ -343,4 +346,17 @@ async fn channels_are_kept_if_only_the_version_of_their_kind_changes() {
     assert!(pass.result.is_ok(), "{:?}", pass.result);
     let writes = pass.writes();
     assert!(!writes.contains(&format!("delete inmemorychannels {}", child_key(0))), "{writes:?}");
+}
+
+#[tokio::test]
+async fn each_declared_permission_is_needed() {
+    let before = Children::of(&two_steps()).await;
+    each_permission_is_needed(|| {
+        failed_status_writes(sequences, "sequences", KEY, || given(one_step())).pass(
+            "the children of a removed step are deleted",
+            KEY,
+            before.given_with(one_step()),
+        )
+    })
+    .await;
 }

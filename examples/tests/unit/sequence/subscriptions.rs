@@ -4,14 +4,17 @@ use k8s_openapi::api::core::v1::Service;
 use reknit::{
     apis::service_host_name,
     prelude::*,
-    testing::{Given, Want, given, table},
+    testing::{Given, Want, each_permission_is_needed, given, table},
 };
 use serde_json::{Value, json};
 
-use crate::support::sequence::{
-    channel,
-    program::{InMemoryChannel, Subscription, subscriptions},
-    subscription,
+use crate::{
+    permissions::failed_status_writes,
+    support::sequence::{
+        channel,
+        program::{InMemoryChannel, Subscription, subscriptions},
+        subscription,
+    },
 };
 
 const KEY: &str = "shop/orders";
@@ -137,4 +140,12 @@ async fn subscriber_and_reply_are_resolved() {
         )
         .run()
         .await;
+}
+
+#[tokio::test]
+async fn each_declared_permission_is_needed() {
+    each_permission_is_needed(|| {
+        failed_status_writes(subscriptions, "subscriptions", KEY, || given_orders(Value::Null, Value::Null))
+    })
+    .await;
 }

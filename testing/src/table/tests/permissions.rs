@@ -109,3 +109,11 @@ async fn a_table_names_the_permissions_that_no_case_needs() {
     let message = panic_of(each_permission_is_needed(cases)).await;
     assert!(message.contains("no case fails without these permissions: create events: "), "{message}");
 }
+
+#[tokio::test]
+async fn a_case_without_expected_effects_fails_only_for_a_missing_permission() {
+    let cases = || table(parent).pass("a child is applied", "shop", given(shop()));
+    cases().run().await;
+    let message = panic_of(cases().denying(Verb::Create, "configmaps").run()).await;
+    assert!(message.contains("create configmaps"), "{message}");
+}
