@@ -139,7 +139,7 @@ mod tests {
 
     #[tokio::test]
     async fn webhook_code_that_does_not_return_is_unhealthy_until_it_does() {
-        let limits = Limits { answer: Duration::from_millis(50), ..Limits::default() };
+        let limits = Limits { response_timeout: Duration::from_millis(50), ..Limits::default() };
         let (release, gate) = std::sync::mpsc::channel::<()>();
         let gate = Mutex::new(gate);
         let webhook =

@@ -170,7 +170,7 @@ impl ReconcileKind for Maps {
 
 /// A webhook that refuses invalid content of the ConfigMaps that configure the process.
 fn webhook(_: &Context) -> Result<Webhook> {
-    let limits = Limits { quiet: Duration::from_millis(100), ..Limits::default() };
+    let limits = Limits { quiet_period: Duration::from_millis(100), ..Limits::default() };
     Ok(Webhook::new(&env::var("WATCHED")?).limits(limits))
 }
 

@@ -124,7 +124,7 @@ where
     builder.allows(Permission::of::<K>([Verb::Patch]).names([name]));
     builder.watch(&informer).keys(move |object| [Key::of(object), secret.clone()]);
     let key = Key::new(None, name);
-    builder.always(key.clone());
+    builder.add_key(key.clone());
     Box::new(move || informer.get(&key).and_then(|object| serde_json::to_value(&*object).ok()))
 }
 

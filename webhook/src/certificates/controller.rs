@@ -67,8 +67,8 @@ impl CertificateReconciler {
             .allows(Permission::of::<Secret>([Verb::Patch]).names([&names.secret]).namespaces([namespace]));
         builder.allows(Permission::of::<Secret>([Verb::Create]).namespaces([namespace]));
         serve_certificate(&secrets, identity.clone());
-        builder.watch(&secrets).every_key();
-        builder.always(secret.clone());
+        builder.watch(&secrets).resync_every_key();
+        builder.add_key(secret.clone());
         let configurations = configurations.into_iter().map(|configuration| {
             let read = (configuration.watch)(cx, &mut builder, &configuration.name, &secret);
             (configuration, read)
@@ -98,10 +98,7 @@ impl CertificateReconciler {
 
     /// Returns the names by which the API server calls the webhook.
     fn server_names(&self) -> Vec<String> {
-        let mut names = self.service_names.clone();
-        names.extend(self.client_configs().filter_map(|client_config| host(&client_config)));
-        names.dedup();
-        names
+        add_hosts(self.service_names.clone(), self.client_configs())
     }
 
     /// Checks whether all client configurations trust this bundle, and records since when. Returns true if the API
@@ -202,4 +199,27 @@ fn serve_certificate(secrets: &Informer<Secret>, identity: Identity) {
             Err(error) => tracing::error!(%error, "failed to serve the certificate of the webhook's Secret: keeping the previous one"),
         }
     });
+}
+
+/// Adds the hosts in the URLs of the client configurations, each once.
+fn add_hosts(mut names: Vec<String>, client_configs: impl Iterator<Item = Value>) -> Vec<String> {
+    for host in client_configs.filter_map(|client_config| host(&client_config)) {
+        if !names.contains(&host) {
+            names.push(host);
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_of_several_configurations_is_one_name_of_the_server() {
+        let urls =
+            ["https://a/defaulting", "https://b/validation", "https://a/conversion", "https://webhook/"];
+        let client_configs = urls.iter().map(|url| json!({"url": url}));
+        assert_eq!(add_hosts(vec!["webhook".into()], client_configs), ["webhook", "a", "b"]);
+    }
 }

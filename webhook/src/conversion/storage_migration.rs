@@ -25,10 +25,10 @@ pub enum MigrationError {
     #[error("CustomResourceDefinition {0} has no storage version")]
     NoStorageVersion(String),
     /// The objects cannot be listed, or an object cannot be updated.
-    #[error("failed to {what}: {source}")]
+    #[error("failed to {operation}: {source}")]
     Objects {
-        /// The step that failed, and its object.
-        what: String,
+        /// The operation that failed, such as `update lamps default/hall`.
+        operation: String,
         /// The error of the API server.
         source: kube::Error,
     },
@@ -81,14 +81,14 @@ fn storage_version(crd: &CustomResourceDefinition) -> Option<(ApiResource, Strin
 /// Sends an empty patch for every object, which stores it in the storage version. Returns the number of objects.
 async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<usize, MigrationError> {
     let all_namespaces: Api<DynamicObject> = Api::all_with(client.clone(), resource);
-    let objects_error = |what: &str, source| MigrationError::Objects { what: what.into(), source };
+    let objects_error = |operation: String, source| MigrationError::Objects { operation, source };
     let (mut count, mut params) = (0, ListParams::default().limit(PAGE_SIZE));
     loop {
         let list = match all_namespaces.list_metadata(&params).await {
             Ok(list) => list,
             Err(error) => {
                 let Some(token) = continue_token(&error) else {
-                    return Err(objects_error(&format!("list {}", resource.plural), error));
+                    return Err(objects_error(format!("list {}", resource.plural), error));
                 };
                 params = params.continue_token(&token);
                 continue;
@@ -108,7 +108,7 @@ async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<usiz
                 Err(kube::Error::Api(status)) if status.is_conflict() => count += 1,
                 Err(error) => {
                     let prefix = namespace.map(|namespace| namespace + "/").unwrap_or_default();
-                    return Err(objects_error(&format!("update {} {prefix}{name}", resource.plural), error));
+                    return Err(objects_error(format!("update {} {prefix}{name}", resource.plural), error));
                 }
             }
         }

@@ -64,8 +64,8 @@ impl Activity {
         let mut state = self.state.subscribe();
         loop {
             let limit = match state.borrow_and_update().0 {
-                Phase::Opening | Phase::Sending => limits.receive,
-                Phase::Idle => limits.idle,
+                Phase::Opening | Phase::Sending => limits.receive_timeout,
+                Phase::Idle => limits.idle_timeout,
                 Phase::Receiving | Phase::Answering => Duration::MAX,
             };
             if timeout(limit, state.changed()).await.is_err() {

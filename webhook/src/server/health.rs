@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::webhook::Webhook;
 
-/// The multiple of [`Limits::answer`](crate::Limits::answer) after which running code counts as stuck.
+/// The multiple of [`Limits::response_timeout`](crate::Limits::response_timeout) after which running code counts as stuck.
 const STUCK_FACTOR: u32 = 3;
 
 /// The health of a webhook. Cheap to clone.
@@ -34,14 +34,17 @@ impl Webhook {
     /// Returns the health of the webhook, for probes of the process: `reknit_sharedmain::Main` reports it at `/health`.
     /// Must be called after [`limits`](Self::limits).
     pub fn health(&self) -> Health {
-        Health { running: self.running.clone(), stuck_after: self.limits.answer.saturating_mul(STUCK_FACTOR) }
+        Health {
+            running: self.running.clone(),
+            stuck_after: self.limits.response_timeout.saturating_mul(STUCK_FACTOR),
+        }
     }
 }
 
 impl Health {
     /// Returns how long the oldest running code of a Kind has run, if that exceeds three times
-    /// [`Limits::answer`](crate::Limits::answer). Its request has long been answered with 504, but the code keeps its
-    /// share of [`Limits::work`](crate::Limits::work) until the process ends.
+    /// [`Limits::response_timeout`](crate::Limits::response_timeout). Its request has long been answered with 504, but
+    /// the code keeps its share of [`Limits::decoded_bodies`](crate::Limits::decoded_bodies) until the process ends.
     pub fn stuck(&self) -> Option<Duration> {
         let oldest_start = self.running.lock().iter().find_map(Weak::upgrade)?;
         Some(oldest_start.elapsed()).filter(|age| *age > self.stuck_after)

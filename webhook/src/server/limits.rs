@@ -9,7 +9,7 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use reknit_webhook::{Limits, Webhook};
 ///
-/// let webhook = Webhook::new("demo.reknit.dev").limits(Limits { answer: Duration::from_secs(5), ..Limits::default() });
+/// let webhook = Webhook::new("demo.reknit.dev").limits(Limits { response_timeout: Duration::from_secs(5), ..Limits::default() });
 /// # let _ = webhook;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,31 +19,32 @@ pub struct Limits {
     /// and be as large as [`bodies`](Self::bodies); then this is the limit for each of its objects, and a larger object
     /// fails the conversion.
     pub body: usize,
-    /// The bytes of bodies that are held at once: 32 MiB. They count as they arrive and until the answer is sent. One
+    /// The bytes of bodies that are held at once: 32 MiB. They count as they arrive and until the response is sent. One
     /// half is for the first 64 KiB of every body and the other half for the bytes beyond, so small requests do not
     /// wait for large requests. While a half is full, one body at a time may exceed it and the other bodies wait.
     pub bodies: usize,
     /// The bytes of bodies that are decoded and checked at once: 3 MiB. Decoded they take up to fifty times the memory.
     /// A request counts for 64 KiB at least, and for half of this limit at most. Requests of more than 64 KiB share one
     /// half. The objects of a conversion are decoded one after another.
-    pub work: usize,
+    pub decoded_bodies: usize,
     /// The number of open connections: 1,000. To make room for another, the server closes the connection that has
-    /// waited longest for its client: for a handshake, a request, the rest of a body, or for the client to read an
-    /// answer. If all clients wait for answers, the new connection waits until one of them has its answer.
+    /// waited longest for its client: for a handshake, a request, the rest of a body, or for the client to read a
+    /// response. If all clients wait for responses, the new connection waits until one of them has its response.
     pub connections: usize,
     /// The time that a client may take for the TLS handshake and the head of its first request, for each body, and to
-    /// read each answer: 10 s. A late body is answered 408. If the handshake, the head or the reading is late, the
+    /// read each response: 10 s. A late body is answered 408. If the handshake, the head or the reading is late, the
     /// connection is closed.
-    pub receive: Duration,
-    /// The time from an answer to the head of the next request: 120 s, longer than the API server keeps an idle
+    pub receive_timeout: Duration,
+    /// The time from a response to the head of the next request: 120 s, longer than the API server keeps an idle
     /// connection, so that the API server is the one to close it.
-    pub idle: Duration,
-    /// The time for an answer: 30 s, the longest timeout of a webhook configuration. After it, the answer is 504. Code
-    /// that runs for three times as long is [stuck](crate::Health::stuck), and probes fail.
-    pub answer: Duration,
+    pub idle_timeout: Duration,
+    /// The time from a complete request to its response: 30 s, the longest timeout of a webhook configuration. A late
+    /// request is answered 504. Code that runs for three times as long is [stuck](crate::Health::stuck), and probes
+    /// fail.
+    pub response_timeout: Duration,
     /// The time without requests after which a stopping webhook closes: 10 s. Until then it answers API servers that do
     /// not know yet that it stops. After twice that time it closes in any case.
-    pub quiet: Duration,
+    pub quiet_period: Duration,
 }
 
 impl Default for Limits {
@@ -51,12 +52,12 @@ impl Default for Limits {
         Self {
             body: 7 << 20,
             bodies: 32 << 20,
-            work: 3 << 20,
+            decoded_bodies: 3 << 20,
             connections: 1_000,
-            receive: Duration::from_secs(10),
-            idle: Duration::from_secs(120),
-            answer: Duration::from_secs(30),
-            quiet: Duration::from_secs(10),
+            receive_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(120),
+            response_timeout: Duration::from_secs(30),
+            quiet_period: Duration::from_secs(10),
         }
     }
 }

@@ -41,7 +41,7 @@ const ALERT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub struct ServeError(String);
 
 impl Webhook {
-    /// Serves until `stop` completes, and then until no request has come for a while ([`Limits::quiet`]). In the
+    /// Serves until `stop` completes, and then until no request has come for a while ([`Limits::quiet_period`]). In the
     /// meantime, the webhook answers requests, fails probes, and closes each connection after an answer. Has to be
     /// called within a tokio runtime.
     ///
@@ -121,7 +121,7 @@ impl Server {
     ) {
         let drained = async {
             stop.await;
-            drain.drain(self.limits.quiet).await;
+            drain.drain(self.limits.quiet_period).await;
         };
         tokio::select! {
             () = self.accept(&listener) => {}

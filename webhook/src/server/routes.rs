@@ -72,7 +72,7 @@ enum CheckedBody {
 
 pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
     let (limits, health) = (&webhook.limits, webhook.health());
-    let (bodies, work) = (BodyBudget::new(limits.bodies), WorkBudget::new(limits.work));
+    let (bodies, work) = (BodyBudget::new(limits.bodies), WorkBudget::new(limits.decoded_bodies));
     let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain };
     let route = |path, max_bytes| Route { path, max_bytes, shared: shared.clone() };
     let mut router = Router::new();
@@ -163,7 +163,7 @@ where
 {
     let (shared, metrics, path) = (route.shared.clone(), route.shared.metrics.clone(), route.path);
     let timeout_layer =
-        TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, shared.webhook.limits.answer);
+        TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, shared.webhook.limits.response_timeout);
     Router::new()
         .route(path, any(async move |body: Bytes| process(&shared, body, check).await))
         .route_layer(DefaultBodyLimit::disable())
@@ -176,7 +176,7 @@ where
 /// sent.
 async fn receive(State(route): State<Route>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    let received = timeout(route.shared.webhook.limits.receive, collect_body(&route, body)).await;
+    let received = timeout(route.shared.webhook.limits.receive_timeout, collect_body(&route, body)).await;
     let timed_out = |_| Err(Refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long".into()));
     let (body, held) = match received.unwrap_or_else(timed_out) {
         Ok(received) => received,

@@ -406,7 +406,7 @@ async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_webhook_does_not_listen() {
-    let limits = reknit_webhook::Limits { quiet: Duration::from_millis(200), ..Default::default() };
+    let limits = reknit_webhook::Limits { quiet_period: Duration::from_millis(200), ..Default::default() };
     let mut process = Process::start("ends", |webhook| webhook.defaulting::<Lamp>().limits(limits)).await;
     process.configure_defaulting().await;
     process.stop.start();

@@ -43,7 +43,11 @@ impl std::io::Write for Log {
 
 /// Limits whose durations are short enough for tests.
 fn short_limits() -> Limits {
-    Limits { receive: Duration::from_secs(1), quiet: Duration::from_millis(200), ..Limits::default() }
+    Limits {
+        receive_timeout: Duration::from_secs(1),
+        quiet_period: Duration::from_millis(200),
+        ..Limits::default()
+    }
 }
 
 async fn connect(server: &LocalServer) -> Stream {
@@ -149,7 +153,7 @@ async fn a_panic_in_the_code_of_a_kind_is_answered_with_500_and_counted() {
 
 #[tokio::test]
 async fn a_request_whose_callback_never_ends_gets_504() {
-    let limits = Limits { answer: Duration::from_millis(100), ..short_limits() };
+    let limits = Limits { response_timeout: Duration::from_millis(100), ..short_limits() };
     let webhook =
         lamp_webhook(limits).callback(async |_: Lamp, _| std::future::pending::<Result<(), String>>().await);
     let server = serve(webhook).await;
@@ -158,7 +162,7 @@ async fn a_request_whose_callback_never_ends_gets_504() {
 
 #[tokio::test]
 async fn slow_code_gets_504_and_does_not_delay_other_requests() {
-    let limits = Limits { answer: Duration::from_millis(500), ..short_limits() };
+    let limits = Limits { response_timeout: Duration::from_millis(500), ..short_limits() };
     let server = serve(lamp_webhook(limits)).await;
     let (stuck, fine) = (review("stuck").to_string(), review("hall").to_string());
     let answers = (0..16).map(|n| {
@@ -172,7 +176,8 @@ async fn slow_code_gets_504_and_does_not_delay_other_requests() {
 
 #[tokio::test]
 async fn probes_fail_while_stuck_code_blocks_other_requests() {
-    let limits = Limits { answer: Duration::from_millis(200), work: 64 << 10, ..short_limits() };
+    let limits =
+        Limits { response_timeout: Duration::from_millis(200), decoded_bodies: 64 << 10, ..short_limits() };
     let (release, gate) = std::sync::mpsc::channel::<()>();
     let gate = Mutex::new(gate);
     let webhook = lamp_webhook(limits).config_parser("config-gate", move |_| {
@@ -207,7 +212,7 @@ async fn probes_fail_while_stuck_code_blocks_other_requests() {
 
 #[tokio::test]
 async fn a_blocking_callback_does_not_delay_other_requests_and_counts_as_stuck() {
-    let limits = Limits { answer: Duration::from_millis(500), ..short_limits() };
+    let limits = Limits { response_timeout: Duration::from_millis(500), ..short_limits() };
     let (release, gate) = std::sync::mpsc::channel::<()>();
     let gate = Mutex::new(gate);
     let begun = Arc::new(tokio::sync::Notify::new());
@@ -239,13 +244,14 @@ async fn a_blocking_callback_does_not_delay_other_requests_and_counts_as_stuck()
 async fn a_callback_may_wait_for_another_request_to_the_webhook() {
     let released = Arc::new(tokio::sync::Notify::new());
     let release = released.clone();
-    let webhook = lamp_webhook(Limits { work: 64 << 10, ..short_limits() }).callback(move |_: Lamp, _| {
-        let release = release.clone();
-        async move {
-            release.notified().await;
-            Ok::<_, String>(())
-        }
-    });
+    let webhook =
+        lamp_webhook(Limits { decoded_bodies: 64 << 10, ..short_limits() }).callback(move |_: Lamp, _| {
+            let release = release.clone();
+            async move {
+                release.notified().await;
+                Ok::<_, String>(())
+            }
+        });
     let (server, hall) = (serve(webhook).await, review("hall").to_string());
     let (waited, ()) = tokio::join!(post(&server, "/resource-validation", hall.as_bytes()), async {
         assert_eq!(post(&server, "/defaulting", hall.as_bytes()).await.0, 200);
@@ -291,7 +297,7 @@ async fn a_client_that_does_not_read_its_response_is_disconnected_and_frees_its_
 async fn many_large_bodies_take_little_memory_and_do_not_block_small_ones() {
     let _lock = MEASUREMENT_LOCK.lock().await;
     // On a busy machine, a client needs more than the second of the short limits.
-    let limits = Limits { receive: Duration::from_secs(10), ..short_limits() };
+    let limits = Limits { receive_timeout: Duration::from_secs(10), ..short_limits() };
     let server = serve(lamp_webhook(limits)).await;
     let mut array = review("hall");
     array["request"]["object"]["spec"]["room"] = vec![0; 1_500_000].into();
@@ -318,9 +324,12 @@ async fn many_large_bodies_take_little_memory_and_do_not_block_small_ones() {
 
 #[tokio::test]
 async fn large_bodies_that_exceed_the_budget_together_are_all_answered() {
-    let server =
-        serve(lamp_webhook(Limits { bodies: 1 << 20, receive: Duration::from_secs(10), ..short_limits() }))
-            .await;
+    let server = serve(lamp_webhook(Limits {
+        bodies: 1 << 20,
+        receive_timeout: Duration::from_secs(10),
+        ..short_limits()
+    }))
+    .await;
     let large = review(&"r".repeat(900 << 10)).to_string();
     let small = review("hall").to_string();
     let many = (0..16).map(|n| {
@@ -334,7 +343,8 @@ async fn large_bodies_that_exceed_the_budget_together_are_all_answered() {
 
 #[tokio::test]
 async fn a_small_request_does_not_wait_for_large_ones_to_be_decoded() {
-    let limits = Limits { work: 256 << 10, answer: Duration::from_secs(2), ..short_limits() };
+    let limits =
+        Limits { decoded_bodies: 256 << 10, response_timeout: Duration::from_secs(2), ..short_limits() };
     let server = serve(lamp_webhook(limits)).await;
     let mut large = review("stuck");
     large["request"]["object"]["metadata"]["annotations"] = json!({"large": "x".repeat(300 << 10)});
@@ -384,9 +394,25 @@ async fn a_body_without_a_declared_length_is_answered_and_limited() {
 async fn requests_are_answered_if_limits_are_unlimited() {
     let unlimited = Duration::MAX;
     let limits = [
-        Limits { idle: unlimited, quiet: unlimited, connections: usize::MAX, ..short_limits() },
-        Limits { body: usize::MAX, bodies: usize::MAX, work: usize::MAX, quiet: unlimited, ..short_limits() },
-        Limits { receive: unlimited, answer: unlimited, quiet: unlimited, ..short_limits() },
+        Limits {
+            idle_timeout: unlimited,
+            quiet_period: unlimited,
+            connections: usize::MAX,
+            ..short_limits()
+        },
+        Limits {
+            body: usize::MAX,
+            bodies: usize::MAX,
+            decoded_bodies: usize::MAX,
+            quiet_period: unlimited,
+            ..short_limits()
+        },
+        Limits {
+            receive_timeout: unlimited,
+            response_timeout: unlimited,
+            quiet_period: unlimited,
+            ..short_limits()
+        },
     ];
     let body = review("hall").to_string();
     for limits in limits {
@@ -413,7 +439,8 @@ async fn tls_1_2_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_clients_are_disconnected_and_do_not_block_others() {
     let _lock = MEASUREMENT_LOCK.lock().await;
-    let server = serve(lamp_webhook(Limits { receive: Duration::from_secs(5), ..short_limits() })).await;
+    let server =
+        serve(lamp_webhook(Limits { receive_timeout: Duration::from_secs(5), ..short_limits() })).await;
     let slow = (0..500).map(|n| {
         let (connector, address) = (tls_client(&server.ca, &TLS13), server.address);
         tokio::spawn(async move {
@@ -528,7 +555,7 @@ async fn a_declared_conversion_of_32_mib_does_not_delay_others() {
 
 #[tokio::test]
 async fn bodies_whose_first_halves_exceed_the_budget_together_are_all_answered() {
-    let limits = Limits { bodies: 1 << 20, receive: Duration::from_secs(10), ..short_limits() };
+    let limits = Limits { bodies: 1 << 20, receive_timeout: Duration::from_secs(10), ..short_limits() };
     let server = serve(lamp_webhook(limits)).await;
     let body = review(&"r".repeat(600 << 10)).to_string();
     let (first, second) = body.as_bytes().split_at(300 << 10);
@@ -589,7 +616,8 @@ async fn invalid_requests_are_counted_and_not_logged_as_warnings() {
 
 #[tokio::test]
 async fn a_draining_webhook_fails_probes_answers_requests_and_closes_when_quiet() {
-    let mut server = serve(lamp_webhook(Limits { quiet: Duration::from_secs(2), ..short_limits() })).await;
+    let mut server =
+        serve(lamp_webhook(Limits { quiet_period: Duration::from_secs(2), ..short_limits() })).await;
     let probe = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
     assert_eq!(send(&mut connect(&server).await, probe, b"").await.0, 200);
     server.stop();
@@ -606,7 +634,8 @@ async fn a_draining_webhook_fails_probes_answers_requests_and_closes_when_quiet(
 
 #[tokio::test]
 async fn a_draining_webhook_closes_kept_connections_after_an_answer() {
-    let mut server = serve(lamp_webhook(Limits { quiet: Duration::from_secs(2), ..short_limits() })).await;
+    let mut server =
+        serve(lamp_webhook(Limits { quiet_period: Duration::from_secs(2), ..short_limits() })).await;
     let mut connection = connect(&server).await;
     let body = review("hall").to_string();
     let length = body.len();
@@ -633,7 +662,8 @@ async fn a_draining_webhook_closes_kept_connections_after_an_answer() {
 
 #[tokio::test]
 async fn a_draining_webhook_ends_under_constant_requests() {
-    let mut server = serve(lamp_webhook(Limits { quiet: Duration::from_secs(1), ..short_limits() })).await;
+    let mut server =
+        serve(lamp_webhook(Limits { quiet_period: Duration::from_secs(1), ..short_limits() })).await;
     server.stop();
     let (start, body) = (Instant::now(), review("hall").to_string());
     while !server.task.is_finished() {
@@ -649,7 +679,7 @@ async fn a_draining_webhook_ends_under_constant_requests() {
 
 #[tokio::test]
 async fn a_client_connected_before_the_stop_is_answered_after_it() {
-    let mut server = serve(lamp_webhook(Limits { quiet: Duration::ZERO, ..short_limits() })).await;
+    let mut server = serve(lamp_webhook(Limits { quiet_period: Duration::ZERO, ..short_limits() })).await;
     let mut connected = connect(&server).await;
     server.stop();
     eventually("the listener to close", Duration::from_secs(5), async || {
