@@ -20,7 +20,7 @@ pub fn take_queued(controller: &Controller) -> Vec<Key> {
 }
 
 /// Runs one pass of a key without the queue. The process counts as the key's leader if `leading`.
-pub async fn once(controller: &Controller, key: &Key, leading: bool) -> Result<Outcome> {
+pub async fn reconcile_once(controller: &Controller, key: &Key, leading: bool) -> Result<Outcome> {
     let mode = if leading { PassMode::Leading } else { PassMode::Observing };
     controller.reconcile_once(key, mode).await
 }

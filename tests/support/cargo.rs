@@ -19,9 +19,9 @@ pub(crate) fn emptied_folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Keeps a cargo command from rebuilding dependencies: removes the environment variables that cargo set for this test,
-/// and sets the debug level of the profile `dev` to that of the profile `test`.
-pub(crate) fn without_test_variables(command: &mut Command) -> &mut Command {
+/// Makes a cargo command reuse the dependencies that were built for the tests: removes the environment variables that
+/// cargo set for this test, and sets the debug level of the profile `dev` to that of the profile `test`.
+pub(crate) fn reuse_build_cache(command: &mut Command) -> &mut Command {
     let is_test_variable = |name: &str| {
         name.starts_with("CARGO_PKG_")
             || name.starts_with("CARGO_MANIFEST_")

@@ -14,7 +14,7 @@ pub(crate) use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 
-use super::cargo::without_test_variables;
+use super::cargo::reuse_build_cache;
 
 /// The sample controller, listening on free ports of 127.0.0.1. Choose whether it elects a leader.
 pub(crate) fn controller(kubeconfig: &Path) -> Program {
@@ -44,7 +44,7 @@ static EXECUTABLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(build_ex
 
 /// Builds every executable. A test calls this before a long cargo build of its own. Cargo runs one build at a time, so
 /// tests that need an executable would otherwise wait for the long build.
-pub(crate) fn build_all() {
+pub(crate) fn prebuild_executables() {
     LazyLock::force(&EXECUTABLES);
 }
 
@@ -62,7 +62,7 @@ fn build_executables() -> BTreeMap<String, PathBuf> {
     let mut build = std::process::Command::new(env!("CARGO"));
     build.current_dir(workspace).args(["build", "--quiet", "--profile", "test", "--bins", "--examples"]);
     build.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
-    let output = without_test_variables(&mut build).output().expect("cargo runs");
+    let output = reuse_build_cache(&mut build).output().expect("cargo runs");
     assert!(output.status.success(), "cargo build failed");
     let text = String::from_utf8_lossy(&output.stdout);
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

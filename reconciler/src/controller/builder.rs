@@ -349,12 +349,12 @@ impl Builder<Keys> {
     ///
     /// fn of_one_secret(cx: &Context) -> Builder<Keys> {
     ///     let mut build = Controller::named("passwords", cx);
-    ///     build.always(Key::new("shop", "password"));
+    ///     build.add_key(Key::new("shop", "password"));
     ///     build
     /// }
     /// # let _ = of_one_secret;
     /// ```
-    pub fn always(&mut self, key: Key) {
+    pub fn add_key(&mut self, key: Key) {
         self.parts.queue.add(key.clone());
         self.parts.key_sources.add(move |keys| keys.push(key.clone()));
     }

@@ -208,7 +208,7 @@ fn client_with_slow_list() -> kube::Client {
 async fn no_pass_starts_before_the_first_list_of_informers_from_the_context() {
     let cx = Context::new("test", client_with_slow_list());
     let (maps, mut build) = (cx.get::<Informer<ConfigMap>>(), Controller::named("reading", &cx));
-    build.always(key("a"));
+    build.add_key(key("a"));
     let (map_counts, passes) = (Arc::new(Mutex::new(Vec::new())), Passes::default());
     let counts = map_counts.clone();
     let act = move |_| {

@@ -30,7 +30,7 @@ use crate::limits::catch_panic;
 ///     });
 /// }
 /// ```
-#[must_use = "a watch enqueues nothing before `.keys(…)` or `.every_key()`"]
+#[must_use = "a watch enqueues nothing before `.keys(…)` or `.resync_every_key()`"]
 pub struct Watch<'a, T: Cached> {
     informer: Informer<T>,
     parts: &'a Parts,
@@ -78,7 +78,7 @@ impl<'a, T: Cached> Watch<'a, T> {
     }
 
     /// Enqueues every key of the controller in the slow lane, for objects that all of them depend on.
-    pub fn every_key(self) {
+    pub fn resync_every_key(self) {
         let (filter, resync) = (self.filter, self.parts.global_resync());
         self.informer.on(move |change| {
             catch_panic(&change.key(), || {

@@ -284,7 +284,7 @@ async fn a_watch_of_a_shared_dependency_enqueues_every_key() {
     let cx = Context::preloaded("test", ApiServer::new().client(), lamps.into());
     let mut build = Controller::of::<Lamp>(&cx);
     let maps = cx.get::<Informer<ConfigMap>>();
-    build.watch(&maps).filter(named("power")).every_key();
+    build.watch(&maps).filter(named("power")).resync_every_key();
     let controller = build.reconciler(ClosureReconciler(light)).build();
     let change = |name: &str| {
         let mut map = ConfigMap::default();

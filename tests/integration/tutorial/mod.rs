@@ -13,7 +13,7 @@ use self::{
     blocks::{Block, Run, parse_blocks},
     reader::Reader,
 };
-use crate::support::process::build_all;
+use crate::support::process::prebuild_executables;
 
 type TestResult = Result<(), Box<dyn Error>>;
 
@@ -21,7 +21,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_file_and_command_of_the_tutorial_works() -> TestResult {
-    build_all();
+    prebuild_executables();
     let plane = ControlPlane::start().await?;
     plane.nodes(1).await?;
     let mut reader = Reader::new(plane.kubeconfig())?;

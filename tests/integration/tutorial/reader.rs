@@ -13,7 +13,7 @@ use regex::Regex;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::blocks::Step;
-use crate::support::cargo::{emptied_folder, without_test_variables};
+use crate::support::cargo::{emptied_folder, reuse_build_cache};
 
 type TestResult = Result<(), Box<dyn Error>>;
 
@@ -131,7 +131,7 @@ impl Reader {
         // `cargo-reknit` is in the target folder.
         let programs = target_folder().join("debug");
         let path = format!("{assets}:{}:{}", programs.display(), env::var("PATH").unwrap_or_default());
-        without_test_variables(command)
+        reuse_build_cache(command)
             .current_dir(&self.folder)
             .env_remove("KUBECONFIG")
             .env("PATH", path)

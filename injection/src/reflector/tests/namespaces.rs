@@ -93,5 +93,6 @@ async fn an_undecodable_object_survives_the_relist_of_another_namespace() {
     server.list().await.items("50", &[]);
     let _watch_a = server.watch("50").await.stream();
     until_called(&calls, "-x@5").await;
-    assert!(maps.newest(&Key::new("b", "broken")).is_err());
+    let broken = maps.newest(&Key::new("b", "broken"));
+    assert!(broken.is_err(), "the relist removed the object: {broken:?}");
 }

@@ -6,13 +6,13 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::cargo::without_test_variables;
+use crate::cargo::reuse_build_cache;
 
 /// Runs the script without the variables that cargo sets for tests and that would make it rebuild some dependencies.
 fn run_local(arguments: &[&str]) -> std::io::Result<Output> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new(root.join("hack/run-local.sh"));
-    without_test_variables(&mut command).args(arguments).env("CLUSTER_DOMAIN", "example.org").output()
+    reuse_build_cache(&mut command).args(arguments).env("CLUSTER_DOMAIN", "example.org").output()
 }
 
 #[test]
