@@ -1,0 +1,144 @@
+//! Objects of a child's name that the owner does not control, and terminating objects.
+
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use kube::{ResourceExt, api::DeleteParams};
+use reknit_injection::{Context, select};
+use reknit_reconciler::{Controller, NotApplied};
+use reknit_testing::ControllerExt;
+use serde_json::json;
+
+use super::{
+    APPLY, NO_REQUESTS, Process, client_with_hook_before_patch, controlled_by, deployments_of,
+    desired_deployment, not_applied, set,
+};
+use crate::Fixture;
+
+#[tokio::test]
+async fn an_object_with_another_controller_is_kept_until_it_is_deleted() {
+    let uid = "01234567-89ab-cdef-0123-456789abcdef";
+    let earlier_owner = controlled_by("ConfigMap", "owner", uid); // an earlier owner with the same name
+    for controller in [Some(controlled_by("ServiceAccount", "default", uid)), Some(earlier_owner), None] {
+        let fixture = Fixture::new("children").await;
+        fixture.create("owner", &[]).await;
+        let foreign = fixture.create_foreign_deployment(controller.clone(), json!({})).await;
+        let process = Process::start(&fixture, &desired_deployment(3), select()).await;
+        let error = process.pass_error().await;
+        assert!(
+            matches!(not_applied(&error), NotApplied::Taken { by, .. } if by.as_deref() == controller.as_ref()),
+            "{error}"
+        );
+        let expected = format!(
+            "Deployment {0}/child already exists and is not controlled by ConfigMap {0}/owner",
+            fixture.namespace
+        );
+        assert!(error.to_string().starts_with(&expected), "{error}");
+        fixture.assert_unchanged(&foreign).await;
+        process.controller.take_queued();
+        fixture.deployments().delete("child", &DeleteParams::default()).await.unwrap();
+        process.wait_until_owner_is_enqueued("the foreign object is deleted").await;
+        assert_eq!(process.pass_requests().await, ["GET child", APPLY]);
+    }
+}
+
+#[tokio::test]
+async fn an_object_outside_the_selection_is_not_taken_over() {
+    let fixture = Fixture::new("children").await;
+    fixture.create("owner", &[]).await;
+    let foreign = fixture.create_foreign_deployment(None, json!({"other": "label"})).await;
+    let process = Process::start(&fixture, &desired_deployment(3), select().label("one", "1")).await;
+    assert!(matches!(not_applied(&process.pass_error().await), NotApplied::Taken { by: None, .. }));
+    fixture.assert_unchanged(&foreign).await;
+}
+
+#[tokio::test]
+async fn an_object_that_replaced_the_child_while_the_cache_is_stale_is_not_changed() {
+    let fixture = Fixture::new("children").await;
+    let owner = fixture.create("owner", &[]).await;
+    let desired = desired_deployment(3);
+    let _ = Process::start(&fixture, &desired, select()).await.pass_requests().await;
+    let before = fixture.child().await;
+    fixture.deployments().delete("child", &DeleteParams::default()).await.unwrap();
+    set(&desired, "/spec/replicas", json!(4));
+    let process = Process::without_watch(&fixture, &desired, &owner, &before);
+    let gone = process.pass().await.unwrap_err();
+    assert!(gone.is_conflict(), "the apply to the deleted child is not a conflict: {:?}", not_applied(&gone));
+    assert!(fixture.deployments().get_opt("child").await.unwrap().is_none());
+    let foreign = fixture.create_foreign_deployment(None, json!({})).await;
+    let replaced = process.pass().await.unwrap_err();
+    assert!(matches!(not_applied(&replaced), NotApplied::Taken { by: None, .. }), "{replaced}");
+    fixture.assert_unchanged(&foreign).await;
+}
+
+#[tokio::test]
+async fn of_two_owners_that_create_the_same_child_the_later_gets_an_error_in_the_same_pass() {
+    let fixture = Fixture::new("children").await;
+    let (first, later) = (fixture.create("first", &[]).await, fixture.create("later", &[]).await);
+    let child =
+        |replicas| serde_json::from_value(desired_deployment(replicas).lock().unwrap().clone()).unwrap();
+    for (component, replicas) in [("another", 3), ("another", 4), ("applier", 3), ("applier", 4)] {
+        let (deployments, owner) = (deployments_of(component, fixture.client.clone()), first.clone());
+        let client = client_with_hook_before_patch(&fixture.client, async move {
+            deployments.apply(&owner, child(3)).await.unwrap();
+        });
+        let refused = deployments_of("applier", client).apply(&later, child(replicas)).await.unwrap_err();
+        let NotApplied::Taken { by: Some(by), .. } = refused else { panic!("{component}: {refused:?}") };
+        assert_eq!(Some(by.uid), first.uid());
+        fixture.deployments().delete("child", &DeleteParams::default()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_applied_for_a_terminating_owner() {
+    let fixture = Fixture::new("children").await;
+    fixture.create("owner", &["demo.reknit.dev/stays"]).await;
+    fixture.maps().delete("owner", &DeleteParams::default()).await.unwrap();
+    let terminating = fixture.maps().get("owner").await.unwrap();
+    let cx = Context::preloaded("applier", fixture.client.clone(), vec![]);
+    let deployments = Controller::of::<ConfigMap>(&cx).owns::<Deployment>();
+    let child = serde_json::from_value(desired_deployment(3).lock().unwrap().clone()).unwrap();
+    let refused = deployments.apply(&terminating, child).await.unwrap_err();
+    assert!(matches!(refused, NotApplied::OwnerDeleted { .. }), "{refused}");
+    assert!(fixture.deployments().get_opt("child").await.unwrap().is_none());
+    fixture.merge("owner", json!({"metadata": {"finalizers": null}})).await;
+}
+
+#[tokio::test]
+async fn a_terminating_child_is_left_alone_and_created_again_afterwards() {
+    let fixture = Fixture::new("children").await;
+    fixture.create("owner", &[]).await;
+    let desired = desired_deployment(3);
+    let process = Process::start(&fixture, &desired, select()).await;
+    let _ = process.pass_requests().await;
+    let first = fixture.child().await;
+    fixture.change_child(json!({"metadata": {"finalizers": ["demo.reknit.dev/stays"]}})).await;
+    fixture.deployments().delete("child", &DeleteParams::default()).await.unwrap();
+    process
+        .wait_for_child("the child to be terminating", |child| {
+            child.is_some_and(|child| child.metadata.deletion_timestamp.is_some())
+        })
+        .await;
+    set(&desired, "/spec/replicas", json!(4));
+    assert_eq!(process.pass_requests().await, NO_REQUESTS);
+    process.controller.take_queued();
+    fixture.change_child(json!({"metadata": {"finalizers": null}})).await;
+    process.wait_until_owner_is_enqueued("the child is gone").await;
+    process.wait_for_child("the child to be gone", |child| child.is_none()).await;
+    assert_eq!(process.pass_requests().await, ["GET child", APPLY]);
+    assert_ne!(fixture.child().await.uid(), first.uid());
+    assert_eq!(fixture.replicas().await, Some(4));
+}
+
+#[tokio::test]
+async fn a_child_without_a_name_or_in_another_namespace_is_refused_without_a_request() {
+    let fixture = Fixture::new("children").await;
+    fixture.create("owner", &[]).await;
+    let desired = desired_deployment(3);
+    let process = Process::start(&fixture, &desired, select()).await;
+    set(&desired, "/metadata", json!({"name": "child", "namespace": "default"}));
+    let elsewhere = process.pass().await.unwrap_err();
+    assert!(matches!(not_applied(&elsewhere), NotApplied::OtherNamespace { .. }), "{elsewhere}");
+    set(&desired, "/metadata", json!({"generateName": "child-"}));
+    let nameless = process.pass().await.unwrap_err();
+    assert_eq!(nameless.to_string(), "a Deployment without a name cannot be applied");
+    assert_eq!(process.take_requests(), NO_REQUESTS);
+}

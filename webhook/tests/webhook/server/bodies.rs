@@ -1,0 +1,184 @@
+//! Limits on the bodies of requests.
+
+use std::time::Duration;
+
+use reknit_testing::eventually;
+use reknit_webhook::Limits;
+use rustls::version::TLS13;
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+
+use super::{
+    assert_answered_promptly, connect, lamp_webhook, post, read, review, short_limits, start_request,
+};
+use crate::{
+    local_server::{serve, tls_client},
+    memory::{MEASUREMENT_LOCK, resident_mib},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_its_response_is_disconnected_and_frees_its_bytes() {
+    let limits = Limits { body: 20 << 20, bodies: 20 << 20, ..short_limits() };
+    let server = serve(lamp_webhook(limits)).await;
+    // The response repeats the uid, so the response is as large as the request.
+    let mut request = review("hall");
+    request["request"]["uid"] = "u".repeat(12 << 20).into();
+    let body = request.to_string();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let tcp = socket.connect(server.address).await.unwrap();
+    let mut slow_reader =
+        tls_client(&server.ca, &TLS13).connect(server.address.ip().into(), tcp).await.unwrap();
+    let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
+    slow_reader
+        .write_all(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes())
+        .await
+        .unwrap();
+    slow_reader.flush().await.unwrap();
+    eventually("the response to be produced", Duration::from_secs(10), async || {
+        server.counter("reknit_webhook_requests_total", "/defaulting") >= 1.0
+    })
+    .await;
+    // The budget has room for only one body of this size.
+    eventually("room for another body", Duration::from_secs(10), async || {
+        let (code, message) = post(&server, "/defaulting", body.as_bytes()).await;
+        if code == 200 { Ok(()) } else { Err(message) }
+    })
+    .await;
+    let (_, received) = read(&mut slow_reader).await;
+    assert!(received.len() < 12 << 20, "{} bytes", received.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_large_bodies_take_little_memory_and_do_not_block_small_ones() {
+    let _lock = MEASUREMENT_LOCK.lock().await;
+    // On a busy machine, a client needs more than the second of the short limits.
+    let limits = Limits { receive_timeout: Duration::from_secs(10), ..short_limits() };
+    let server = serve(lamp_webhook(limits)).await;
+    let mut array = review("hall");
+    array["request"]["object"]["spec"]["room"] = vec![0; 1_500_000].into();
+    let (large, small) = (array.to_string(), review("hall").to_string());
+    let before = resident_mib();
+    let mut many = futures::future::join_all((0..20).map(|_| post(&server, "/defaulting", large.as_bytes())));
+    let (mut peak, mut answered) = (0, 0);
+    let codes = loop {
+        tokio::select! {
+            done = &mut many => break done.into_iter().map(|(code, _)| code).collect::<Vec<_>>(),
+            (code, message) = post(&server, "/defaulting", small.as_bytes()) => {
+                assert_eq!(code, 200, "{message}");
+                (peak, answered) = (peak.max(resident_mib().saturating_sub(before)), answered + 1);
+            }
+        }
+    };
+    println!(
+        "20 bodies of {} bytes: {codes:?}, {peak} MiB, those of the clients included; {answered} other requests answered",
+        large.len()
+    );
+    assert!(codes.iter().all(|code| [200, 408, 504].contains(code)) && codes.contains(&200), "{codes:?}");
+    assert!(answered > 0 && peak < 700, "{answered} other requests, {peak} MiB");
+}
+
+#[tokio::test]
+async fn large_bodies_that_exceed_the_budget_together_are_all_answered() {
+    let server = serve(lamp_webhook(Limits {
+        bodies: 1 << 20,
+        receive_timeout: Duration::from_secs(10),
+        ..short_limits()
+    }))
+    .await;
+    let large = review(&"r".repeat(900 << 10)).to_string();
+    let small = review("hall").to_string();
+    let many = (0..16).map(|n| {
+        let body = if n % 2 == 0 { &large } else { &small };
+        post(&server, "/defaulting", body.as_bytes())
+    });
+    let answers = futures::future::join_all(many).await;
+    let refused: Vec<_> = answers.into_iter().filter(|(code, _)| *code != 200).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_small_request_does_not_wait_for_large_ones_to_be_decoded() {
+    let limits =
+        Limits { decoded_bodies: 256 << 10, response_timeout: Duration::from_secs(2), ..short_limits() };
+    let server = serve(lamp_webhook(limits)).await;
+    let mut large = review("stuck");
+    large["request"]["object"]["metadata"]["annotations"] = json!({"large": "x".repeat(300 << 10)});
+    let (large, small) = (large.to_string(), review("hall").to_string());
+    let path = "/resource-validation";
+    let both =
+        async || tokio::join!(post(&server, path, large.as_bytes()), post(&server, path, large.as_bytes()));
+    let mut both = std::pin::pin!(both());
+    assert!(tokio::time::timeout(Duration::from_millis(500), &mut both).await.is_err());
+    tokio::select! {
+        biased;
+        _ = &mut both => panic!("the large requests were answered first"),
+        (code, message) = post(&server, path, small.as_bytes()) => assert_eq!(code, 200, "{message}"),
+    }
+    let ((first, _), (second, _)) = both.await;
+    assert_eq!((first, second), (504, 504));
+}
+
+#[tokio::test]
+async fn a_body_with_too_large_a_declared_length_is_refused_before_it_arrives() {
+    let server = serve(lamp_webhook(short_limits())).await;
+    let mut stream = connect(&server).await;
+    let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
+    stream.write_all(format!("{head}\r\ncontent-length: 7340033\r\n\r\n").as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    assert_eq!(read(&mut stream).await, (413, "the body has more than 7340032 bytes\n".into()));
+}
+
+#[tokio::test]
+async fn a_body_without_a_declared_length_is_answered_and_limited() {
+    let server = serve(lamp_webhook(Limits { bodies: 4 << 20, ..short_limits() })).await;
+    let hall = review("hall").to_string();
+    for (body, expected) in [(hall, 200), (review(&"r".repeat(7 << 20)).to_string(), 413)] {
+        let mut stream = connect(&server).await;
+        let head =
+            "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
+        let chunked_request =
+            format!("{head}\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+        // A server that refuses the body may close the connection before it has read the body.
+        let _ = stream.write_all(chunked_request.as_bytes()).await;
+        let _ = stream.flush().await;
+        assert_eq!(read(&mut stream).await.0, expected);
+    }
+}
+
+#[tokio::test]
+async fn declared_bodies_that_do_not_arrive_do_not_delay_others() {
+    let server = serve(lamp_webhook(Limits::default())).await;
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(start_request(&server, "/defaulting", 7_340_032, b"").await);
+    }
+    assert_answered_promptly(&server).await;
+}
+
+#[tokio::test]
+async fn a_declared_conversion_of_32_mib_does_not_delay_others() {
+    let webhook = lamp_webhook(Limits::default()).conversion::<crate::bulb::v1alpha1::Bulb>();
+    let server = serve(webhook).await;
+    let _silent = start_request(&server, "/resource-conversion", 32 << 20, b"").await;
+    let _other = start_request(&server, "/resource-conversion", 32 << 20, b"{").await;
+    assert_answered_promptly(&server).await;
+}
+
+#[tokio::test]
+async fn bodies_whose_first_halves_exceed_the_budget_together_are_all_answered() {
+    let limits = Limits { bodies: 1 << 20, receive_timeout: Duration::from_secs(10), ..short_limits() };
+    let server = serve(lamp_webhook(limits)).await;
+    let body = review(&"r".repeat(600 << 10)).to_string();
+    let (first, second) = body.as_bytes().split_at(300 << 10);
+    let mut halves = Vec::new();
+    for _ in 0..6 {
+        halves.push(start_request(&server, "/defaulting", body.len(), first).await);
+    }
+    let answers = halves.into_iter().map(|mut stream| async move {
+        stream.write_all(second).await.unwrap();
+        stream.flush().await.unwrap();
+        read(&mut stream).await.0
+    });
+    assert_eq!(futures::future::join_all(answers).await, [200; 6]);
+}

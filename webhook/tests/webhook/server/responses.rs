@@ -1,0 +1,147 @@
+//! Responses to valid and invalid requests.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use reknit_testing::eventually;
+use reknit_webhook::Limits;
+use rustls::version::TLS12;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use super::{connect, lamp_webhook, post, review, send, short_limits};
+use crate::local_server::{serve, tls_client};
+
+#[tokio::test]
+async fn the_response_has_the_uid_and_the_decision() {
+    let server = serve(lamp_webhook(short_limits())).await;
+    let (code, body) = post(&server, "/resource-validation", review("").to_string().as_bytes()).await;
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (code, &answer["kind"], &answer["apiVersion"]),
+        (200, &json!("AdmissionReview"), &json!("admission.k8s.io/v1"))
+    );
+    assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("u1"), &json!(false)));
+    let status = &answer["response"]["status"];
+    assert_eq!(status["message"], "validation failed: missing field(s): spec.room");
+    assert_eq!((&status["reason"], &status["code"]), (&json!("Invalid"), &json!(422)));
+    assert_eq!(server.counter("reknit_webhook_requests_total", "false"), 1.0);
+}
+
+#[tokio::test]
+async fn each_invalid_request_gets_its_status() {
+    let server = serve(lamp_webhook(short_limits())).await;
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    let deep = review("hall").to_string().replace("\"hall\"", &deep);
+    let mut array = review("hall");
+    array["request"]["object"]["spec"]["room"] = vec![0; 1_000_000].into();
+    let valid = review("hall").to_string();
+    let invalid_unread = review("hall").to_string().replacen("\"uid\"", "\"unread\":\"?\",\"uid\"", 1);
+    let invalid_unread = invalid_unread.bytes().map(|byte| if byte == b'?' { 0xff } else { byte }).collect();
+    let bodies: [(&str, Vec<u8>, u16, &str); 7] = [
+        ("empty", vec![], 400, "could not decode body: "),
+        ("truncated", valid.as_bytes()[..valid.len() - 9].to_vec(), 400, "could not decode body: "),
+        ("10 MiB", vec![b' '; 10 << 20], 413, "the body has more than 7340032 bytes"),
+        ("10,000 deep", deep.into_bytes(), 400, "could not decode body: recursion limit exceeded"),
+        ("no UTF-8", b"{\"kind\": \"\xff\"}".to_vec(), 400, "could not decode body: "),
+        ("no UTF-8 in a field that is not read", invalid_unread, 400, "could not decode body: invalid utf-8"),
+        ("a million items", array.to_string().into_bytes(), 200, "{\"apiVersion\":\"admission.k8s.io/v1\""),
+    ];
+    for (what, body, code, text) in bodies {
+        let (status, message) = post(&server, "/defaulting", &body).await;
+        assert!((status, message.starts_with(text)) == (code, true), "{what}: {status} {message}");
+    }
+    let other_content_type =
+        send(&mut connect(&server).await, "POST /defaulting HTTP/1.1\r\ncontent-type: text/yaml", b"a: b")
+            .await;
+    assert_eq!(other_content_type.0, 415);
+    let unknown_path = post(&server, "/nowhere", b"{}").await;
+    assert_eq!(unknown_path, (400, "no controller registered for: /nowhere\n".into()));
+}
+
+#[tokio::test]
+async fn a_panic_in_the_code_of_a_kind_is_answered_with_500_and_counted() {
+    let server = serve(lamp_webhook(short_limits())).await;
+    let (code, message) = post(&server, "/resource-validation", review("panic").to_string().as_bytes()).await;
+    assert_eq!(code, 500);
+    assert!(message.starts_with("panicked: "), "{message}");
+    assert_eq!(server.counter("reknit_webhook_panics_total", "/resource-validation"), 1.0);
+    assert_eq!(post(&server, "/resource-validation", review("hall").to_string().as_bytes()).await.0, 200);
+}
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn invalid_requests_are_counted_and_not_logged_as_warnings() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+    let _guard = tracing::subscriber::set_default(subscriber.finish());
+    let server = serve(lamp_webhook(short_limits())).await;
+    for _ in 0..10 {
+        assert_eq!(post(&server, "/defaulting", b"no review").await.0, 400);
+    }
+    assert_eq!(server.counter("reknit_webhook_requests_total", "400"), 10.0);
+    assert_eq!(String::from_utf8(log.0.lock().unwrap().clone()).unwrap(), "");
+}
+
+#[tokio::test]
+async fn requests_are_answered_if_limits_are_unlimited() {
+    let unlimited = Duration::MAX;
+    let limits = [
+        Limits {
+            idle_timeout: unlimited,
+            quiet_period: unlimited,
+            connections: usize::MAX,
+            ..short_limits()
+        },
+        Limits {
+            body: usize::MAX,
+            bodies: usize::MAX,
+            decoded_bodies: usize::MAX,
+            quiet_period: unlimited,
+            ..short_limits()
+        },
+        Limits {
+            receive_timeout: unlimited,
+            response_timeout: unlimited,
+            quiet_period: unlimited,
+            ..short_limits()
+        },
+    ];
+    let body = review("hall").to_string();
+    for limits in limits {
+        let mut server = serve(lamp_webhook(limits)).await;
+        assert_eq!(post(&server, "/defaulting", body.as_bytes()).await.0, 200);
+        server.stop();
+        assert_eq!(post(&server, "/resource-validation", body.as_bytes()).await.0, 200);
+        let probe = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
+        eventually("the probe to fail", Duration::from_secs(5), async || {
+            send(&mut connect(&server).await, probe, b"").await.0 == 503
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn tls_1_2_is_refused() {
+    let server = serve(lamp_webhook(short_limits())).await;
+    let tcp = TcpStream::connect(server.address).await.unwrap();
+    let refused = tls_client(&server.ca, &TLS12).connect(server.address.ip().into(), tcp).await.unwrap_err();
+    assert!(refused.to_string().contains("ProtocolVersion"), "{refused}");
+}
