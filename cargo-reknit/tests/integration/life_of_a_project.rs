@@ -57,8 +57,10 @@ fn add_field(project: &Project) {
 fn add_default_and_rule(project: &Project) {
     let hint = "// For an optional field: self.spec.count.get_or_insert(1);";
     project.edit("src/policy/defaults.rs", hint, "self.spec.count.get_or_insert(1);");
-    let rule = "if self.spec.count == Some(0) {\n            return FieldError::invalid_value(0, \"spec.count\");\n        \
-                }\n        FieldError::none()";
+    let rule = "if self.spec.count == Some(0) {
+            return FieldError::invalid_value(0, \"spec.count\");
+        }
+        FieldError::none()";
     project.edit("src/policy/rules.rs", "FieldError::none()", rule);
 }
 
