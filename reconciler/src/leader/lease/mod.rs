@@ -11,6 +11,6 @@ pub(crate) use self::{
     error::{LeaseError, LogLimit},
     guard::Guard,
     state::{LeaseState, holder},
-    table::Leases,
+    table::{Leases, ObservedMember},
     watch::LeaseWatch,
 };

@@ -25,6 +25,8 @@ pub(crate) struct ObservedMember {
     /// The position in the order in which members were observed. It is the order in which the API server created their
     /// leases, except among those of the first list.
     pub(crate) order: u64,
+    /// The time at which this process first observed the member.
+    pub(crate) joined: Instant,
 }
 
 impl Leases {
@@ -64,7 +66,7 @@ impl Leases {
     /// Records a state of a lease. Returns true if it is new.
     pub(crate) fn record(&mut self, lease: &Lease, now: Instant) -> bool {
         let name = lease.name_any();
-        let is_new_announcement = self.record_announcement(&name, lease);
+        let is_new_announcement = self.record_announcement(&name, lease, now);
         if self.states.get(&name).is_some_and(|state| state.is_state_of(lease)) {
             return is_new_announcement;
         }
@@ -74,7 +76,7 @@ impl Leases {
     }
 
     /// Records the announcement in a lease, or its absence. Returns true if this changes the members.
-    fn record_announcement(&mut self, name: &str, lease: &Lease) -> bool {
+    fn record_announcement(&mut self, name: &str, lease: &Lease, now: Instant) -> bool {
         let Some(announcement) = Announcement::of(lease) else { return self.members.remove(name).is_some() };
         match self.members.get_mut(name) {
             Some(member) if member.announcement == announcement => false,
@@ -85,7 +87,7 @@ impl Leases {
             None => {
                 let order = self.observed_members;
                 self.observed_members += 1;
-                self.members.insert(name.into(), ObservedMember { announcement, order });
+                self.members.insert(name.into(), ObservedMember { announcement, order, joined: now });
                 true
             }
         }

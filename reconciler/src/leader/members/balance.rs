@@ -8,12 +8,12 @@ use tokio::{sync::watch, time::Instant};
 use super::{Membership, assignment::assign};
 use crate::leader::{
     bucket::{BucketState, Leader},
-    lease::{LeaseState, LeaseWatch, Leases},
+    lease::{LeaseState, LeaseWatch, Leases, ObservedMember},
     ring::fnv,
 };
 
-/// The time that a member has to take a free bucket that is assigned to it. After that, the member counts as dead until
-/// it renews its own lease.
+/// The time that a member has to take a free bucket that is assigned to it, from the time at which the bucket became free
+/// or the member joined. After that, it counts as dead until it renews its own lease.
 const TIME_TO_TAKE: Duration = Duration::from_secs(1);
 /// Added to each time at which a lease expires, because a lease is still held at that time.
 const TICK: Duration = Duration::from_millis(1);
@@ -131,6 +131,15 @@ fn count_true(values: &[bool]) -> usize {
     values.iter().filter(|value| **value).count()
 }
 
+/// A live member that uses the same number of buckets.
+#[derive(Clone, Copy)]
+struct Peer<'a> {
+    identity: &'a str,
+    joined: Instant,
+    /// The time of the last renewal of its own lease.
+    renewed: Instant,
+}
+
 /// The state on which one decision is based: the observed leases, the buckets that this process leads, and the time.
 struct View<'a> {
     balance: &'a Balance,
@@ -223,16 +232,21 @@ impl<'a> View<'a> {
         self.led.iter().enumerate().map(holder).collect()
     }
 
-    /// The live members that use the same number of buckets, including this process, with the times of their last
-    /// renewals. Their order differs between controllers, so that one member does not get the surplus bucket of each.
-    fn members(&self) -> Vec<(&'a str, Instant)> {
+    /// The live members that use the same number of buckets, including this process. Their order differs between
+    /// controllers, so that one member does not get the surplus bucket of each.
+    fn members(&self) -> Vec<Peer<'a>> {
         let others = self.leases.live_members(self.now).filter(|(identity, member, _)| {
             *identity != self.me() && self.membership().is_peer(&member.announcement)
         });
-        let mut members: Vec<_> = others.map(|(identity, _, since)| (identity, since)).collect();
-        members.push((self.me(), self.now));
-        members.sort_by_cached_key(|(identity, _)| {
-            (fnv(&[self.membership().controller(), identity]), *identity)
+        let peer = |(identity, member, renewed): (&'a str, &ObservedMember, Instant)| Peer {
+            identity,
+            joined: member.joined,
+            renewed,
+        };
+        let mut members: Vec<_> = others.map(peer).collect();
+        members.push(Peer { identity: self.me(), joined: self.now, renewed: self.now });
+        members.sort_by_cached_key(|member| {
+            (fnv(&[self.membership().controller(), member.identity]), member.identity)
         });
         members
     }
@@ -242,11 +256,12 @@ impl<'a> View<'a> {
         let holders = self.holders();
         let mut members = self.members();
         let mut suspects = self.balance.suspects.lock();
-        suspects.retain(|suspect, _| members.iter().any(|(member, _)| member == suspect));
+        suspects.retain(|suspect, _| members.iter().any(|member| member.identity == suspect));
         self.suspect_holders_of_expired_leases(&members, &mut suspects);
-        members.retain(|(member, since)| suspects.get(*member).is_none_or(|noticed| noticed < since));
+        members
+            .retain(|member| suspects.get(member.identity).is_none_or(|noticed| *noticed < member.renewed));
         loop {
-            let names: Vec<_> = members.iter().map(|(member, _)| *member).collect();
+            let names: Vec<_> = members.iter().map(|member| member.identity).collect();
             let assigned = assign(&names, &holders);
             let Some((due, late)) = self.next_to_suspect(&members, &holders, &assigned) else {
                 return (assigned, None);
@@ -255,20 +270,16 @@ impl<'a> View<'a> {
                 return (assigned, Some(due));
             }
             suspects.insert(late.to_owned(), self.now);
-            members.retain(|(member, _)| *member != late);
+            members.retain(|member| member.identity != late);
         }
     }
 
     /// Suspects each member that held the lease of a bucket until it expired, and has not renewed its own lease since.
-    fn suspect_holders_of_expired_leases(
-        &self,
-        members: &[(&str, Instant)],
-        suspects: &mut HashMap<String, Instant>,
-    ) {
+    fn suspect_holders_of_expired_leases(&self, members: &[Peer], suspects: &mut HashMap<String, Instant>) {
         let states = (0..self.led.len()).filter_map(|bucket| self.state(bucket));
         for (holder, expiry) in states.filter_map(LeaseState::holder).filter(|(_, expiry)| *expiry < self.now)
         {
-            let is_silent = |(member, since): &(&str, Instant)| *member == holder && *since <= expiry;
+            let is_silent = |member: &Peer| member.identity == holder && member.renewed <= expiry;
             if holder != self.me() && members.iter().any(is_silent) {
                 suspects.insert(holder.to_owned(), expiry);
             }
@@ -278,18 +289,28 @@ impl<'a> View<'a> {
     /// The other member whose time to take a free bucket ends first, and this time.
     fn next_to_suspect(
         &self,
-        members: &[(&'a str, Instant)],
+        members: &[Peer],
         holders: &[Option<&str>],
         assigned: &[Option<&'a str>],
     ) -> Option<(Instant, &'a str)> {
         let free = (0..holders.len()).filter(|bucket| holders[*bucket].is_none());
         let due = free.filter_map(|bucket| {
-            let member = assigned[bucket].filter(|member| *member != self.me())?;
-            let renewed = members.iter().find(|(name, _)| *name == member)?.1;
-            let free_since = self.state(bucket).map_or(self.balance.started, LeaseState::free_since);
-            Some((free_since.max(renewed) + TIME_TO_TAKE, member))
+            let identity = assigned[bucket].filter(|member| *member != self.me())?;
+            let joined = members.iter().find(|member| member.identity == identity)?.joined;
+            Some((self.time_to_take_by(bucket, joined), identity))
         });
         due.min()
+    }
+
+    /// The time by which a member that joined at `joined` has to take a free bucket. A member that joined after the last
+    /// renewal of an expired lease gets no time: it measures the expiry from its own start, so it cannot take the bucket
+    /// yet.
+    fn time_to_take_by(&self, bucket: usize, joined: Instant) -> Instant {
+        let Some(state) = self.state(bucket) else { return self.balance.started.max(joined) + TIME_TO_TAKE };
+        match state.holder() {
+            Some((_, expiry)) if joined > state.since => expiry,
+            _ => state.free_since().max(joined) + TIME_TO_TAKE,
+        }
     }
 
     /// The process, if any, that uses another number of buckets and must not lead at the same time as this one: an

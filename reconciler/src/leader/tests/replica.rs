@@ -32,8 +32,17 @@ impl Replica {
 
     pub(super) fn start_with(api: &FakeApi, name: &str, buckets: u32, controllers: &[&str]) -> Self {
         let config = LeaderElectionConfig { buckets, ..Default::default() };
+        Self::start_configured(api, name, &config, controllers)
+    }
+
+    pub(super) fn start_configured(
+        api: &FakeApi,
+        name: &str,
+        config: &LeaderElectionConfig,
+        controllers: &[&str],
+    ) -> Self {
         let registry = Registry::new();
-        let candidate = Candidate::new(api.client(), "ns", "test", Identity::on(name), &config).unwrap();
+        let candidate = Candidate::new(api.client(), "ns", "test", Identity::on(name), config).unwrap();
         let mut candidate = candidate.metrics(&registry).unwrap();
         candidate.watch = api.watch();
         let ((stop, stopping), (drain, drained)) = (oneshot::channel(), oneshot::channel());

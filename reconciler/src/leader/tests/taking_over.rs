@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::replica::{LEASE, RETRY, Replica, wait_for_shares};
-use crate::leader::fake::{FakeApi, Fault};
+use crate::leader::{
+    LeaderElectionConfig,
+    fake::{FakeApi, Fault},
+};
 
 const BUCKET: &str = "test.lamps.00-of-01";
 
@@ -62,6 +65,38 @@ async fn a_member_that_is_alive_but_takes_no_bucket_delays_the_others_by_a_secon
     assert_eq!(first.led(), 2);
     sleep(LEASE / 2).await;
     assert_eq!(first.led(), 2, "nothing is handed to the idle member again");
+}
+
+/// The members that join measure the expiry of the leases from their start, and renew their own leases as often as a
+/// member may.
+#[tokio::test(start_paused = true)]
+async fn members_that_join_after_the_death_of_a_leader_do_not_delay_the_others() {
+    let seconds = Duration::from_secs;
+    let config = LeaderElectionConfig {
+        lease_duration: seconds(6),
+        renew_deadline: seconds(4),
+        retry_period: seconds(1),
+        buckets: 10,
+        ..Default::default()
+    };
+    let api = FakeApi::default();
+    let start = |name| Replica::start_configured(&api, name, &config, &["lamps"]);
+    let replicas = ["a", "b"].map(start);
+    wait_for_shares(&[&replicas[0], &replicas[1]], &[5, 5]).await;
+    let [survivor, killed] = replicas;
+    drop(killed);
+    let death = Instant::now();
+    let mut members = vec![survivor];
+    sleep(seconds(4)).await;
+    for name in ["c", "d", "e"] {
+        members.push(start(name));
+        sleep(Duration::from_millis(300)).await;
+    }
+    while members.iter().map(Replica::led).sum::<usize>() < 10 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    let taken = death.elapsed();
+    assert!(taken <= config.lease_duration + Duration::from_millis(100), "{taken:?}");
 }
 
 #[tokio::test(start_paused = true)]
