@@ -133,7 +133,7 @@ impl GuardService {
         if answer.status().is_success()
             && let Ok(lease) = serde_json::from_slice(answer.body())
         {
-            self.lease.lock().record_own_write(lease);
+            self.lease.lock().record_own_write(lease, Instant::now());
         }
     }
 

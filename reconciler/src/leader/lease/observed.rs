@@ -45,7 +45,8 @@ impl ObservedLease {
     }
 
     /// Records the answer to a successful write of this process.
-    pub(crate) fn record_own_write(&mut self, lease: Value) {
+    pub(crate) fn record_own_write(&mut self, lease: Value, now: Instant) {
+        self.record_state(&lease, now);
         self.own_write = Some(lease);
     }
 
@@ -62,17 +63,23 @@ impl ObservedLease {
     pub(crate) fn record_found(&mut self, mut lease: Value, now: Instant) -> Value {
         let version = lease["metadata"]["resourceVersion"].as_str();
         self.permit = version.map(|version| WritePermit::Update { version: version.into() });
+        let spec = self.record_state(&lease, now);
+        let spec = spec_for_lock(&lease["spec"], holder(&spec).is_none(), self.is_taken(now));
+        if let Value::Object(lease) = &mut lease {
+            lease.insert("spec".into(), spec);
+        }
+        lease
+    }
+
+    /// Records the state of the lease, if it is a new one. Returns its spec.
+    fn record_state(&mut self, lease: &Value, now: Instant) -> LeaseSpec {
         let uid = lease["metadata"]["uid"].as_str().map(str::to_owned);
         // A spec that does not have the types of a LeaseSpec counts as vacant. The API server stores none.
         let spec = serde_json::from_value::<LeaseSpec>(lease["spec"].clone()).unwrap_or_default();
         if self.last.as_ref().is_none_or(|last| last.uid != uid || last.spec != spec) {
             self.last = Some(LeaseState { uid, spec: spec.clone(), since: now });
         }
-        let spec = spec_for_lock(&lease["spec"], holder(&spec).is_none(), self.is_taken(now));
-        if let Value::Object(lease) = &mut lease {
-            lease.insert("spec".into(), spec);
-        }
-        lease
+        spec
     }
 
     /// Records that the lease does not exist. If it was deleted while another process held it, it may be created only
@@ -158,6 +165,21 @@ mod tests {
             assert_eq!(renew_time(&mut observed, &lease, after(start, 20)), VALID);
             assert_eq!(renew_time(&mut observed, &lease, after(start, 26)), EXPIRED);
         }
+    }
+
+    #[test]
+    fn a_lease_that_another_process_took_after_a_release_expires_its_duration_after_the_watch_reported_it() {
+        let (mut observed, start) = (ObservedLease::new("me"), Instant::now());
+        observed.record_own_write(lease(json!({"holderIdentity": ""})), start);
+        let taken = lease(held_by("other"));
+        let spec = serde_json::from_value(taken["spec"].clone()).unwrap();
+        let watched = LeaseState { uid: Some("u".into()), spec, since: after(start, 1) };
+        // The first read returns the answer to the release, and the write that follows conflicts.
+        let released = observed.start_read().unwrap();
+        assert_eq!(renew_time(&mut observed, &released, after(start, 17)), EXPIRED);
+        assert_eq!(observed.start_read(), None);
+        observed.adopt(watched);
+        assert_eq!(renew_time(&mut observed, &taken, after(start, 17)), EXPIRED);
     }
 
     #[test]

@@ -46,6 +46,19 @@ async fn the_bucket_of_a_killed_leader_is_taken_within_a_second_of_the_expiry_of
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_bucket_that_was_handed_over_to_a_killed_leader_is_taken_within_a_second_of_its_lease() {
+    let api = FakeApi::default();
+    let first = Replica::start(&api, "a");
+    wait_for_shares(&[&first], &[10]).await;
+    let killed = Replica::start(&api, "b");
+    wait_for_shares(&[&first, &killed], &[5, 5]).await;
+    sleep(RETRY * 2).await;
+    drop(killed);
+    let taken = wait_for_shares(&[&first], &[10]).await;
+    assert!(taken <= LEASE + Duration::from_secs(1), "{taken:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_member_that_is_alive_but_takes_no_bucket_delays_the_others_by_a_second() {
     let api = FakeApi::default();
     let first = Replica::start_with(&api, "a", 2, &["lamps"]);
