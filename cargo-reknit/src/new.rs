@@ -11,7 +11,7 @@ use crate::{
     names::{Group, Kind, ProjectName, Version},
     output,
     plan::{Plan, PlanFlags},
-    template::{CARGO_LOCK, GIT_DEPENDENCY, KIND, Names, PROJECT},
+    template::{CARGO_LOCK, GIT_DEPENDENCY, KIND_FILES, Names, PROJECT},
 };
 
 /// Creates a project with one Kind, its controller and its tests, and the manifests that deploy it
@@ -49,7 +49,7 @@ impl New {
             Names::default().project(&name).group(&self.group).version(&self.version).kind(&self.kind);
         let mut plan = Plan::new(&self.folder);
         plan.create_all(PROJECT, &names);
-        plan.create_all(KIND, &names);
+        plan.create_all(KIND_FILES, &names);
         plan.create("Cargo.lock", CARGO_LOCK);
         if let Some(checkout) = &self.path {
             plan.replace("Cargo.toml", GIT_DEPENDENCY, &path_dependency(checkout)?);

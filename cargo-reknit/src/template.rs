@@ -39,7 +39,7 @@ pub(crate) const PROJECT: &[File] = files!("project":
 );
 
 /// The files of a Kind.
-pub(crate) const KIND: &[File] = files!("project":
+pub(crate) const KIND_FILES: &[File] = files!("project":
     "src/warm_greeting/mod.rs",
     "src/warm_greeting/kind.rs",
     "src/warm_greeting/controller.rs",

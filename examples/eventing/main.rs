@@ -5,12 +5,12 @@ mod broker;
 mod container_source;
 mod sink_binding;
 mod trigger;
-// The channels and Subscriptions that Brokers and Triggers create are those of the example sequence.
+// The channels and Subscriptions that Brokers and Triggers create are those of the example `sequence`.
 #[path = "../sequence/channel.rs"]
-#[allow(clippy::duplicate_mod, reason = "tests load both programs")]
+#[allow(clippy::duplicate_mod, reason = "a test includes this program and sequence in one crate")]
 mod channel;
 #[path = "../sequence/subscription.rs"]
-#[allow(clippy::duplicate_mod, reason = "tests load both programs")]
+#[allow(clippy::duplicate_mod, reason = "a test includes this program and sequence in one crate")]
 mod subscription;
 
 use std::process::ExitCode;
@@ -26,7 +26,8 @@ pub use self::{
     trigger::{Trigger, controller as triggers},
 };
 
-/// The webhook of all Kinds. It also injects into the subjects of SinkBindings before they are stored.
+/// The webhook: defaults and validation of ContainerSource, SinkBinding and Trigger. It also injects the sink into the
+/// subjects of SinkBindings when they are admitted.
 pub fn webhook(_: &Context) -> Result<Webhook> {
     Ok(Webhook::new("eventing.knative.dev")
         .defaulting::<ContainerSource>()

@@ -67,6 +67,7 @@ fn definition() -> Value {
 /// apply`.
 fn schema_without_descriptions<T: JsonSchema>() -> Schema {
     let mut schema = structural_schema::<T>();
+    // This keeps the description of the type itself.
     drop_descriptions(&mut schema);
     schema.remove("description");
     schema

@@ -13,7 +13,7 @@ use reknit_apis::Key;
 ///
 /// The framework drops a value when:
 ///
-/// - its object is deleted, at the latest before the first pass of a new object with the same name,
+/// - its object was deleted: at the start of the key's next pass, even if a new object has the same name by then,
 /// - its object leaves the controller's class, or
 /// - this process stops leading the key.
 ///
@@ -40,12 +40,13 @@ use reknit_apis::Key;
 ///     async fn reconcile_kind(&self, namespace: &Namespace, _status: &mut ()) -> Result<Outcome> {
 ///         let key = Key::of(namespace);
 ///         if self.lookups.get(&key).is_none() {
-///             let (mut task, queue, requeued) = (JoinSet::new(), self.queue.clone(), key.clone());
-///             task.spawn(async move {
-///                 tokio::time::sleep(Duration::from_secs(60)).await;
-///                 queue.add(requeued);
+///             let mut lookup = JoinSet::new();
+///             let (queue, same_key) = (self.queue.clone(), key.clone());
+///             lookup.spawn(async move {
+///                 tokio::time::sleep(Duration::from_secs(60)).await; // the slow part
+///                 queue.add(same_key); // the next pass uses the result
 ///             });
-///             self.lookups.insert(key, Arc::new(task));
+///             self.lookups.insert(key, Arc::new(lookup));
 ///         }
 ///         Ok(Outcome::done())
 ///     }
@@ -159,8 +160,8 @@ impl PerKeyStores {
         self.for_each_store(|store| store.drop_where(&condition));
     }
 
-    /// Drops all values and maps. After that, `record_deletion` does nothing: informers that other controllers share
-    /// still call it.
+    /// Drops all values and maps. After that, `record_deletion` does nothing. Informers that this controller shared with
+    /// others still call it.
     pub(crate) fn close(&self) {
         self.drop_where(|_| true);
         self.0.stores.lock().clear();

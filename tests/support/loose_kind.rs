@@ -43,7 +43,8 @@ pub(crate) fn dynamic_api(objects: &Objects) -> Api<DynamicObject> {
     Api::namespaced_with(objects.client.clone(), &objects.namespace, &ApiResource::erase::<Loose>(&()))
 }
 
-/// Returns the constructor of a controller that sets `Ready` to False with the message `Service "seen" wasn't found.`
+/// Returns the constructor of a controller that marks each object that it reconciles, for tests that look for the mark:
+/// it sets `Ready` to False with the message `Service "seen" wasn't found.`
 pub(crate) fn marking_controller(namespace: &str) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let selection = select().namespace(namespace);
     move |cx| Ok(Controller::selected::<Loose>(cx, selection).reconciler(MarkingReconciler).build())

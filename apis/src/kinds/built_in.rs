@@ -1,8 +1,8 @@
 //! Implementations of [`Kind`] for the built-in types of Kubernetes.
 //!
-//! They are in this crate because of the orphan rule: a user's crate owns neither the trait nor the types. Kubernetes'
-//! own controllers write the status of these types. So `Status` is `()`: a reconcile can read the status from the
-//! object but cannot write it.
+//! They are in this crate because of the orphan rule: a user's crate owns neither the trait nor the types. `Status`
+//! is `()`, because the status of most of these types is written by Kubernetes' own controllers: a reconcile can read it
+//! from the object, and writes it, such as that of an Ingress, only by requests of its own.
 
 use k8s_openapi::api::{
     admissionregistration::v1 as admission,

@@ -7,7 +7,7 @@ use crate::{
     names::{Kind, Version},
     plan::Plan,
     project::Project,
-    template::{KIND, Names},
+    template::{KIND_FILES, Names},
 };
 
 /// Adds a Kind with its controller, its tests and an example
@@ -26,15 +26,17 @@ impl AddKind {
     pub(super) fn run(self) -> Result<()> {
         let project = Project::current()?;
         let module = self.kind.module();
-        if project.folder.join("src").join(&module).exists() {
-            bail!("the project has src/{module} already; choose another Kind");
+        for path in [format!("src/{module}"), format!("src/{module}.rs")] {
+            if project.folder.join(&path).exists() {
+                bail!("the project has {path} already; choose another Kind");
+            }
         }
         let names = Names::of(&project).version(&self.version).kind(&self.kind);
         let mut plan = Plan::new(&project.folder);
-        plan.create_all(KIND, &names);
+        plan.create_all(KIND_FILES, &names);
         plan.insert("src/lib.rs", "modules", format!("pub mod {module};"));
         plan.insert("src/lib.rs", "controllers", format!(".controller({module}::controller)"));
         plan.insert("src/lib.rs", "definitions", format!("{module}::definition()?,"));
-        self.flags.execute(plan)
+        self.flags.apply_to(plan)
     }
 }

@@ -46,8 +46,9 @@ struct AddFlags {
 }
 
 impl AddFlags {
-    /// Executes the plan, and prints the commands that bring the generated files up to date and test the project.
-    fn execute(self, plan: Plan) -> Result<()> {
+    /// Executes the plan as the flags say, and prints the commands that bring the generated files up to date and test the
+    /// project.
+    fn apply_to(self, plan: Plan) -> Result<()> {
         plan.execute(self.plan, self.allow_dirty)?;
         if !self.plan.is_dry_run() {
             output::next(&["cargo reknit crd --write", "cargo reknit rbac --write", "cargo test"]);

@@ -49,7 +49,7 @@ impl AddVersion {
         plan.create(format!("config/example/{module}_{version}.yaml"), self.example(&project, &kind)?);
         let type_path = format!("crate::{module}::{version}::{name}");
         program_webhook::register(&mut plan, "conversion", &type_path);
-        self.flags.execute(plan)
+        self.flags.apply_to(plan)
     }
 
     /// Plans the version in the definition of the Kind, and its conversion by the webhook.

@@ -63,7 +63,7 @@ impl AddWebhook {
         if !plan.is_in_project(&names.apply(WEBHOOK_TESTS[0].0)) {
             plan.create_all(WEBHOOK_TESTS, &names);
         }
-        self.flags.execute(plan)
+        self.flags.apply_to(plan)
     }
 
     fn halves(&self) -> Vec<Half> {

@@ -60,14 +60,14 @@ impl Environment {
         self.api().create(&PostParams::default(), &service).await.expect("it is created");
     }
 
-    /// Waits until the status of the Sequence meets the condition, which `what` describes.
-    async fn wait_for_sequence(&self, name: &str, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until the status of the Sequence meets the predicate, which `what` describes.
+    async fn wait_for_sequence(&self, name: &str, what: &str, predicate: impl Fn(&Value) -> bool) -> Value {
         let sequences = self.api::<Sequence>();
         eventually(format!("the Sequence {name} {what}"), TIMEOUT, async || {
             let found = sequences.get(name).await.map_err(|error| error.to_string())?;
             let status = json!(found.status);
             let is_observed = status["observedGeneration"] == json!(found.metadata.generation);
-            match is_observed && condition(&status) {
+            match is_observed && predicate(&status) {
                 true => Ok(status),
                 false => Err(format!("{status:#}; the log:\n{}", self.process.last_lines())),
             }
@@ -86,10 +86,12 @@ impl Environment {
         .await
     }
 
-    /// Waits until the channels and Subscriptions of the namespace are these.
+    /// Waits until the InMemoryChannels and Subscriptions of the namespace have these names. Channels of other Kinds are
+    /// not counted.
     async fn wait_for_children(&self, expected_channels: &[&str], expected_subscriptions: &[&str]) {
         let (channels, subscriptions) = (self.api::<InMemoryChannel>(), self.api::<Subscription>());
-        let what = format!("channels {expected_channels:?} and Subscriptions {expected_subscriptions:?}");
+        let what =
+            format!("InMemoryChannels {expected_channels:?} and Subscriptions {expected_subscriptions:?}");
         eventually(what, TIMEOUT, async || {
             let all = ListParams::default();
             let channels = channels.list(&all).await.map_err(|error| error.to_string())?;
@@ -234,4 +236,5 @@ async fn the_objects_of_the_example_become_ready() {
     let example: Sequence = serde::Deserialize::deserialize(example).unwrap();
     env.api().create(&PostParams::default(), &example).await.unwrap();
     env.wait_until_ready("example", 3).await;
+    env.process.stop().await;
 }

@@ -24,6 +24,9 @@ async fn the_number_of_series_is_bounded_and_the_oldest_are_forgotten_first() {
     assert_eq!(series.repeat(&fingerprint("4999")).unwrap().count, 2);
 }
 
+/// The number of budgets in each half.
+const HALF: usize = 2048;
+
 #[tokio::test(start_paused = true)]
 async fn the_older_half_of_the_event_budgets_is_forgotten_when_there_are_too_many() {
     let mut budgets = Budgets::default();
@@ -33,12 +36,21 @@ async fn the_older_half_of_the_event_budgets_is_forgotten_when_there_are_too_man
     };
     let spend_all =
         |budgets: &mut Budgets, name: &str| (0..30).filter(|_| budgets.spend(&spam_key(name.into()))).count();
+    let mut names = 0..;
+    let mut add = |budgets: &mut Budgets, count: usize| {
+        for name in names.by_ref().take(count) {
+            assert!(budgets.spend(&spam_key(format!("other-{name}"))));
+        }
+    };
+    // The older half, which is then full.
     assert_eq!(spend_all(&mut budgets, "old"), 25);
-    (0..2047).for_each(|n| assert!(budgets.spend(&spam_key(n.to_string()))));
+    add(&mut budgets, HALF - 1);
+    // The newer half has room for one more.
     assert_eq!(spend_all(&mut budgets, "young"), 25);
-    (0..2046).for_each(|n| assert!(budgets.spend(&spam_key((10_000 + n).to_string()))));
-    assert_eq!(spend_all(&mut budgets, "young"), 0);
-    (0..3000).for_each(|n| assert!(budgets.spend(&spam_key((20_000 + n).to_string()))));
-    assert!(budgets.recent.len() + budgets.previous.len() <= 4096);
-    assert_eq!(spend_all(&mut budgets, "old"), 25);
+    add(&mut budgets, HALF - 2);
+    assert_eq!(spend_all(&mut budgets, "young"), 0, "its budget is kept");
+    // Both halves are replaced.
+    add(&mut budgets, 3000);
+    assert!(budgets.recent.len() + budgets.previous.len() <= 2 * HALF);
+    assert_eq!(spend_all(&mut budgets, "old"), 25, "its budget was forgotten");
 }

@@ -1,7 +1,10 @@
 //! Exec credential plugins of a kubeconfig, run as client-go runs them.
 //!
 //! kube runs a plugin as well, but keeps using its client certificate after the certificate has expired.
-use std::process::{Command, Stdio};
+use std::{
+    io::{IsTerminal, stdin},
+    process::{Command, Stdio},
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::{SignedDuration, Timestamp};
@@ -34,6 +37,19 @@ struct Credentials {
     client_key_data: Option<String>,
 }
 
+impl Credentials {
+    /// Returns the credentials, unless they are incomplete.
+    fn checked(self) -> Result<Self, CredentialError> {
+        let problem = match (&self.token, &self.client_certificate_data, &self.client_key_data) {
+            (None, None, None) => "neither a token nor a client certificate with its key",
+            (_, Some(_), None) => "a client certificate without its key",
+            (_, None, Some(_)) => "a key without its client certificate",
+            _ => return Ok(self),
+        };
+        Err(CredentialError(format!("the credential plugin printed {problem}")))
+    }
+}
+
 impl ExecPlugin {
     /// Returns the plugin of the configuration, unless the configuration has credentials that take precedence.
     pub(super) fn from_config(config: &Config) -> Option<Self> {
@@ -48,7 +64,7 @@ impl ExecPlugin {
     /// Runs the plugin. Returns the configuration with its credentials, and the time at which they expire, if any.
     pub(super) fn log_in(&self, config: &Config) -> Result<(Config, Option<Timestamp>), CredentialError> {
         let Credentials { expiration_timestamp, token, client_certificate_data, client_key_data } =
-            self.run()?;
+            self.run()?.checked()?;
         let mut config = config.clone();
         let auth = &mut config.auth_info;
         auth.exec = None;
@@ -61,10 +77,12 @@ impl ExecPlugin {
     }
 
     fn run(&self) -> Result<Credentials, CredentialError> {
-        let failed = |why| CredentialError(format!("the credential plugin {why}"));
-        let output = self.command().output().map_err(|e| {
+        let failed = |why: String| CredentialError(format!("the credential plugin {why}"));
+        let is_interactive = self.is_interactive(stdin().is_terminal()).map_err(failed)?;
+        let output = self.command(is_interactive).output().map_err(|e| {
             let (name, hint) = (&self.0.command, self.0.install_hint.as_deref().unwrap_or_default());
-            failed(format!("{} cannot be run: {e}. {hint}", name.as_deref().unwrap_or_default()))
+            let hint = if hint.is_empty() { String::new() } else { format!(". {hint}") };
+            failed(format!("{} cannot be run: {e}{hint}", name.as_deref().unwrap_or_default()))
         })?;
         if !output.status.success() {
             return Err(CredentialError(plugin_failure(&output)));
@@ -75,13 +93,23 @@ impl ExecPlugin {
         credential.status.ok_or_else(|| failed("printed an ExecCredential without a status".into()))
     }
 
-    fn command(&self) -> Command {
+    /// Returns whether the plugin may ask the user, who is there if the standard input is a terminal.
+    fn is_interactive(&self, has_terminal: bool) -> Result<bool, String> {
+        match self.0.interactive_mode {
+            Some(ExecInteractiveMode::Never) => Ok(false),
+            Some(ExecInteractiveMode::Always) if !has_terminal => {
+                Err("needs a terminal (interactiveMode: Always), but the standard input is none".into())
+            }
+            _ => Ok(has_terminal),
+        }
+    }
+
+    fn command(&self, is_interactive: bool) -> Command {
         let exec = &self.0;
         let mut command = Command::new(exec.command.as_deref().unwrap_or_default());
         command.args(exec.args.iter().flatten());
         let variables = exec.env.iter().flatten();
         command.envs(variables.filter_map(|variable| Some((variable.get("name")?, variable.get("value")?))));
-        let is_interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never);
         if is_interactive {
             command.stdin(Stdio::inherit()).stderr(Stdio::inherit());
         }
@@ -124,6 +152,33 @@ mod tests {
             let error = run("printf", &[printed]).map(drop).unwrap_err();
             assert!(error.contains("printed a") && !error.contains("hunter2"), "{error}");
         }
+    }
+
+    #[test]
+    fn incomplete_credentials_are_refused() {
+        for (status, part) in [
+            ("expirationTimestamp: 2030-01-01T00:00:00Z", "neither a token nor"),
+            ("clientCertificateData: c", "a client certificate without its key"),
+            ("clientKeyData: k", "a key without its client certificate"),
+        ] {
+            let credentials = run("printf", &[&format!("status:\n  {status}\n")]).unwrap();
+            let error = credentials.checked().map(drop).unwrap_err().to_string();
+            assert!(error.contains(part), "{status}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_plugin_asks_the_user_only_at_a_terminal() {
+        let mode = |interactive_mode| ExecPlugin(ExecConfig { interactive_mode, ..ExecConfig::default() });
+        for (interactive_mode, at_terminal) in [
+            (None, true),
+            (Some(ExecInteractiveMode::IfAvailable), true),
+            (Some(ExecInteractiveMode::Never), false),
+        ] {
+            assert_eq!(mode(interactive_mode.clone()).is_interactive(true), Ok(at_terminal));
+            assert_eq!(mode(interactive_mode).is_interactive(false), Ok(false));
+        }
+        assert!(mode(Some(ExecInteractiveMode::Always)).is_interactive(false).is_err());
     }
 
     #[test]

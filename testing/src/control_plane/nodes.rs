@@ -13,13 +13,13 @@ impl ControlPlane {
     /// Adds nodes, named `node-1` and so on, until there are at least `count`. Each has room for any number of pods.
     /// Returns once the nodes are Ready. The first call takes about four seconds, and 250 MB of memory.
     ///
-    /// From then on Kubernetes' own controllers of workloads run (Deployments, ReplicaSets, StatefulSets, DaemonSets,
-    /// Jobs and CronJobs), its controllers of EndpointSlices, namespaces and aggregated ClusterRoles, the garbage
+    /// From then on these run: Kubernetes' own controllers of workloads (Deployments, ReplicaSets, StatefulSets,
+    /// DaemonSets, Jobs and CronJobs), of EndpointSlices, of namespaces and of aggregated ClusterRoles, the garbage
     /// collector and the scheduler. [kwok](https://kwok.sigs.k8s.io) simulates the kubelets: no container runs, but a
     /// scheduled pod becomes Running and Ready and gets an address, a pod of a Job succeeds, and a deleted or evicted
     /// pod goes away.
     ///
-    /// To make a pod fail, set the phase `Failed` in its status: kwok does not change a pod that has run. A pod with a
+    /// To make a pod fail, set the phase `Failed` in its status: kwok leaves a pod in its final phase. A pod with a
     /// `nodeSelector` that fits no node, or with a scheduling gate, never starts. Controllers of volumes, quotas,
     /// service accounts, disruption budgets and autoscaling do not run.
     ///

@@ -60,17 +60,17 @@ pub(crate) async fn measure(
         )
     };
     let result = timeout(TIMEOUT + CREATE_INTERVAL * services as u32, measurement).await;
-    let ((), mut latencies) = result.map_err(|_| {
-        process.error("did not make every AddressableService Ready whose Service was created")
-    })??;
+    let ((), mut latencies) =
+        result.map_err(|_| process.error("did not make every AddressableService Ready in time"))??;
     process.stop().await?;
     cluster.delete_services(NAMESPACE, names(services)).await?;
     latencies.sort_by(f64::total_cmp);
     Ok(Latency { p50: quantile(&latencies, 0.5), p99: quantile(&latencies, 0.99) })
 }
 
-/// Starts the program, and returns once it has reported every AddressableService as not Ready and is idle. The floor
-/// writes no status for a missing Service, so this function returns once the floor watches.
+/// Starts the program, and returns once it has reported every AddressableService as not Ready and is idle. The floor, a
+/// bare client without a controller (`programs/floor.rs`), writes no status for a missing Service: for it, this function
+/// returns once its watch of the Services has started.
 async fn start_until_idle(
     cluster: &Cluster,
     candidate: &Candidate,

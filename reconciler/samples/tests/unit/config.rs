@@ -108,7 +108,7 @@ fn examples() -> Result<BTreeMap<String, (ConfigMap, String)>, Box<dyn Error>> {
 }
 
 #[test]
-fn the_webhook_selects_config_maps_by_a_label_which_those_of_config_have() -> TestResult {
+fn the_config_maps_have_the_label_by_which_the_webhook_selects_them() -> TestResult {
     let (_, yaml) = files("500-webhook-configuration")?.pop_first().ok_or("no configuration")?;
     let selectors: Vec<LabelSelector> = yaml
         .split("\n---\n")
@@ -141,7 +141,7 @@ fn every_example_has_its_checksum() -> TestResult {
 }
 
 #[test]
-fn the_deployed_config_maps_set_only_the_buckets_and_their_examples_are_valid() -> TestResult {
+fn the_deployed_config_maps_set_only_the_buckets_and_their_examples_are_maps_of_texts() -> TestResult {
     for (file, (map, example)) in examples()? {
         let mut data = map.data.unwrap_or_default();
         let buckets = data.remove("buckets");
@@ -157,6 +157,7 @@ fn the_deployed_config_maps_set_only_the_buckets_and_their_examples_are_valid() 
 fn the_example_of_leader_election_shows_the_defaults() -> TestResult {
     let (_, example) = &examples()?["config-leader-election.yaml"];
     let mut parsed = LeaderElectionConfig::from_data(&serde_yaml_ng::from_str(example)?)?;
+    // A prefix has no default. The example shows one for its form.
     assert_eq!(parsed.lease_prefixes.len(), 1);
     parsed.lease_prefixes.clear();
     assert_eq!(parsed, LeaderElectionConfig::default());

@@ -55,11 +55,12 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(client: Client, namespace: &str, config: &LeaderElectionConfig) -> Self {
-        let identity = Identity::on("test");
+        let identity = Identity::on("host");
         let candidate = Candidate::new(client, namespace, "test", identity.clone(), config).unwrap();
         let (leadership, electors) = candidate.electors_for(QUEUE).unwrap();
         let (stop, stopped) = oneshot::channel();
         let stopped = stopped.map(drop).shared();
+        // There are no passes to wait for, so a process that stops has drained.
         let electors = tokio::spawn(electors.run(stopped.clone(), stopped));
         Self { identity, leadership, stop: Some(stop), electors }
     }
@@ -151,8 +152,8 @@ impl Leases {
     }
 }
 
-/// The spec of a lease whose times are long past. A process that reads the lease for the first time still waits for the
-/// lease duration.
+/// The spec of a lease whose times are long past. A process does not rely on these times: it waits until it has seen the
+/// lease unchanged for the lease's own duration, here a second.
 pub(crate) fn expired_lease() -> Value {
     json!({"holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": 4,
         "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:00.000000Z"})

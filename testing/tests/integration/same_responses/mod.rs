@@ -40,7 +40,8 @@ async fn each_response_equals_that_of_the_real_api_server() -> Result<(), Box<dy
     Ok(())
 }
 
-/// Returns an API server in memory with the CustomResourceDefinitions.
+/// Returns an API server in memory with the CustomResourceDefinitions of [`SETUP`]. It needs no Namespaces, because it
+/// accepts objects in any.
 fn in_memory() -> Result<ApiServer, Box<dyn Error>> {
     let server = ApiServer::new();
     for document in serde_yaml_ng::Deserializer::from_str(SETUP) {
