@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod availability;
 mod bad_input;
 mod crd;
 mod leaders;

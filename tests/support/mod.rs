@@ -2,6 +2,7 @@
 //! clients for the objects of the samples.
 
 pub(crate) mod cargo;
+pub(crate) mod link;
 pub(crate) mod logs;
 pub(crate) mod loose_kind;
 pub(crate) mod objects;

@@ -12,6 +12,11 @@ use super::{objects::Objects, proxy::Proxy, wait::TIMEOUT};
 static LOCK: RwLock<()> = RwLock::const_new(());
 /// Set once the CRDs of the samples are installed in the shared API server.
 static CRDS: OnceCell<()> = OnceCell::const_new();
+/// The API server that the availability tests share.
+static AUDITED: OnceCell<ControlPlane> = OnceCell::const_new();
+/// The writes that [`AUDITED`] logs.
+const AUDIT_POLICY: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/availability/audit-policy.yaml");
 
 /// An API server for one test, shared or its own.
 pub(crate) struct Server {
@@ -43,6 +48,20 @@ impl Server {
         let guard =
             eventually("all other tests have ended", TIMEOUT * 10, async || LOCK.try_write().ok()).await;
         Self { plane: Plane::Shared(shared_plane().await), _guard: LockGuard::Exclusive(guard) }
+    }
+
+    /// An API server whose audit log has the writes of Leases and AddressableServices with their objects. Several tests
+    /// share it.
+    pub(crate) async fn audited() -> Self {
+        let guard = LockGuard::Shared(LOCK.read().await);
+        let start = async || {
+            let builder = ControlPlane::builder().audited();
+            let plane = builder.arg(format!("--audit-policy-file={AUDIT_POLICY}")).start().await;
+            let plane = plane.expect("a control plane");
+            install_crds(&plane).await;
+            plane
+        };
+        Self { plane: Plane::Shared(AUDITED.get_or_init(start).await), _guard: guard }
     }
 
     /// An empty API server that the test may stop and damage.
@@ -88,10 +107,11 @@ impl Deref for Server {
 
 async fn shared_plane() -> &'static ControlPlane {
     let plane = ControlPlane::shared().await.expect("a control plane");
-    let install_crds = async || {
-        plane.install::<AddressableService>().await.expect("the CRD");
-        plane.install::<SimpleDeployment>().await.expect("the CRD");
-    };
-    CRDS.get_or_init(install_crds).await;
+    CRDS.get_or_init(|| install_crds(plane)).await;
     plane
+}
+
+async fn install_crds(plane: &ControlPlane) {
+    plane.install::<AddressableService>().await.expect("the CRD");
+    plane.install::<SimpleDeployment>().await.expect("the CRD");
 }

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Disturbs replicas of the sample controller at random while objects change: kills, restarts and pauses them, breaks and
+# silences their connections to the API server, and varies their number. Checks that each key has one leader at a time,
+# and that every object is right at the end. Also runs the other availability tests. All of them check times of a second
+# or two, so hack/test.sh leaves them out; run them on a machine that does nothing else.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+usage() {
+  echo "usage: hack/chaos.sh [--seconds N] [--seed N]    # by default: 120 seconds, a random seed" >&2
+  exit 2
+}
+
+export CHAOS_SECONDS=120
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --seconds) export CHAOS_SECONDS=${2:?} ;;
+    --seed) export CHAOS_SEED=${2:?} ;;
+    *) usage ;;
+  esac
+  shift 2
+done
+
+KUBEBUILDER_ASSETS=$(hack/setup-envtest.sh --control-plane | tail -n 1)
+export KUBEBUILDER_ASSETS
+exec cargo test --locked --package reknit --test integration availability:: -- --ignored --test-threads=2 --show-output

@@ -1,0 +1,35 @@
+//! A rolling restart of all replicas.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{
+    cluster::{Cluster, LONG},
+    load::Load,
+    report::Report,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it needs an idle machine: hack/chaos.sh"]
+async fn every_object_is_reconciled_within_two_seconds_during_a_rolling_restart() {
+    let cluster = Cluster::start("rollout", LONG, 10).await;
+    let replicas = cluster.start_three_replicas().await;
+    let load = Load::creating(&cluster.objects, 20).await;
+    load.wait_for_operations(20).await;
+
+    let began = Timestamp::now();
+    let mut new_replicas = Vec::new();
+    for mut old in replicas {
+        new_replicas.push(cluster.start_replica().await);
+        old.stop().await;
+    }
+    cluster.wait_for_shares(&[4, 3, 3]).await;
+    load.wait_for_operations(20).await;
+    load.stop().await.wait_until_reconciled(&cluster.objects).await;
+
+    let report = Report::new(&cluster);
+    report.assert_one_leader_at_a_time();
+    report.assert_only_leaders_wrote(&[]);
+    report.assert_reconciled_within(Duration::from_secs(2), began);
+}
