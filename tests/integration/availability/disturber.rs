@@ -124,7 +124,7 @@ impl<'a> Disturber<'a> {
         counts
     }
 
-    /// What the replicas have logged about a lease, in the order of time.
+    /// Returns the log lines of all replicas about a lease, in the order of time.
     pub(super) fn log_of(&self, lease: &str) -> String {
         let replicas = self.replicas.iter().map(|subject| &subject.replica).chain(&self.stopped);
         let mut lines: Vec<_> = replicas.flat_map(|replica| replica.log_of(lease)).collect();

@@ -1,4 +1,4 @@
-//! What the API server saw of a cluster: who led and who wrote, and the time until each change was reconciled.
+//! A report from the audit log of the API server: who led, who wrote, and the time until each change was reconciled.
 
 use std::{collections::BTreeMap, time::Duration};
 
