@@ -11,6 +11,7 @@ use crate::{
     names::{Group, Kind, ProjectName, Version},
     output,
     plan::{Plan, PlanFlags},
+    project::cargo,
     template::{CARGO_LOCK, GIT_DEPENDENCY, KIND_FILES, Names, PROJECT},
 };
 
@@ -56,9 +57,18 @@ impl New {
         }
         plan.execute(self.plan, false)?;
         if !self.plan.is_dry_run() {
+            self.update_lock_file();
             output::next(&[&format!("cd {}", self.folder.display()), "cargo test", "cargo reknit dev"]);
         }
         Ok(())
+    }
+
+    /// Adds the project to Cargo.lock, and removes the packages that it does not need.
+    fn update_lock_file(&self) {
+        let mut cargo = cargo();
+        cargo.args(["update", "--workspace", "--offline"]).current_dir(&self.folder);
+        // Without a copy of reknit's git repository this fails. The first build does the same with the network.
+        let _ = cargo.output();
     }
 
     fn check_empty(&self) -> Result<()> {

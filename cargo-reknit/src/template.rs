@@ -70,7 +70,7 @@ pub(crate) const CONVERSION: &[File] = files!("version": "src/conversion.rs");
 pub(crate) const VERSION: &[File] =
     files!("version": "src/warm_greeting/v1beta1_conversion.rs", "tests/warm_greeting_v1beta1.rs");
 
-/// The versions that reknit is tested with. Cargo removes the packages that a project does not need.
+/// The versions that reknit is tested with, with packages that a project does not need.
 pub(crate) const CARGO_LOCK: &str = include_str!(concat!(env!("OUT_DIR"), "/Cargo.lock"));
 
 /// The dependency on reknit in the template.

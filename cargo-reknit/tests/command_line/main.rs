@@ -4,9 +4,12 @@
 mod add;
 mod support;
 
-use std::fs;
+use std::{fs, process::Command};
 
-use support::{assert_refused, cargo_reknit, files, project, stderr};
+use support::{assert_refused, cargo_reknit, files, project, project_with, stderr};
+
+/// The checkout of reknit that the tests belong to.
+const CHECKOUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 #[test]
 fn invalid_arguments_are_usage_errors_that_name_the_argument() {
@@ -61,6 +64,17 @@ fn a_path_that_is_not_a_checkout_is_refused() {
 fn a_project_depends_on_reknit_by_git_by_default() {
     let manifest = fs::read_to_string(project().folder.join("Cargo.toml")).unwrap();
     assert!(manifest.contains("reknit = { git = \"https://github.com/reknit/reknit\" }"), "{manifest}");
+}
+
+#[test]
+fn the_lock_file_has_exactly_the_packages_of_the_project() {
+    let project = project_with(&["--path", CHECKOUT]);
+    let args = ["tree", "--locked", "--offline"];
+    let tree = Command::new(env!("CARGO")).args(args).current_dir(&project.folder).output().unwrap();
+    assert!(tree.status.success(), "{}", stderr(&tree));
+    let lock = fs::read_to_string(project.folder.join("Cargo.lock")).unwrap();
+    let locks = |name: &str| lock.contains(&format!("name = \"{name}\"\n"));
+    assert!(locks("greetings") && locks("reknit") && !locks("samples-apis") && !locks("trybuild"), "{lock}");
 }
 
 #[test]

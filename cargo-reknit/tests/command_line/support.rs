@@ -35,8 +35,13 @@ pub(crate) type Files = Vec<(String, Vec<u8>)>;
 
 /// Creates a project.
 pub(crate) fn project() -> Project {
+    project_with(&[])
+}
+
+/// Creates a project with further arguments.
+pub(crate) fn project_with(further: &[&str]) -> Project {
     let parent = tempfile::tempdir().unwrap();
-    let args = ["new", "greetings", "--group", "example.com", "--kind", "Greeting"];
+    let args = [&["new", "greetings", "--group", "example.com", "--kind", "Greeting"], further].concat();
     let output = cargo_reknit(parent.path(), &args);
     assert!(output.status.success(), "{}", stderr(&output));
     Project { folder: parent.path().join("greetings"), _parent: parent }

@@ -32,7 +32,7 @@ async fn a_project_compiles_passes_its_tests_and_runs_after_its_commands() {
 /// these.
 fn assert_tests_pass(project: &Project, included: &[&str]) {
     project.cargo(&["fmt", "--check"]);
-    let tests = project.cargo(&["test"]);
+    let tests = project.cargo(&["test", "--locked"]);
     assert!(!tests.contains("warning"), "{tests}");
     assert!(included.iter().all(|test| tests.contains(&format!("test {test} ... ok"))), "{tests}");
 }
