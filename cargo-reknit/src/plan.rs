@@ -81,10 +81,10 @@ impl Plan {
     /// # Errors
     ///
     /// Fails before anything is written if a file to create exists, if a file to change has uncommitted changes and
-    /// `allow_dirty` is false, or if a marker is missing.
+    /// `allow_dirty` is false, or if a marker is missing. Uncommitted changes do not matter to a dry run.
     pub(crate) fn execute(self, flags: PlanFlags, allow_dirty: bool) -> Result<()> {
         self.check_absent()?;
-        if !allow_dirty {
+        if !allow_dirty && !flags.dry_run {
             self.check_committed()?;
         }
         let changed = self.changed()?;

@@ -17,7 +17,7 @@ use crate::{
 /// Adds a part to the project of the current folder
 ///
 /// Lines are inserted at the marker comments `reknit:scaffold:...` and nowhere else. A file with uncommitted changes is
-/// not changed without --allow-dirty.
+/// not changed without --allow-dirty, so commit before each of these commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Add {
     Kind(kind::AddKind),
@@ -51,7 +51,12 @@ impl AddFlags {
     fn apply_to(self, plan: Plan) -> Result<()> {
         plan.execute(self.plan, self.allow_dirty)?;
         if !self.plan.is_dry_run() {
-            output::next(&["cargo reknit crd --write", "cargo reknit rbac --write", "cargo test"]);
+            output::next(&[
+                "cargo reknit crd --write",
+                "cargo reknit rbac --write",
+                "cargo test",
+                "git add --all && git commit    # before the next `cargo reknit add`",
+            ]);
         }
         Ok(())
     }

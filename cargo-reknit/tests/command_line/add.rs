@@ -211,6 +211,7 @@ fn files_with_uncommitted_changes_are_refused_unless_allowed() {
     for args in [WEBHOOK, VERSION] {
         let parts = ["src/greeting/mod.rs", "--allow-dirty"];
         assert_refused_and_unchanged(&project.folder, args, &parts);
+        succeed(&project.folder, &[args, &["--dry-run"]].concat());
         succeed(&project.folder, &[args, &["--allow-dirty"]].concat());
     }
 }
