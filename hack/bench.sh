@@ -4,11 +4,21 @@
 #
 #   hack/bench.sh                  minutes: 5,000 objects of each Kind, 10 workers, three runs
 #   hack/bench.sh --full           two to four hours: also 50,000 objects, 2 workers, five runs, and memory under
-#                                  relists and churn
+#                                  relists and churn. Of the options below, only --only and --write still have an effect
 #   hack/bench.sh --write NAME     also writes benches/results/NAME.json and NAME.svg
+#   hack/bench.sh --only NAME,...  measures only these: reknit, kube-runtime, kube-runtime-tuned, controller-runtime,
+#                                  controller-runtime-tuned, floor, watching-floor
 #
-# `hack/bench.sh --help` lists the other options. Run it on a machine that does nothing else meanwhile.
+#   --objects N,...     the numbers of objects of each Kind, in ascending order
+#   --workers N,...     the numbers of concurrent reconciles or writes
+#   --runs N            the number of runs of each candidate
+#   --changes SECONDS   the duration of the latency measurement, with 50 new Services a second (10)
+#   --memory            also measures memory after a relist and while every Service changes
+#
+# Run it on a machine that does nothing else meanwhile.
 set -euo pipefail
+# shellcheck source=hack/help.sh
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')

@@ -3,7 +3,11 @@
 # silences their connections to the API server, and varies their number. Checks that each key has one leader at a time,
 # and that every object is right at the end. Also runs the other availability tests. All of them check times of a second
 # or two, so hack/test.sh leaves them out; run them on a machine that does nothing else.
+#
+#   hack/chaos.sh [--seconds N] [--seed N]    by default: 120 seconds, a random seed
 set -euo pipefail
+# shellcheck source=hack/help.sh
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {

@@ -5,6 +5,8 @@
 #
 # A line counts unless it is blank or only a comment: // and /* */ in Rust and Go, # in YAML.
 set -euo pipefail
+# shellcheck source=hack/help.sh
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 
 [[ $# -gt 0 ]] || {
   echo "usage: $0 FILE-OR-FOLDER..." >&2

@@ -7,6 +7,8 @@
 #
 # If mdBook is not installed, cargo installs it into ~/.cache/reknit.
 set -euo pipefail
+# shellcheck source=hack/help.sh
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 version=0.5.4

@@ -8,6 +8,8 @@
 #   hack/e2e.sh --reuse   takes the image of an earlier run
 #   hack/e2e.sh --down    removes a cluster that was left
 set -euo pipefail
+# shellcheck source=hack/help.sh
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/.."
 work=${REKNIT_E2E:-${XDG_CACHE_HOME:-$HOME/.cache}/reknit/e2e}

@@ -2,7 +2,11 @@
 # Fuzzes a target of webhook/fuzz with libFuzzer, guided by coverage, on the pinned stable toolchain. It needs a C++
 # compiler. There is no address sanitizer, which stable Rust does not support and which finds little in code without
 # `unsafe`. Inputs that fail are written to target/fuzz/found/.
+#
+#   hack/fuzz.sh [--seconds N] [--jobs N] [TARGET]    by default: 60 seconds, one process, admission
 set -euo pipefail
+# shellcheck source=hack/help.sh
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {

@@ -9,6 +9,8 @@
 # The record names the target and the toolchain that it is valid for. With another target or toolchain, or without
 # valgrind, the script compares nothing and says so.
 set -euo pipefail
+# shellcheck source=hack/help.sh
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 record=benches/instructions.txt

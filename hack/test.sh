@@ -5,6 +5,8 @@
 #   hack/test.sh         formatting, lints, docs, and every test
 #   hack/test.sh --all   also the measurements: instruction counts, growth of allocations, fuzzing
 set -euo pipefail
+# shellcheck source=hack/help.sh
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case "$*" in

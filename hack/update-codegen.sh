@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Generates the CustomResourceDefinitions from the types, and the RBAC manifests from the constructors: config/300-*.yaml,
 # config/20*.yaml and config/namespaced/rbac.yaml of the samples, and crd.yaml and rbac.yaml of each example.
+#
+#   hack/update-codegen.sh
 set -euo pipefail
+# shellcheck source=hack/help.sh
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 schema() {

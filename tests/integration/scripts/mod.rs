@@ -1,3 +1,4 @@
-//! Tests of hack/setup-envtest.sh.
+//! Tests of the scripts in hack/.
 
+mod help;
 mod setup_envtest;
