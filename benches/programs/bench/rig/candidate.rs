@@ -24,7 +24,7 @@ const ALL: [(&str, &str, &[&str]); 7] = [
     ("controller-runtime", "bench-controller-runtime", &[]),
     ("controller-runtime-tuned", "bench-controller-runtime", &[TUNED]),
     (FLOOR, "bench-floor", &[]),
-    ("floor-watching", "bench-floor", &[WATCH]),
+    ("watching-floor", "bench-floor", &[WATCH]),
 ];
 
 /// The names of all candidates.
@@ -63,5 +63,5 @@ impl Candidate {
 
 /// Returns true if the candidate of this name is a bare client instead of a controller.
 pub(crate) fn is_floor(name: &str) -> bool {
-    name.starts_with(FLOOR)
+    name.ends_with(FLOOR)
 }
