@@ -163,15 +163,15 @@ impl Kind {
         self.0.to_lowercase()
     }
 
-    /// The name of the resource in the API: `policies` for `Policy`.
-    pub(crate) fn plural(&self) -> String {
+    /// The plural by the rules of English spelling: `policies` for `Policy`.
+    pub(crate) fn plural(&self) -> Plural {
         let singular = self.singular();
         let ends_in = |endings: &[&str]| endings.iter().any(|ending| singular.ends_with(ending));
-        match singular.strip_suffix('y') {
+        Plural(match singular.strip_suffix('y') {
             Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
             _ if ends_in(&["s", "x", "z", "ch", "sh"]) => format!("{singular}es"),
             _ => format!("{singular}s"),
-        }
+        })
     }
 }
 
@@ -191,13 +191,35 @@ impl FromStr for Kind {
         }
         let parsed = Self(kind.into());
         if is_keyword(&parsed.module())
-            || ["bin", "conversion", "lib", "main", "webhook"].contains(&&*parsed.module())
+            || ["bin", "conversion", "lib", "main", "manifests", "webhook"].contains(&&*parsed.module())
         {
             return Err(
                 "Rust or the project has another use for a module of this name; choose another Kind".into()
             );
         }
         Ok(parsed)
+    }
+}
+
+/// The plural of a Kind, which is the name of its resource in the API, for example `greetings`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plural(String);
+
+impl Plural {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Plural {
+    type Err = String;
+
+    fn from_str(plural: &str) -> Result<Self, String> {
+        let starts_with_letter = plural.starts_with(|first: char| first.is_ascii_lowercase());
+        if !starts_with_letter || !is_label(plural) || is_yaml_word(plural) {
+            return Err("use a word in lower case, for example greetings".into());
+        }
+        Ok(Self(plural.into()))
     }
 }
 
@@ -263,8 +285,18 @@ mod tests {
 
     #[test]
     fn a_kind_is_camel_case_and_not_reserved() {
-        for invalid in ["", "greeting", "Greet-ing", "Result", "No", "Match", "Webhook", &"X".repeat(41)] {
+        for invalid in
+            ["", "greeting", "Greet-ing", "Result", "No", "Match", "Webhook", "Manifests", &"X".repeat(41)]
+        {
             assert!(invalid.parse::<Kind>().is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn a_plural_is_a_name_of_a_resource() {
+        assert!("shelves".parse::<Plural>().is_ok());
+        for invalid in ["", "Shelves", "1shelves", "shelves.", "on", &"x".repeat(64)] {
+            assert!(invalid.parse::<Plural>().is_err(), "{invalid}");
         }
     }
 
@@ -272,7 +304,7 @@ mod tests {
     fn the_module_and_the_resource_of_a_kind_are_derived() {
         let names = |kind: &str| {
             let kind: Kind = kind.parse().unwrap();
-            (kind.module(), kind.singular(), kind.plural())
+            (kind.module(), kind.singular(), kind.plural().0)
         };
         let owned =
             |module: &str, singular: &str, plural: &str| (module.into(), singular.into(), plural.into());

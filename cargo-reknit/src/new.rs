@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    names::{Group, Kind, ProjectName, Version},
+    names::{Group, Kind, Plural, ProjectName, Version},
     output,
     plan::{Plan, PlanFlags},
     project::cargo,
@@ -29,6 +29,9 @@ pub(crate) struct New {
     /// The Kind in CamelCase, for example Greeting
     #[arg(long)]
     kind: Kind,
+    /// The plural of the Kind, for example greetings; the default is made from the Kind
+    #[arg(long)]
+    plural: Option<Plural>,
     /// The name of the package, the namespace and the image; the default is the name of the folder
     #[arg(long)]
     name: Option<ProjectName>,
@@ -46,8 +49,9 @@ impl New {
             Some(name) => name.clone(),
             None => self.name_of_folder()?,
         };
-        let names =
-            Names::default().project(&name).group(&self.group).version(&self.version).kind(&self.kind);
+        let plural = self.plural.clone().unwrap_or_else(|| self.kind.plural());
+        let names = Names::default().project(&name).group(&self.group);
+        let names = names.version(&self.version).kind(&self.kind).plural(&plural);
         let mut plan = Plan::new(&self.folder);
         plan.create_all(PROJECT, &names);
         plan.create_all(KIND_FILES, &names);
@@ -56,6 +60,7 @@ impl New {
             plan.replace("Cargo.toml", GIT_DEPENDENCY, &path_dependency(checkout)?);
         }
         plan.execute(self.plan, false)?;
+        output::resource(&plural, &self.group, &self.kind);
         if !self.plan.is_dry_run() {
             self.update_lock_file();
             output::next(&[&format!("cd {}", self.folder.display()), "cargo test", "cargo reknit dev"]);

@@ -2,6 +2,8 @@
 
 use anstyle::{AnsiColor, Style};
 
+use crate::names::{Group, Kind, Plural};
+
 const STEP: Style = AnsiColor::Green.on_default().bold();
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
@@ -10,6 +12,12 @@ const ADDED: Style = AnsiColor::Green.on_default();
 /// Prints a step with its object, aligned as cargo does.
 pub(crate) fn step(verb: &str, object: &str) {
     anstream::eprintln!("{STEP}{verb:>12}{STEP:#} {object}");
+}
+
+/// Prints the resource of a Kind, and the file that names it.
+pub(crate) fn resource(plural: &Plural, group: &Group, kind: &Kind) {
+    let name = format!("{}.{}", plural.as_str(), group.as_str());
+    step("resource", &format!("{name}, named in src/{}/kind.rs", kind.module()));
 }
 
 /// Prints a line that would be inserted.

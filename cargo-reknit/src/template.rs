@@ -4,7 +4,7 @@
 //! they are replaced as text. `project/` is what a project starts with; the other folders hold what is added to it.
 
 use crate::{
-    names::{Group, Kind, ProjectName, Version},
+    names::{Group, Kind, Plural, ProjectName, Version},
     project::Project,
 };
 
@@ -30,7 +30,7 @@ pub(crate) const PROJECT: &[File] = files!("project":
     "src/lib.rs",
     "src/bin/crd.rs",
     "src/bin/rbac.rs",
-    "tests/config.rs",
+    "tests/manifests.rs",
     "config/Kustomization",
     "config/100-namespace.yaml",
     "config/200-rbac.yaml",
@@ -100,8 +100,13 @@ impl Names {
     pub(crate) fn kind(mut self, kind: &Kind) -> Self {
         self.0.push(("WarmGreeting", kind.as_str().into()));
         self.0.push(("warm_greeting", kind.module()));
-        self.0.push(("warmgreetings", kind.plural()));
         self.0.push(("warmgreeting", kind.singular()));
+        self
+    }
+
+    pub(crate) fn plural(mut self, plural: &Plural) -> Self {
+        // Before the singular, which is the beginning of the plural.
+        self.0.insert(0, ("warmgreetings", plural.as_str().into()));
         self
     }
 
@@ -142,7 +147,8 @@ mod tests {
 
     #[test]
     fn names_are_replaced_once() {
-        let names = Names::default().kind(&"Policy".parse().unwrap()).version(&"v1beta1".parse().unwrap());
+        let kind: Kind = "Policy".parse().unwrap();
+        let names = Names::default().kind(&kind).plural(&kind.plural()).version(&"v1beta1".parse().unwrap());
         let text = "WarmGreeting warm_greeting warmgreetings warmgreeting v1alpha1 apps/v1";
         assert_eq!(names.apply(text), "Policy policy policies policy v1beta1 apps/v1");
     }

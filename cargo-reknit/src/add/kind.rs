@@ -4,7 +4,8 @@ use anyhow::{Result, bail};
 
 use super::AddFlags;
 use crate::{
-    names::{Kind, Version},
+    names::{Kind, Plural, Version},
+    output,
     plan::Plan,
     project::Project,
     template::{KIND_FILES, Names},
@@ -18,6 +19,9 @@ pub(crate) struct AddKind {
     /// The version of the Kind
     #[arg(long, default_value = "v1alpha1")]
     version: Version,
+    /// The plural of the Kind, for example greetings; the default is made from the Kind
+    #[arg(long)]
+    plural: Option<Plural>,
     #[command(flatten)]
     flags: AddFlags,
 }
@@ -31,12 +35,16 @@ impl AddKind {
                 bail!("the project has {path} already; choose another Kind");
             }
         }
-        let names = Names::of(&project).version(&self.version).kind(&self.kind);
+        let plural = self.plural.unwrap_or_else(|| self.kind.plural());
+        let names = Names::of(&project).version(&self.version).kind(&self.kind).plural(&plural);
         let mut plan = Plan::new(&project.folder);
         plan.create_all(KIND_FILES, &names);
         plan.insert("src/lib.rs", "modules", format!("pub mod {module};"));
         plan.insert("src/lib.rs", "controllers", format!(".controller({module}::controller)"));
         plan.insert("src/lib.rs", "definitions", format!("{module}::definition()?,"));
-        self.flags.apply_to(plan)
+        self.flags.execute(plan)?;
+        output::resource(&plural, &project.group, &self.kind);
+        self.flags.print_next();
+        Ok(())
     }
 }

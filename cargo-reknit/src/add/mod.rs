@@ -46,10 +46,20 @@ struct AddFlags {
 }
 
 impl AddFlags {
-    /// Executes the plan as the flags say, and prints the commands that bring the generated files up to date and test the
-    /// project.
+    /// Executes the plan as the flags say, and prints what comes next.
     fn apply_to(self, plan: Plan) -> Result<()> {
-        plan.execute(self.plan, self.allow_dirty)?;
+        self.execute(plan)?;
+        self.print_next();
+        Ok(())
+    }
+
+    /// Executes the plan as the flags say.
+    fn execute(self, plan: Plan) -> Result<()> {
+        plan.execute(self.plan, self.allow_dirty)
+    }
+
+    /// Prints the commands that bring the generated files up to date and test the project, unless this is a dry run.
+    fn print_next(self) {
         if !self.plan.is_dry_run() {
             output::next(&[
                 "cargo reknit crd --write",
@@ -58,6 +68,5 @@ impl AddFlags {
                 "git add --all && git commit    # before the next `cargo reknit add`",
             ]);
         }
-        Ok(())
     }
 }

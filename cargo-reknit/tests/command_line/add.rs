@@ -46,6 +46,22 @@ fn a_kind_that_exists_is_refused() {
 }
 
 #[test]
+fn a_flag_sets_the_plural_of_a_kind() {
+    let project = project();
+    let output = cargo_reknit(&project.folder, &["add", "kind", "Shelf", "--plural", "shelves"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("resource shelves.example.com"), "{}", stderr(&output));
+    assert!(read(&project.folder, "src/shelf/kind.rs").contains("plural = \"shelves\""));
+}
+
+#[test]
+fn a_kind_can_be_named_like_a_folder_of_the_project() {
+    let project = project();
+    succeed(&project.folder, &["add", "kind", "Config"]);
+    assert!(read(&project.folder, "tests/config.rs").contains("use greetings::config::"));
+}
+
+#[test]
 fn a_kind_that_does_not_exist_gets_no_webhook_and_no_version() {
     let project = project();
     let parts = ["no Kind Farewell", "src/farewell/kind.rs", "cargo reknit add kind Farewell"];

@@ -67,6 +67,24 @@ fn a_project_depends_on_reknit_by_git_by_default() {
 }
 
 #[test]
+fn a_project_names_the_resource_of_its_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["new", "shop", "--group", "example.com", "--kind", "Shelf"];
+    for (args, plural) in
+        [(&args[..], "shelfs"), (&[&args[..], &["--plural", "shelves"]].concat(), "shelves")]
+    {
+        let output = cargo_reknit(folder.path(), args);
+        let resource = format!("resource {plural}.example.com, named in src/shelf/kind.rs");
+        assert!(stderr(&output).contains(&resource), "{}", stderr(&output));
+        for path in ["src/shelf/kind.rs", "config/200-rbac.yaml", "config/300-crds.yaml"] {
+            let file = fs::read_to_string(folder.path().join("shop").join(path)).unwrap();
+            assert!(file.contains(plural), "{path}: {file}");
+        }
+        fs::remove_dir_all(folder.path().join("shop")).unwrap();
+    }
+}
+
+#[test]
 fn the_lock_file_has_exactly_the_packages_of_the_project() {
     let project = project_with(&["--path", CHECKOUT]);
     let args = ["tree", "--locked", "--offline"];

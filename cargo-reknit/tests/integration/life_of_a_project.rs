@@ -39,7 +39,7 @@ fn assert_tests_pass(project: &Project, included: &[&str]) {
 
 /// Asserts that the tests name the commands that bring `config/` up to date.
 fn assert_config_is_stale(project: &Project) {
-    let tests = project.command(&["test", "--test", "config"]).output().unwrap();
+    let tests = project.command(&["test", "--test", "manifests"]).output().unwrap();
     let printed = String::from_utf8_lossy(&tests.stdout);
     for command in ["run `cargo reknit crd --write`", "run `cargo reknit rbac --write`"] {
         assert!(printed.contains(command), "{tests:?}");
