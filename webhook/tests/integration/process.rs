@@ -110,10 +110,7 @@ impl Process {
         let configuration: MutatingWebhookConfiguration =
             serde_json::from_value(self.configuration("defaulting", "/defaulting")).unwrap();
         self.mutating().create(&PostParams::default(), &configuration).await.unwrap();
-        eventually("the webhook to be called", TIMEOUT, async || {
-            self.dry_create().await.spec.watts == Some(40)
-        })
-        .await;
+        self.wait_for_watts(Some(40)).await;
     }
 
     /// Creates a validating configuration.
@@ -170,13 +167,21 @@ impl Process {
         family.flat_map(|family| family.get_metric()).map(|metric| metric.get_counter().get_value()).sum()
     }
 
-    /// Creates a lamp in a dry run and returns it after admission.
-    async fn dry_create(&self) -> Lamp {
-        try_dry_create(&self.client, &self.namespace).await.unwrap()
+    /// Waits until a new lamp has these watts after admission: 40 if the API server calls the webhook. The API server
+    /// learns of CRDs and webhook configurations by watches, so requests right after a change may still fail.
+    async fn wait_for_watts(&self, expected: Option<u32>) {
+        eventually(format!("a lamp with the watts {expected:?}"), TIMEOUT, async || {
+            match dry_create(&self.client, &self.namespace).await {
+                Ok(lamp) if lamp.spec.watts == expected => Ok(()),
+                other => Err(format!("{:?}", other.map(|lamp| lamp.spec.watts))),
+            }
+        })
+        .await;
     }
 }
 
-async fn try_dry_create(client: &Client, namespace: &str) -> kube::Result<Lamp> {
+/// Creates a lamp in a dry run and returns it after admission.
+async fn dry_create(client: &Client, namespace: &str) -> kube::Result<Lamp> {
     let spec = LampSpec { room: "hall".into(), watts: None, owner: None, shade: Shade::default() };
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     Api::namespaced(client.clone(), namespace).create(&dry_run, &Lamp::new("x", spec)).await
@@ -210,12 +215,10 @@ async fn a_certificate_is_created_and_edited_configurations_are_restored() {
         process.mutating().get(&name).await.unwrap().webhooks == before.webhooks
     })
     .await;
-    // The API server reads its configurations by a watch, so a change takes effect with a delay.
-    let has_watts = async |watts| process.dry_create().await.spec.watts == watts;
-    eventually("the webhook to be called again", TIMEOUT, async || has_watts(Some(40)).await).await;
+    process.wait_for_watts(Some(40)).await;
 
     process.mutating().delete(&name, &Default::default()).await.unwrap();
-    eventually("the webhook not to be called", TIMEOUT, async || has_watts(None).await).await;
+    process.wait_for_watts(None).await;
     process.configure_defaulting().await;
 }
 
@@ -236,12 +239,7 @@ async fn a_new_host_of_a_configuration_is_added_to_the_certificate() {
         connector.connect("localhost".try_into().unwrap(), tcp).await.map(drop)
     })
     .await;
-    eventually("the webhook to be called at the new host", TIMEOUT, async || {
-        try_dry_create(&process.client, &process.namespace)
-            .await
-            .is_ok_and(|lamp| lamp.spec.watts == Some(40))
-    })
-    .await;
+    process.wait_for_watts(Some(40)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -260,10 +258,7 @@ async fn an_empty_secret_is_filled_and_a_deleted_one_is_created_again_with_its_l
         eventually("the Secret to be created again", TIMEOUT, async || secrets.get("webhook-certs").await)
             .await;
     assert_eq!(created.metadata.labels.unwrap_or_default()["app"], "lamps");
-    eventually("requests to succeed", TIMEOUT, async || {
-        try_dry_create(&process.client, &process.namespace).await
-    })
-    .await;
+    process.wait_for_watts(Some(40)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -301,7 +296,8 @@ async fn a_damaged_secret_is_repaired() {
         )
         .await;
     }
-    assert_eq!(process.dry_create().await.spec.watts, Some(40));
+    let lamp = dry_create(&process.client, &process.namespace).await.unwrap();
+    assert_eq!(lamp.spec.watts, Some(40));
 }
 
 #[derive(Default)]
@@ -375,7 +371,7 @@ async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
         let (client, namespace) = (process.client.clone(), process.namespace.clone());
         let (failed, requested) = (failed.clone(), requested.clone());
         requests.spawn(async move {
-            let answer = try_dry_create(&client, &namespace).await;
+            let answer = dry_create(&client, &namespace).await;
             requested.fetch_add(1, Ordering::Relaxed);
             if !answer.as_ref().is_ok_and(|lamp| lamp.spec.watts == Some(40)) {
                 println!("{answer:?}");
