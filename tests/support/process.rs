@@ -11,7 +11,7 @@ use std::{
 use reknit::testing::Program;
 pub(crate) use reknit::testing::RunningProgram as Process;
 pub(crate) use rustix::process::Signal;
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 
 use super::cargo::reuse_build_cache;
@@ -28,6 +28,7 @@ pub(crate) fn example(name: &str, kubeconfig: &Path) -> Program {
 
 /// Sends signals to a process.
 pub(crate) trait SendSignal {
+    /// Sends the signal. After SIGSTOP, waits until all threads have stopped, so that the process does nothing more.
     fn signal(&self, signal: Signal);
 }
 
@@ -36,6 +37,10 @@ impl SendSignal for Process {
         let id = self.id().expect("the process has not been waited for");
         let pid = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("a process id");
         kill_process(pid, signal).expect("the signal is sent");
+        if signal == Signal::STOP {
+            waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT)
+                .expect("the process stops");
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::cluster::{Cluster, Replica};
+use super::cluster::{Cluster, Replica, SHORT};
 use crate::support::{link::Condition, process::Signal};
 
 const TICK: Duration = Duration::from_millis(250);
@@ -23,6 +23,10 @@ const REPLICAS: (usize, usize) = (2, 5);
 const PAUSE: std::ops::Range<u64> = 1_000..4_000;
 /// The time until a paused or disconnected replica recovers, in milliseconds: shorter and longer than a lease.
 const LENGTH: std::ops::Range<u64> = 500..10_000;
+
+/// The time after which a replica knows for how long each lease has not been renewed: a lease duration after it started or
+/// recovered, and a second to start.
+const TIME_TO_SETTLE: Duration = Duration::from_secs(SHORT.lease.as_secs() + 1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -62,6 +66,8 @@ pub(super) struct Disturber<'a> {
 struct Subject {
     replica: Replica,
     disturbed: Option<(Kind, Instant)>,
+    /// The time at which the replica started or last recovered.
+    undisturbed_since: Instant,
 }
 
 impl<'a> Disturber<'a> {
@@ -136,7 +142,7 @@ impl<'a> Disturber<'a> {
     async fn scale_up(&mut self, number: usize) {
         while self.replicas.len() < number {
             let replica = self.cluster.spawn_replica().await;
-            self.replicas.push(Subject { replica, disturbed: None });
+            self.replicas.push(Subject { replica, disturbed: None, undisturbed_since: Instant::now() });
         }
     }
 
@@ -148,10 +154,13 @@ impl<'a> Disturber<'a> {
         }
     }
 
-    /// Chooses a healthy replica, if another one is healthy too.
+    /// Chooses a healthy replica, of which another healthy one can take over the buckets when their leases expire.
     async fn choose(&mut self) -> Option<usize> {
-        let healthy = self.healthy().await;
-        if healthy.len() > 1 { healthy.choose(&mut self.random).copied() } else { None }
+        let mut healthy = self.healthy().await;
+        let is_settled = |index: &usize| self.replicas[*index].undisturbed_since.elapsed() > TIME_TO_SETTLE;
+        let settled: Vec<_> = healthy.iter().copied().filter(is_settled).collect();
+        healthy.retain(|index| settled.iter().any(|other| other != index));
+        healthy.choose(&mut self.random).copied()
     }
 
     /// The indices of the replicas that are ready and not disturbed.
@@ -191,8 +200,9 @@ impl<'a> Disturber<'a> {
 
     /// Ends the disturbances that have lasted long enough at this time.
     fn recover(&mut self, now: Instant) {
-        for Subject { replica, disturbed } in &mut self.replicas {
+        for Subject { replica, disturbed, undisturbed_since } in &mut self.replicas {
             let Some((kind, _)) = disturbed.take_if(|(_, until)| *until <= now) else { continue };
+            *undisturbed_since = Instant::now();
             self.resumptions.push((replica.name.clone(), Timestamp::now()));
             match kind {
                 Kind::Pause => replica.signal(Signal::CONT),

@@ -60,7 +60,7 @@ fn assert_stopped_at_renew_deadline(replica: &Replica, report: &Report, lost: Ti
 fn stop_time(replica: &Replica, lease: &str, lost: Timestamp) -> Timestamp {
     let times = replica.process.lines().into_iter().filter_map(|line| {
         let message = line["message"].as_str()?;
-        let is_stop = line["lease"] == lease && message.starts_with("stopped leading");
+        let is_stop = line["lease"] == lease && message == "lost leadership";
         is_stop.then(|| line["timestamp"].as_str()?.parse::<Timestamp>().ok())?
     });
     let mut later = times.filter(|time| *time > lost);

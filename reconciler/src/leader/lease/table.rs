@@ -1,6 +1,6 @@
 //! The Leases of the system namespace as this process observed them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
@@ -49,18 +49,24 @@ impl Leases {
         })
     }
 
-    /// The names and uids of the leases of this component's members that expired at least this long ago.
-    pub(crate) fn dead_members(
-        &self,
-        component: &str,
-        expired_for: Duration,
-        now: Instant,
-    ) -> Vec<(String, Option<String>)> {
-        let of_component = |(name, member): (&String, &ObservedMember)| {
-            let state = self.states.get(name).filter(|_| member.announcement.component == component)?;
-            (state.free_since() + expired_for < now).then(|| (name.clone(), state.uid.clone()))
-        };
-        self.members.iter().filter_map(of_component).collect()
+    /// The names and uids of the expired leases of this component's members.
+    pub(crate) fn dead_members(&self, component: &str, now: Instant) -> Vec<(String, Option<String>)> {
+        let dead = self.states_of_members(component).filter(|(_, state)| state.live_holder(now).is_none());
+        dead.map(|(name, state)| (name.to_owned(), state.uid.clone())).collect()
+    }
+
+    /// The time at which the next lease of this component's members expires.
+    pub(crate) fn next_member_expiry(&self, component: &str, now: Instant) -> Option<Instant> {
+        self.states_of_members(component)
+            .map(|(_, state)| state.free_since())
+            .filter(|expiry| *expiry >= now)
+            .min()
+    }
+
+    fn states_of_members(&self, component: &str) -> impl Iterator<Item = (&str, &LeaseState)> {
+        let members =
+            self.members.iter().filter(move |(_, member)| member.announcement.component == component);
+        members.filter_map(|(name, _)| Some((name.as_str(), self.states.get(name)?)))
     }
 
     /// Records a state of a lease. Returns true if it is new.

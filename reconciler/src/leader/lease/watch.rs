@@ -93,12 +93,13 @@ impl LeaseWatch {
     }
 
     /// The leases of dead members at this moment, from [`Leases::dead_members`].
-    pub(crate) fn dead_members(
-        &self,
-        component: &str,
-        expired_for: Duration,
-    ) -> Vec<(String, Option<String>)> {
-        self.leases.borrow().dead_members(component, expired_for, Instant::now())
+    pub(crate) fn dead_members(&self, component: &str) -> Vec<(String, Option<String>)> {
+        self.leases.borrow().dead_members(component, Instant::now())
+    }
+
+    /// The time at which the next member's lease expires, from [`Leases::next_member_expiry`].
+    pub(crate) fn next_member_expiry(&self, component: &str) -> Option<Instant> {
+        self.leases.borrow().next_member_expiry(component, Instant::now())
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Leases> {

@@ -16,7 +16,7 @@ use crate::leader::{
 /// or the member joined. After that, it counts as dead until it renews its own lease.
 const TIME_TO_TAKE: Duration = Duration::from_secs(1);
 /// Added to each time at which a lease expires, because a lease is still held at that time.
-const TICK: Duration = Duration::from_millis(1);
+pub(super) const TICK: Duration = Duration::from_millis(1);
 
 /// The next action of an elector for its bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]

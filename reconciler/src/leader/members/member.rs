@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tracing::{debug, warn};
 
-use super::Announcement;
+use super::{Announcement, balance::TICK};
 use crate::leader::{
     Identity, LeaderElectionConfig,
     config::is_lease_name,
@@ -61,7 +61,8 @@ impl Member {
         }
     }
 
-    /// Renews the lease at each retry period, and at once if other controllers run. Never resolves.
+    /// Renews the lease at each retry period, and at once if other controllers run. Deletes the leases of members that
+    /// died meanwhile. Never resolves.
     async fn announce(&self) {
         self.watch.synced().await;
         let mut controllers = self.controllers.clone();
@@ -71,9 +72,10 @@ impl Member {
             let lock = self.lock(&running);
             while !running.is_empty() {
                 self.attempt(&lock, &mut log_limit).await;
-                self.delete_dead_members().await;
+                // An API server that does not answer must not delay the next renewal for long.
+                timeout(self.config.retry_period, self.delete_dead_members()).await.ok();
                 tokio::select! {
-                    () = sleep(self.config.retry_period) => {}
+                    () = sleep_until(self.next_attempt()) => {}
                     _ = controllers.changed() => break,
                 }
             }
@@ -81,6 +83,13 @@ impl Member {
                 std::future::pending::<()>().await;
             }
         }
+    }
+
+    /// The end of the retry period, or the time at which the lease of another member expires and has to be deleted.
+    fn next_attempt(&self) -> Instant {
+        let retry = Instant::now() + self.config.retry_period;
+        let expiry = self.watch.next_member_expiry(&self.component);
+        expiry.map_or(retry, |expiry| retry.min(expiry + TICK))
     }
 
     /// Acquires or renews the lease once.
@@ -123,10 +132,11 @@ impl Member {
         guard.lock(&self.namespace, &self.config)
     }
 
-    /// Deletes the leases of members that expired a lease duration ago, such as those of killed processes outside a Pod. A
-    /// member that comes back creates its lease again.
+    /// Deletes the expired leases of members, such as those of killed processes. A process that starts now cannot know
+    /// that such a lease has expired, and would count its member as alive. A member that comes back creates its lease
+    /// again.
     async fn delete_dead_members(&self) {
-        let dead = self.watch.dead_members(&self.component, self.config.lease_duration);
+        let dead = self.watch.dead_members(&self.component);
         for (name, uid) in dead.into_iter().filter(|(name, _)| *name != self.lease_name()) {
             let preconditions = Some(Preconditions { uid, resource_version: None });
             let deletion = DeleteParams { preconditions, ..Default::default() };

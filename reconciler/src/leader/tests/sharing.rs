@@ -14,6 +14,12 @@ fn holders(api: &FakeApi) -> Vec<String> {
     buckets.map(|name| api.holder(&name)).collect()
 }
 
+/// The number of times that the buckets' leases have changed their holders.
+fn transitions(api: &FakeApi) -> i64 {
+    let buckets = api.names().into_iter().filter(|name| name.contains("-of-"));
+    buckets.map(|name| api.spec(&name)["leaseTransitions"].as_i64().unwrap()).sum()
+}
+
 fn moves(before: &[String], after: &[String]) -> usize {
     before.iter().zip(after).filter(|(before, after)| before != after).count()
 }
@@ -43,6 +49,22 @@ async fn replicas_share_the_buckets_and_only_surplus_buckets_move() {
     shares.sort_unstable();
     assert_eq!(shares, [3, 3, 4]);
     assert!(moves(&between, &holders(&api)) <= 4);
+}
+
+/// A process that starts cannot know how old the listed leases are: it counts a killed member as alive for a whole lease
+/// duration, unless the others have deleted the member's lease.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_starts_right_after_the_leases_of_a_killed_one_expired_gets_its_share_at_once() {
+    let api = FakeApi::default();
+    let (first, second) = (Replica::start(&api, "a"), Replica::start(&api, "b"));
+    let killed = Replica::start(&api, "c");
+    sleep(RETRY * 2).await;
+    drop(killed);
+    wait_for_shares(&[&first, &second], &[5, 5]).await;
+    let before = transitions(&api);
+    let third = Replica::start(&api, "d");
+    sleep(RETRY * 2).await;
+    assert_eq!((third.led(), transitions(&api) - before), (3, 3));
 }
 
 #[tokio::test(start_paused = true)]
