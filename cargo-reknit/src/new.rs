@@ -35,7 +35,8 @@ pub(crate) struct New {
     /// The name of the package, the namespace and the image; the default is the name of the folder
     #[arg(long)]
     name: Option<ProjectName>,
-    /// Depends on a checkout of reknit in this folder; the default is its git repository
+    /// Depends on a checkout of reknit in this folder, by a relative path if the project's folder is beside it and else
+    /// by an absolute one; the default is its git repository
     #[arg(long, value_name = "CHECKOUT")]
     path: Option<PathBuf>,
     #[command(flatten)]
@@ -57,7 +58,7 @@ impl New {
         plan.create_all(KIND_FILES, &names);
         plan.create("Cargo.lock", CARGO_LOCK);
         if let Some(checkout) = &self.path {
-            plan.replace("Cargo.toml", GIT_DEPENDENCY, &path_dependency(checkout)?);
+            plan.replace("Cargo.toml", GIT_DEPENDENCY, &self.path_dependency(checkout)?);
         }
         plan.execute(self.plan, false)?;
         output::resource(&plural, &self.group, &self.kind);
@@ -93,27 +94,40 @@ impl New {
     }
 
     fn name_of_folder(&self) -> Result<ProjectName> {
-        let folder = env::current_dir().context("cannot determine the current folder")?.join(&self.folder);
-        // A path that ends in `..` or `.` has a name only once it is resolved.
-        let folder = folder.canonicalize().unwrap_or(folder);
+        let folder = absolute(&self.folder)?;
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         name.parse().map_err(|error| {
             anyhow::anyhow!("the folder's name {name:?} cannot be the project's: {error}; or pass --name")
         })
     }
+
+    /// Returns the dependency on a checkout, after a check that reknit is there. The path is relative if the project is
+    /// beside the checkout, so that both can be moved together.
+    fn path_dependency(&self, checkout: &Path) -> Result<String> {
+        let resolved =
+            checkout.canonicalize().with_context(|| format!("cannot find {}", checkout.display()))?;
+        let manifest = fs::read_to_string(resolved.join("Cargo.toml")).unwrap_or_default();
+        if !manifest.contains("name = \"reknit\"") {
+            bail!(
+                "{} is not a checkout of reknit: it has no Cargo.toml of the package reknit",
+                resolved.display()
+            );
+        }
+        let path = match resolved.file_name() {
+            Some(name) if absolute(&self.folder)?.parent() == resolved.parent() => Path::new("..").join(name),
+            _ => resolved,
+        };
+        // A string of JSON is one of TOML too.
+        let path = serde_json::to_string(&path.display().to_string()).context("cannot quote the path")?;
+        Ok(format!("reknit = {{ path = {path} }}"))
+    }
 }
 
-/// Returns the dependency on a checkout, after a check that reknit is there.
-fn path_dependency(checkout: &Path) -> Result<String> {
-    let resolved = checkout.canonicalize().with_context(|| format!("cannot find {}", checkout.display()))?;
-    let manifest = fs::read_to_string(resolved.join("Cargo.toml")).unwrap_or_default();
-    if !manifest.contains("name = \"reknit\"") {
-        bail!(
-            "{} is not a checkout of reknit: it has no Cargo.toml of the package reknit",
-            resolved.display()
-        );
-    }
-    // A string of JSON is one of TOML too.
-    let path = serde_json::to_string(&resolved.display().to_string()).context("cannot quote the path")?;
-    Ok(format!("reknit = {{ path = {path} }}"))
+/// Returns the absolute path of a folder, which may be absent. A path that ends in `.` or `..` is resolved, because
+/// only then it has a name.
+fn absolute(folder: &Path) -> Result<PathBuf> {
+    let folder = env::current_dir().context("cannot determine the current folder")?.join(folder);
+    let parent = folder.parent().and_then(|parent| parent.canonicalize().ok());
+    let beside = parent.zip(folder.file_name()).map(|(parent, name)| parent.join(name));
+    Ok(folder.canonicalize().ok().or(beside).unwrap_or(folder))
 }

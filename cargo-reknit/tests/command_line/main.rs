@@ -67,6 +67,28 @@ fn a_project_depends_on_reknit_by_git_by_default() {
 }
 
 #[test]
+fn a_project_beside_the_checkout_depends_on_it_by_a_relative_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let checkout = root.join("reknit");
+    fs::create_dir(&checkout).unwrap();
+    fs::write(checkout.join("Cargo.toml"), "[package]\nname = \"reknit\"\n").unwrap();
+    fs::create_dir(root.join("here")).unwrap();
+    let absolute = checkout.display().to_string();
+    for (current, project, path, expected) in [
+        (&root, "greetings", "reknit", "../reknit"),
+        (&root.join("here"), ".", "../reknit", "../reknit"),
+        (&root, "below/greetings", "reknit", &absolute),
+    ] {
+        let args = ["new", project, "--group", "example.com", "--kind", "Greeting", "--path", path];
+        let output = cargo_reknit(current, &args);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let manifest = fs::read_to_string(current.join(project).join("Cargo.toml")).unwrap();
+        assert!(manifest.contains(&format!("reknit = {{ path = \"{expected}\" }}")), "{manifest}");
+    }
+}
+
+#[test]
 fn a_project_names_the_resource_of_its_kind() {
     let folder = tempfile::tempdir().unwrap();
     let args = ["new", "shop", "--group", "example.com", "--kind", "Shelf"];
