@@ -69,6 +69,13 @@ impl AddressableServiceStatus {
         self.address = Some(address);
         AddressableService::CONDITIONS.manage(self).mark_true("Ready");
     }
+
+    /// Records that the object is being deleted: not ready, and no address.
+    pub fn mark_terminating(&mut self) {
+        self.address = None;
+        let message = "The object is being deleted.";
+        AddressableService::CONDITIONS.manage(self).mark_false("Ready", "Terminating", message);
+    }
 }
 
 #[cfg(test)]
@@ -108,6 +115,16 @@ mod tests {
         let not_ready = json!({
             "type": "Ready", "status": "False", "reason": "ServiceUnavailable",
             "message": "Service \"web\" wasn't found.",
+        });
+        assert_eq!(json_without_transition_times(&status), json!({"conditions": [not_ready]}));
+    }
+
+    #[test]
+    fn a_terminating_object_has_no_address_and_is_not_ready() {
+        let mut status = available_status();
+        status.mark_terminating();
+        let not_ready = json!({
+            "type": "Ready", "status": "False", "reason": "Terminating", "message": "The object is being deleted.",
         });
         assert_eq!(json_without_transition_times(&status), json!({"conditions": [not_ready]}));
     }

@@ -35,12 +35,14 @@ impl ReconcileKind for Reconciler {
     }
 }
 
+/// Withdraws the address, which would otherwise stay in the status for as long as another finalizer keeps the object.
 impl FinalizeKind for Reconciler {
     async fn finalize_kind(
         &self,
         _: &AddressableService,
-        _: &mut AddressableServiceStatus,
+        status: &mut AddressableServiceStatus,
     ) -> Result<Outcome> {
+        status.mark_terminating();
         Ok(Outcome::done().event(Event::normal("AddressWithdrawn", "The address is no longer published")))
     }
 }

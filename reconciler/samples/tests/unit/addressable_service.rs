@@ -15,6 +15,7 @@ use samples_apis::{AddressableService, AddressableServiceSpec, AddressableServic
 use samples_controller::{ClusterDomain, addressable_service::controller};
 
 const FINALIZER: &str = "addressableservices.samples.knative.dev";
+const ANOTHER_FINALIZER: &str = "example.com/backup";
 
 /// The object `default/x`, which names this Service.
 fn object_naming(service: &str) -> AddressableService {
@@ -56,6 +57,17 @@ fn available() -> AddressableService {
 fn unavailable() -> AddressableService {
     let mut status = AddressableServiceStatus::default();
     status.mark_service_unavailable("web");
+    AddressableService { status: Some(with_observed_generation(status)), ..object_naming("web") }
+}
+
+fn with_another_finalizer(mut object: AddressableService) -> AddressableService {
+    object.metadata.finalizers.get_or_insert_default().push(ANOTHER_FINALIZER.into());
+    object
+}
+
+fn withdrawn() -> AddressableService {
+    let mut status = AddressableServiceStatus::default();
+    status.mark_terminating();
     AddressableService { status: Some(with_observed_generation(status)), ..object_naming("web") }
 }
 
@@ -144,6 +156,18 @@ fn cases() -> Table<ControllerConstructor> {
             with_cluster_domain(given(terminating(object_naming("web"))).and(service("default", "web"))),
             Want::done()
                 .finalizers::<AddressableService>("default/x", &[])
+                .event(address_withdrawn.clone())
+                .event(finalizer_updated.clone()),
+        )
+        .row(
+            "the address is withdrawn from an object that another finalizer keeps",
+            "default/x",
+            with_cluster_domain(
+                given(terminating(with_another_finalizer(available()))).and(service("default", "web")),
+            ),
+            Want::done()
+                .status(&withdrawn())
+                .finalizers::<AddressableService>("default/x", &[ANOTHER_FINALIZER])
                 .event(address_withdrawn)
                 .event(finalizer_updated),
         )
