@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Disturbs replicas of the sample controller at random while objects change: kills, restarts and pauses them, breaks and
 # silences their connections to the API server, and varies their number. Checks that each key has one leader at a time,
-# and that every object is right at the end. Also runs the other availability tests. All of them check times of a second
-# or two, so hack/test.sh leaves them out; run them on a machine that does nothing else.
+# and that every object is right at the end. Also runs the other availability tests. hack/test.sh runs the same tests with
+# 20 seconds of disturbances. They check times of a second or two: run them on a machine that does nothing else.
 #
 #   hack/chaos.sh [--seconds N] [--seed N]    by default: 120 seconds, a random seed
 set -euo pipefail

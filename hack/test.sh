@@ -69,6 +69,11 @@ integration() {
   run_tests --test integration -- --test-threads=16 --show-output
 }
 
+# Each of these tests runs up to five replicas and checks times of a second or two, so few run at once.
+availability() {
+  run_tests --test integration availability:: -- --ignored --test-threads=2 --show-output
+}
+
 measurements() {
   hack/instructions.sh && run_tests --package reknit-benches && run_tests --package webhook-fuzz && hack/fuzz.sh
 }
@@ -94,6 +99,7 @@ stage packages cargo package --workspace --locked --offline --no-verify --allow-
 stage "unit tests" run_tests
 stage "control plane" control_plane
 stage "integration tests" integration
+stage availability availability
 if $all; then stage measurements measurements; fi
 
 slowest

@@ -7,7 +7,7 @@ use super::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs an idle machine: hack/chaos.sh"]
+#[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn a_rolling_update_of_the_number_of_buckets_leaves_each_key_with_one_leader_and_short_gaps() {
     let cluster = Cluster::start("buckets", SHORT, 1).await;
     let mut replicas = Vec::new();

@@ -17,7 +17,7 @@ const OPERATIONS_PER_SECOND: u32 = 20;
 const TIME_TO_LEAD: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs an idle machine: hack/chaos.sh"]
+#[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn each_key_has_one_leader_and_no_object_is_wrong_after_random_disturbances() {
     let seed = variable("CHAOS_SEED").unwrap_or_else(|| rand::random_range(0..1_000_000));
     let length = Duration::from_secs(variable("CHAOS_SECONDS").unwrap_or(DEFAULT_SECONDS));

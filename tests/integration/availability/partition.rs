@@ -10,7 +10,7 @@ use super::{
 use crate::support::link::Condition;
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs an idle machine: hack/chaos.sh"]
+#[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn a_replica_without_the_api_server_stops_leading_before_another_starts_and_recovers() {
     let cluster = Cluster::start("partition", SHORT, 10).await;
     let [broken, silent, _third] = &cluster.start_three_replicas().await;

@@ -15,7 +15,7 @@ const OBJECTS: usize = 2;
 const DROPPED: &str = "the pass is dropped: the key is no longer led";
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs an idle machine: hack/chaos.sh"]
+#[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn a_paused_replica_writes_no_object_of_a_lost_bucket_when_it_resumes() {
     let cluster = Cluster::start("pausing", SHORT, 10).await;
     let replicas = cluster.start_three_replicas().await;
@@ -44,7 +44,7 @@ async fn a_paused_replica_writes_no_object_of_a_lost_bucket_when_it_resumes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs an idle machine: hack/chaos.sh"]
+#[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn a_paused_pass_is_dropped_when_the_process_resumes_without_its_bucket() {
     let cluster = Cluster::start("pass", SHORT, 1).await;
     let proxy = cluster.proxy().await;

@@ -11,7 +11,7 @@ use super::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs an idle machine: hack/chaos.sh"]
+#[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn every_object_is_reconciled_within_two_seconds_during_a_rolling_restart() {
     let cluster = Cluster::start("rollout", LONG, 10).await;
     let replicas = cluster.start_three_replicas().await;

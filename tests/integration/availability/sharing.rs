@@ -9,7 +9,7 @@ use super::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs an idle machine: hack/chaos.sh"]
+#[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn replicas_share_the_buckets_and_few_move_when_one_joins_or_dies() {
     let cluster = Cluster::start("sharing", SHORT, 10).await;
     let first = cluster.start_replica().await;

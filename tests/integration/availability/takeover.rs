@@ -15,13 +15,13 @@ const CREATIONS_PER_SECOND: u32 = 10;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs an idle machine: hack/chaos.sh"]
+#[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn objects_of_a_replica_that_stops_are_reconciled_within_a_second() {
     assert_reconciled_after_end_of_leader("sigterm", LONG, Signal::TERM, SECOND).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs an idle machine: hack/chaos.sh"]
+#[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn objects_of_a_killed_replica_are_reconciled_a_second_after_its_leases_expire() {
     assert_reconciled_after_end_of_leader("sigkill", SHORT, Signal::KILL, SHORT.lease + SECOND).await;
 }
