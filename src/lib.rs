@@ -137,7 +137,7 @@
 //! | find the keys that read an object | [`Tracked::observers`](prelude::Tracked::observers) | `GetObservers` of Knative's tracker |
 //! | make an object the controller of another by hand | [`controller_reference`](reconciler::controller_reference) | `kmeta.NewControllerRef`; `controllerutil.SetControllerReference` |
 //! | delete a child with its dependents | [`Owned::delete`](prelude::Owned::delete), in the background; [`delete_with`](prelude::Owned::delete_with) | `Delete` with `PropagationPolicy` |
-//! | inject into the pod templates of other objects, as a SinkBinding does | [`Bindable`](reconciler::Bindable), `build.subjects()`, `Webhook::binding` | Knative's `psbinding` |
+//! | inject into the pod templates of other objects, as a SinkBinding does | [`Bindable`](reconciler::Bindable), `build.binder()`, `Webhook::binding` | Knative's `psbinding` |
 //! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
 //! | filter these changes | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and other filters in [`injection`] | predicates; `FilteringResourceEventHandler` |
 //! | reconcile only some objects of the Kind | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
@@ -212,9 +212,9 @@
 //! # async fn main() {
 //! let mut namespace = Namespace::default();
 //! namespace.metadata.name = Some("quiet".into());
-//! let passed = given(namespace).pass(controller, "quiet").await;
-//! assert!(passed.writes().is_empty());
-//! assert_eq!(passed.events()[0].reason, "Greeted");
+//! let effects = given(namespace).reconcile(controller, "quiet").await;
+//! assert!(effects.writes().is_empty());
+//! assert_eq!(effects.events()[0].reason, "Greeted");
 //! # }
 //! ```
 //!

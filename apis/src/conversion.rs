@@ -60,7 +60,7 @@ pub type ConversionError = Box<dyn Error + Send + Sync>;
 /// # Ok::<_, ConversionError>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say how it is converted",
+    message = "`{Self}` does not implement `Convertible`",
     note = "`impl Convertible for {Self}`, naming the version that is the hub"
 )]
 pub trait Convertible: Kind {

@@ -5,7 +5,7 @@ use kube::CustomResource;
 use reknit::{
     apis::{BindingSpec, PodSpecable, Reference, SourceSpec, SourceStatus},
     prelude::*,
-    reconciler::{AddressResolver, Bindable, Subjects},
+    reconciler::{AddressResolver, Bindable, Binder},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -96,13 +96,13 @@ pub fn controller(cx: &Context) -> Result<Controller> {
     let workloads =
         [("apps", "deployments"), ("apps", "statefulsets"), ("apps", "daemonsets"), ("batch", "jobs")];
     let sinks = build.resolver().resources(ADDRESSABLE);
-    let subjects = build.subjects().resources(workloads);
-    Ok(build.reconciler(Reconciler { sinks, subjects }).finalizing().build())
+    let binder = build.binder().resources(workloads);
+    Ok(build.reconciler(Reconciler { sinks, binder }).finalizing().build())
 }
 
 struct Reconciler {
     sinks: AddressResolver,
-    subjects: Subjects<SinkBinding>,
+    binder: Binder<SinkBinding>,
 }
 
 impl ReconcileKind for Reconciler {
@@ -115,14 +115,14 @@ impl ReconcileKind for Reconciler {
         })?;
         status.set_sink(&sink);
         SinkBinding::CONDITIONS.manage(status).mark_true("SinkProvided");
-        self.subjects.bind(binding, status).await?;
+        self.binder.bind(binding, status).await?;
         Ok(Outcome::done())
     }
 }
 
 impl FinalizeKind for Reconciler {
     async fn finalize_kind(&self, binding: &SinkBinding, _: &mut SourceStatus) -> Result<Outcome> {
-        self.subjects.unbind(binding).await?;
+        self.binder.unbind(binding).await?;
         Ok(Outcome::done())
     }
 }

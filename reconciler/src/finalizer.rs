@@ -15,9 +15,7 @@ pub(crate) struct Finalizer {
 
 /// The error of a name that Kubernetes would not accept as a finalizer of the Kind.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error(
-    "{name:?} is no name for a finalizer: {problem}: give it one such as `example.com/cleanup` by `.finalizer(…)`"
-)]
+#[error("invalid finalizer {name:?}: {problem}: set a name such as `example.com/cleanup` by `.finalizer(…)`")]
 pub(crate) struct InvalidFinalizer {
     name: String,
     problem: String,

@@ -77,7 +77,7 @@
 //! | [`claim`](Owned::claim) | the children | patch |
 //! | [`Owned::create`], [`delete`](Owned::delete) | the children | create, delete |
 //! | [`Owned::create_or_update`] | the children | get, create, update |
-//! | [`Subjects`] | the subjects of bindings | list, watch, patch |
+//! | [`Binder`] | the subjects of bindings | list, watch, patch |
 //! | the [`Owned`] calls above, if the admission plugin OwnerReferencesPermissionEnforcement is enabled, as in OpenShift | the Kind's `finalizers` | update |
 //! | [`config`](Builder::config) | the ConfigMap, in the system namespace | list, watch |
 //! | leader election | `leases` of `coordination.k8s.io`, in the system namespace | get, list, watch, create, patch, delete |
@@ -112,14 +112,14 @@ mod status;
 mod tracker;
 mod uuid;
 
-pub use binding::{Bindable, Subjects};
+pub use binding::{Bindable, Binder};
 pub use controller::{
     Builder, Controller, ControllerBuilder, Drained, GlobalResync, Health, Keys, Run, RunningPass, Watch,
 };
 pub use error::{Error, Result, ResultExt};
-pub use events::{Event, Recorder};
+pub use events::{Event, EventType, Recorder};
 pub use outcome::Outcome;
-pub use owned::{Applied, NotApplied, Owned, OwnedAny, applied, controller_reference};
+pub use owned::{Applied, NotApplied, Owned, OwnedAny, apply_body, controller_reference};
 pub use per_key::PerKey;
 pub use queue::Queue;
 pub use reknit_apis::{KReference, Key, Reference};

@@ -32,7 +32,7 @@ use crate::{Outcome, Result};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not implement `ReconcileKind`",
-    note = "a reconciler says its Kind and writes `async fn reconcile_kind(&self, object: &Kind, status: &mut KindStatus) -> Result<Outcome>`"
+    note = "`impl ReconcileKind for {Self}`, with `type Kind` and `async fn reconcile_kind(&self, object: &Kind, status: &mut KindStatus) -> Result<Outcome>`"
 )]
 pub trait ReconcileKind: Send + Sync + 'static {
     /// The Kind to reconcile.
@@ -69,7 +69,7 @@ pub trait ReconcileKind: Send + Sync + 'static {
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`finalizing()` was called, but `{Self}` does not say how to finalize",
+    message = "`finalizing()` was called, but `{Self}` does not implement `FinalizeKind`",
     note = "`impl FinalizeKind for {Self}`, or drop the call"
 )]
 pub trait FinalizeKind: ReconcileKind {
@@ -85,7 +85,7 @@ pub trait FinalizeKind: ReconcileKind {
 /// Observes objects in processes that do not lead them, for example to fill a cache before such a process becomes their
 /// leader. Enabled by [`observing`](crate::ControllerBuilder::observing).
 #[diagnostic::on_unimplemented(
-    message = "`observing()` was called, but `{Self}` does not say how to observe",
+    message = "`observing()` was called, but `{Self}` does not implement `ObserveKind`",
     note = "`impl ObserveKind for {Self}`, or drop the call"
 )]
 pub trait ObserveKind: ReconcileKind {
@@ -103,7 +103,7 @@ pub trait ObserveKind: ReconcileKind {
 /// [class](crate::ControllerBuilder::class), it includes deleted objects of other classes. So check before you clean up
 /// anything outside the cluster.
 #[diagnostic::on_unimplemented(
-    message = "`observing_deletion()` was called, but `{Self}` does not say what to do then",
+    message = "`observing_deletion()` was called, but `{Self}` does not implement `ObserveDeletion`",
     note = "`impl ObserveDeletion for {Self}`, or drop the call"
 )]
 pub trait ObserveDeletion: ReconcileKind {
@@ -139,7 +139,7 @@ pub trait ObserveDeletion: ReconcileKind {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not implement `ReconcileKey`",
-    note = "a controller without a Kind writes `async fn reconcile_key(&self, key: &Key) -> Result<Outcome>`"
+    note = "`impl ReconcileKey for {Self}`, with `async fn reconcile_key(&self, key: &Key) -> Result<Outcome>`"
 )]
 pub trait ReconcileKey: Send + Sync + 'static {
     /// Reconciles a key, in the process that leads it.

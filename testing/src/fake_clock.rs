@@ -50,10 +50,10 @@ use tokio::sync::watch;
 /// let given = || given(shop.clone()).provide(clock.clock());
 ///
 /// let in_15_minutes = Want::outcome(&Outcome::after(Duration::from_secs(15 * 60)));
-/// given().pass(controller, "shop").await.check(in_15_minutes);
+/// given().reconcile(controller, "shop").await.check(in_15_minutes);
 ///
 /// clock.advance(Duration::from_secs(15 * 60));
-/// given().pass(controller, "shop").await.check(Want::skip());
+/// given().reconcile(controller, "shop").await.check(Want::skip());
 /// # Ok(())
 /// # }
 /// ```

@@ -70,8 +70,8 @@
 //!
 //! # One reconcile, in memory
 //!
-//! With [`given`] a test describes the objects that exist. [`pass`](Given::pass) runs one reconcile with the
-//! controller's own constructor, and [`check`](Passed::check) compares the effects with a [`Want`]: the outcome, the
+//! With [`given`] a test describes the objects that exist. [`reconcile`](Given::reconcile) runs one reconcile with the
+//! controller's own constructor, and [`check`](Effects::check) compares the effects with a [`Want`]: the outcome, the
 //! writes in order, and the events. Any other effect is a failure, and so is an object that was changed in memory.
 //! Times that the API server sets are not compared. Requests can be made to fail by verb and resource. A [`table`] runs
 //! many such cases and reports all failures.
@@ -103,7 +103,7 @@
 //! let mut shop = Namespace::default();
 //! shop.metadata.name = Some("shop".into());
 //! let greeted = Event::normal("Greeted", "hello");
-//! given(shop.clone()).pass(controller, "shop").await.check(Want::done().event(greeted.clone()));
+//! given(shop.clone()).reconcile(controller, "shop").await.check(Want::done().event(greeted.clone()));
 //!
 //! table(controller)
 //!     .row("a refused event does not fail the reconcile", "shop", given(shop).failing(Verb::Create, "events", 403), Want::done().event(greeted))
@@ -133,6 +133,6 @@ pub use self::{
     fake_clock::FakeClock,
     in_memory::{ControllerExt, InformerExt},
     program::{Program, RunningProgram},
-    table::{Given, Passed, Table, Want, each_permission_is_needed, given, nothing, table},
+    table::{Effects, Given, Table, Want, each_permission_is_needed, given, nothing, table},
     test_object::TestObject,
 };

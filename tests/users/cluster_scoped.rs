@@ -41,9 +41,9 @@ pub fn controller(cx: &Context) -> Result<Controller> {
 async fn the_status_of_a_cluster_scoped_object_is_written_and_counts_its_namespaced_children() {
     let realm = crate::with_metadata(Realm::new("north", RealmSpec {}), None, 1);
     let child = secret_of(&realm);
-    let passed = given(realm).and(child).pass(controller, "north").await;
-    assert_eq!(passed.writes(), ["patch realms/status /north"]);
-    assert_eq!(passed.write(0).body["status"]["secrets"], 1);
+    let effects = given(realm).and(child).reconcile(controller, "north").await;
+    assert_eq!(effects.writes(), ["patch realms/status /north"]);
+    assert_eq!(effects.write(0).body["status"]["secrets"], 1);
 }
 fn secret_of(realm: &Realm) -> Secret {
     let mut realm = realm.clone();

@@ -82,12 +82,12 @@ fn object() -> AddressableService {
 }
 #[tokio::test]
 async fn the_configuration_does_not_change_during_a_reconcile() {
-    let passed = given(object())
+    let effects = given(object())
         .and(config_map("now.example"))
-        .pass(controller_with_clock(FixedClock), "default/x")
+        .reconcile(controller_with_clock(FixedClock), "default/x")
         .await;
-    passed.result.as_ref().unwrap();
-    assert_eq!(passed.write(0).body["status"]["address"], "7.now.example");
+    effects.result.as_ref().unwrap();
+    assert_eq!(effects.write(0).body["status"]["address"], "7.now.example");
 }
 #[tokio::test]
 async fn the_name_of_a_controller_is_not_its_type_path() {

@@ -54,14 +54,14 @@ fn object() -> AddressableService {
 }
 #[tokio::test]
 async fn a_follower_observes_and_writes_nothing() {
-    let passed = given(object()).following().pass(controller, "default/x").await;
-    assert!(passed.writes().is_empty());
-    assert_eq!(passed.events(), [Event::normal("Observed", "seen")]);
+    let effects = given(object()).following().reconcile(controller, "default/x").await;
+    assert!(effects.writes().is_empty());
+    assert_eq!(effects.events(), [Event::normal("Observed", "seen")]);
 }
 #[tokio::test]
 async fn observe_deletion_is_called_for_an_absent_object() {
     assert_eq!(
-        nothing().pass(controller, "default/x").await.result.unwrap_err().to_string(),
+        nothing().reconcile(controller, "default/x").await.result.unwrap_err().to_string(),
         "default/x is gone"
     );
 }
@@ -71,10 +71,10 @@ async fn a_finalizer_that_requeues_writes_its_status_and_keeps_the_finalizer() {
     terminating.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Default::default()));
     terminating.metadata.finalizers = Some(vec!["addressableservices.samples.knative.dev".into()]);
-    let passed = given(terminating).pass(controller, "default/x").await;
-    assert_eq!(passed.writes(), ["patch addressableservices/status default/x"]);
+    let effects = given(terminating).reconcile(controller, "default/x").await;
+    assert_eq!(effects.writes(), ["patch addressableservices/status default/x"]);
     assert_eq!(
-        passed.object::<AddressableService>("default/x").unwrap().status.unwrap().address.as_deref(),
+        effects.object::<AddressableService>("default/x").unwrap().status.unwrap().address.as_deref(),
         Some("finalizing")
     );
 }

@@ -59,21 +59,21 @@ async fn a_status_without_conditions_is_written_and_a_kind_without_status_writes
         Some("default"),
         1,
     );
-    let passed = given(demo)
-        .pass(|cx| Ok(Controller::of::<Mydemo>(cx).reconciler(MydemoReconciler).build()), "default/d")
+    let effects = given(demo)
+        .reconcile(|cx| Ok(Controller::of::<Mydemo>(cx).reconciler(MydemoReconciler).build()), "default/d")
         .await;
-    assert!(passed.writes().is_empty());
-    assert_eq!(passed.events()[0].reason, "Synced");
+    assert!(effects.writes().is_empty());
+    assert_eq!(effects.events()[0].reason, "Synced");
     let foo =
         crate::with_metadata(Foo::new("f", FooSpec { deployment_name: "d".into() }), Some("default"), 1);
-    let passed = given(foo)
-        .pass(|cx| Ok(Controller::of::<Foo>(cx).reconciler(FooReconciler).build()), "default/f")
+    let effects = given(foo)
+        .reconcile(|cx| Ok(Controller::of::<Foo>(cx).reconciler(FooReconciler).build()), "default/f")
         .await;
-    assert_eq!(passed.write(0).body["status"], serde_json::json!({"availableReplicas": 2}));
+    assert_eq!(effects.write(0).body["status"], serde_json::json!({"availableReplicas": 2}));
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some("n".into());
-    let passed = given(namespace)
-        .pass(|cx| Ok(Controller::of::<Namespace>(cx).reconciler(NamespaceReconciler).build()), "n")
+    let effects = given(namespace)
+        .reconcile(|cx| Ok(Controller::of::<Namespace>(cx).reconciler(NamespaceReconciler).build()), "n")
         .await;
-    assert_eq!(passed.result.unwrap(), Outcome::done());
+    assert_eq!(effects.result.unwrap(), Outcome::done());
 }

@@ -98,7 +98,7 @@ mod process;
 mod server;
 mod webhook;
 
-pub use admission::test_request::{Admitted, Proposal, Refused};
+pub use admission::test_request::{Admitted, Denied, TestRequest};
 pub use binding::BindingSelection;
 pub use certificates::identity::{CertificateError, Identity};
 pub use certificates::service::ServiceNames;

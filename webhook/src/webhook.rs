@@ -17,7 +17,7 @@ use crate::{
 ///
 /// ```
 /// use reknit_apis::{FieldError, Request, Validatable, kind};
-/// use reknit_webhook::{Proposal, Webhook};
+/// use reknit_webhook::{TestRequest, Webhook};
 /// use serde::{Deserialize, Serialize};
 /// use serde_json::json;
 ///
@@ -44,12 +44,12 @@ use crate::{
 /// let webhook = Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>();
 /// // A test needs no server:
 /// let hall = Lamp::new("hall", LampSpec { room: "hall".into(), watts: None });
-/// let admitted = webhook.admit(Proposal::create(&hall)).await.unwrap();
+/// let admitted = webhook.admit(TestRequest::create(&hall)).await.unwrap();
 /// assert_eq!(admitted.object["spec"]["watts"], 40);
 ///
 /// let mut misspelt = json!(hall);
 /// misspelt["spec"]["wats"] = json!(100);
-/// let refused = webhook.admit(Proposal::create(misspelt)).await.unwrap_err();
+/// let refused = webhook.admit(TestRequest::create(misspelt)).await.unwrap_err();
 /// assert_eq!(refused.to_string(), r#"mutation failed: cannot decode incoming new object: unknown field "spec.wats""#);
 /// # }
 /// ```

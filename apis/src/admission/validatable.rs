@@ -51,7 +51,7 @@ use crate::Kind;
 /// );
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say what is valid",
+    message = "`{Self}` does not implement `Validatable`",
     note = "`impl Validatable for {Self}`, with `fn validate(&self, request: &Request) -> FieldError`"
 )]
 pub trait Validatable: Kind {

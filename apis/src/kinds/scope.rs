@@ -19,8 +19,8 @@ impl Scope for ClusterResourceScope {
 
 /// Implemented by scopes whose objects can refer to objects of another scope without naming a namespace.
 #[diagnostic::on_unimplemented(
-    message = "a cluster-scoped object has no namespace in which to look",
-    note = "say the namespace: `get_in(object, namespace, name)`"
+    message = "a cluster-scoped object has no namespace to look in",
+    note = "pass the namespace: `get_in(object, namespace, name)`"
 )]
 pub trait Sees<Other> {}
 
@@ -35,5 +35,5 @@ pub trait OwnedBy<Owner> {}
 
 impl<S> OwnedBy<ClusterResourceScope> for S {}
 impl OwnedBy<NamespaceResourceScope> for NamespaceResourceScope {}
-/// For a Kind that is known only at run time, the rule is checked at run time.
+/// A Kind that is known only at run time has this scope. The rule is then checked at run time.
 impl OwnedBy<NamespaceResourceScope> for DynamicResourceScope {}

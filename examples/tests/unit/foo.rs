@@ -32,7 +32,7 @@ fn foo_x() -> Foo {
 
 #[tokio::test]
 async fn a_pass_applies_the_deployment_and_the_next_one_sends_nothing() {
-    let first = given(foo_x()).pass(controller, "default/x").await;
+    let first = given(foo_x()).reconcile(controller, "default/x").await;
     assert!(first.result.is_ok());
     assert_eq!(first.writes(), ["patch deployments default/web"]);
     assert_eq!(first.events(), [synced()]);
@@ -46,23 +46,23 @@ async fn a_pass_applies_the_deployment_and_the_next_one_sends_nothing() {
     assert_eq!(controller_of(&deployment), Some(("Foo".into(), "x".into())));
 
     let foo = first.object::<Foo>("default/x").unwrap();
-    let second = given(foo).and(deployment).pass(controller, "default/x").await;
+    let second = given(foo).and(deployment).reconcile(controller, "default/x").await;
     assert_eq!(second.writes(), [""; 0]);
     assert_eq!(second.events(), [synced()]);
 }
 
 #[tokio::test]
 async fn the_status_has_the_available_replicas_of_the_deployment() {
-    let first = given(foo_x()).pass(controller, "default/x").await;
+    let first = given(foo_x()).reconcile(controller, "default/x").await;
     let mut deployment = first.object::<Deployment>("default/web").unwrap();
     deployment.status = Some(DeploymentStatus { available_replicas: Some(2), ..DeploymentStatus::default() });
-    let second = given(foo_x()).and(deployment).pass(controller, "default/x").await;
+    let second = given(foo_x()).and(deployment).reconcile(controller, "default/x").await;
     assert_eq!(second.writes(), ["patch foos/status default/x"]);
     assert_eq!(second.write(0).body["status"], json!({"availableReplicas": 2}));
 
     let mut foo = foo_x();
     foo.status = Some(FooStatus { available_replicas: 2 });
-    let third = given(foo).pass(controller, "default/x").await;
+    let third = given(foo).reconcile(controller, "default/x").await;
     assert_eq!(third.object::<Foo>("default/x").unwrap().status, Some(FooStatus { available_replicas: 0 }));
 }
 
@@ -71,19 +71,20 @@ async fn a_deployment_of_another_owner_is_reported_and_not_changed() {
     let mut foreign = Deployment::default();
     foreign.metadata.name = Some("web".into());
     foreign.metadata.namespace = Some("default".into());
-    let passed = given(foo_x()).and(foreign).pass(controller, "default/x").await;
-    assert!(passed.result.as_ref().unwrap_err().is_permanent());
-    assert_eq!(passed.writes(), [""; 0]);
+    let effects = given(foo_x()).and(foreign).reconcile(controller, "default/x").await;
+    assert!(effects.result.as_ref().unwrap_err().is_permanent());
+    assert_eq!(effects.writes(), [""; 0]);
     let expected =
         Event::warning("ErrResourceExists", "Resource \"web\" already exists and is not managed by Foo");
-    assert_eq!(passed.events(), [expected]);
+    assert_eq!(effects.events(), [expected]);
 }
 
 #[tokio::test]
 async fn a_failed_request_is_an_error_that_is_retried() {
-    let passed = given(foo_x()).failing(Verb::Patch, "deployments", 500).pass(controller, "default/x").await;
-    assert!(!passed.result.as_ref().unwrap_err().is_permanent());
-    assert_eq!(passed.events()[0].reason, "InternalError");
+    let effects =
+        given(foo_x()).failing(Verb::Patch, "deployments", 500).reconcile(controller, "default/x").await;
+    assert!(!effects.result.as_ref().unwrap_err().is_permanent());
+    assert_eq!(effects.events()[0].reason, "InternalError");
 }
 
 #[tokio::test]

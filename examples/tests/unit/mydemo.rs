@@ -19,22 +19,22 @@ fn stored_demo() -> Mydemo {
 
 #[tokio::test]
 async fn a_pass_records_an_event_and_writes_nothing() {
-    let passed = given(stored_demo()).pass(controller, "default/demo").await;
-    assert_eq!(passed.events(), [Event::normal("Synced", "Mydemo synced successfully")]);
-    assert_eq!(passed.writes(), [""; 0]);
+    let effects = given(stored_demo()).reconcile(controller, "default/demo").await;
+    assert_eq!(effects.events(), [Event::normal("Synced", "Mydemo synced successfully")]);
+    assert_eq!(effects.writes(), [""; 0]);
 }
 
 #[tokio::test]
 async fn a_pass_without_an_object_records_nothing() {
-    let passed = nothing().pass(controller, "default/demo").await;
-    assert_eq!(passed.result.as_ref().ok(), Some(&Outcome::done()));
-    assert_eq!((passed.events(), passed.writes()), (vec![], vec![]));
+    let effects = nothing().reconcile(controller, "default/demo").await;
+    assert_eq!(effects.result.as_ref().ok(), Some(&Outcome::done()));
+    assert_eq!((effects.events(), effects.writes()), (vec![], vec![]));
 }
 
 #[tokio::test]
 async fn each_declared_permission_is_needed() {
     each_permission_is_needed(|| {
-        table(controller).pass("an event is recorded", "default/demo", given(stored_demo()))
+        table(controller).unchecked_row("an event is recorded", "default/demo", given(stored_demo()))
     })
     .await;
 }

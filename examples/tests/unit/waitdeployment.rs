@@ -50,14 +50,14 @@ async fn an_invalid_probe_is_reported_and_nothing_is_created() {
         (json!({"address": ""}), "expected host:port"),
     ];
     for (probe, cause) in probes {
-        let passed = given(waitdeployment_x(probe.clone())).pass(controller, "default/x").await;
-        assert!(passed.result.is_ok());
-        assert_eq!(passed.writes(), ["patch waitdeployments/status default/x"], "{probe}");
-        let after = passed.object::<Waitdeployment>("default/x").unwrap();
+        let effects = given(waitdeployment_x(probe.clone())).reconcile(controller, "default/x").await;
+        assert!(effects.result.is_ok());
+        assert_eq!(effects.writes(), ["patch waitdeployments/status default/x"], "{probe}");
+        let after = effects.object::<Waitdeployment>("default/x").unwrap();
         let (status, reason, message) = probe_report(&after);
         assert_eq!((status.as_str(), reason.as_str()), ("False", "InvalidProbe"), "{probe}");
         assert!(message.contains(probe["address"].as_str().unwrap()) && message.contains(cause), "{message}");
-        let again = given(after).pass(controller, "default/x").await;
+        let again = given(after).reconcile(controller, "default/x").await;
         assert_eq!(again.writes(), [""; 0], "{probe}");
     }
 }
@@ -75,11 +75,11 @@ async fn a_timeout_is_optional_and_a_text_or_nanoseconds_up_to_a_minute() {
         json!({"address": "[::1]:80", "timeout": 2_000_000_000}),
         json!({"address": "no-such-host.invalid:80"}),
     ] {
-        let passed = given(waitdeployment_x(probe.clone())).pass(controller, "default/x").await;
-        assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
+        let effects = given(waitdeployment_x(probe.clone())).reconcile(controller, "default/x").await;
+        assert_eq!(effects.result.as_ref().unwrap(), &Outcome::done());
         let address = probe["address"].as_str().unwrap();
         let expected = ("False".into(), "Probing".into(), format!("connecting to {address}"));
-        assert_eq!(probe_report(&passed.object("default/x").unwrap()), expected, "{probe}");
+        assert_eq!(probe_report(&effects.object("default/x").unwrap()), expected, "{probe}");
     }
 }
 
@@ -105,11 +105,11 @@ async fn an_existing_deployment_follows_the_spec_without_a_probe() {
         "conditions": [{"type": "Available", "status": "True"}],
     });
     let deployment = deployment_of(&object, available).await;
-    let passed = given(object).and(deployment).pass(controller, "default/x").await;
-    assert!(passed.result.is_ok());
-    assert_eq!(passed.writes(), ["patch deployments default/x", "patch waitdeployments/status default/x"]);
-    assert_eq!(replicas(&passed.object("default/x").unwrap()), Some(2));
-    let status = passed.object::<Waitdeployment>("default/x").unwrap().status.unwrap();
+    let effects = given(object).and(deployment).reconcile(controller, "default/x").await;
+    assert!(effects.result.is_ok());
+    assert_eq!(effects.writes(), ["patch deployments default/x", "patch waitdeployments/status default/x"]);
+    assert_eq!(replicas(&effects.object("default/x").unwrap()), Some(2));
+    let status = effects.object::<Waitdeployment>("default/x").unwrap().status.unwrap();
     assert_eq!(status.available_replicas, Some(5));
     let conditions: Vec<_> =
         status.conditions.iter().flatten().map(|condition| (&*condition.type_, &*condition.status)).collect();
@@ -124,10 +124,10 @@ async fn the_generation_is_observed_once_that_of_the_deployment_is() {
     // The pass restores the replicas, which increments the Deployment's generation to 2.
     for (deployment_observed, observed) in [(None, 5), (Some(1), 5), (Some(2), 6)] {
         let deployment = deployment_of(&object, json!({"observedGeneration": deployment_observed})).await;
-        let passed = given(object.clone()).and(deployment).pass(controller, "default/x").await;
-        assert!(passed.result.is_ok());
-        assert_eq!(passed.object::<Deployment>("default/x").unwrap().metadata.generation, Some(2));
-        let status = passed.object::<Waitdeployment>("default/x").unwrap().status.unwrap();
+        let effects = given(object.clone()).and(deployment).reconcile(controller, "default/x").await;
+        assert!(effects.result.is_ok());
+        assert_eq!(effects.object::<Deployment>("default/x").unwrap().metadata.generation, Some(2));
+        let status = effects.object::<Waitdeployment>("default/x").unwrap().status.unwrap();
         assert_eq!(status.observed_generation, Some(observed), "the Deployment's is {deployment_observed:?}");
     }
 }

@@ -18,7 +18,7 @@ const BOUND: &str = "bound";
 /// A binding: a Kind whose objects inject something into the pod templates of other objects, their subjects. It is
 /// Knative's `psbinding.Bindable`, the model of a SinkBinding.
 ///
-/// [`Subjects`](crate::Subjects) injects into subjects that exist, and the webhook's `binding` into those that are
+/// [`Binder`](crate::Binder) injects into subjects that exist, and the webhook's `binding` into those that are
 /// created or updated, before they are stored. Both call [`unbind`](Self::unbind) and then [`bind`](Self::bind), on a
 /// copy of the subject. Everything that is injected comes from the binding and its status, so both inject the same.
 ///

@@ -24,7 +24,7 @@ use crate::{Result, ResultExt, TrackedAny, object_client::status_code, status::d
 /// Injects bindings into the pod templates of their subjects, and withdraws the injection. A change of a subject
 /// reconciles the binding.
 ///
-/// Comes from [`Builder::subjects`](crate::Builder::subjects). Call [`bind`](Self::bind) in `reconcile_kind` and
+/// Comes from [`Builder::binder`](crate::Builder::binder). Call [`bind`](Self::bind) in `reconcile_kind` and
 /// [`unbind`](Self::unbind) in `finalize_kind`, and enable [`finalizing`](crate::ControllerBuilder::finalizing). It
 /// does what Knative's `psbinding.BaseReconciler` does, except that it does not label namespaces.
 ///
@@ -36,38 +36,38 @@ use crate::{Result, ResultExt, TrackedAny, object_client::status_code, status::d
 ///
 /// ```
 /// use reknit_injection::Context;
-/// use reknit_reconciler::{Bindable, Controller, FinalizeKind, Outcome, ReconcileKind, Result, Subjects};
+/// use reknit_reconciler::{Bindable, Controller, FinalizeKind, Outcome, ReconcileKind, Result, Binder};
 /// use reknit_apis::StatusOf;
 ///
 /// struct Reconciler<K: Bindable> {
-///     subjects: Subjects<K>,
+///     binder: Binder<K>,
 /// }
 ///
 /// impl<K: Bindable> ReconcileKind for Reconciler<K> {
 ///     type Kind = K;
 ///     async fn reconcile_kind(&self, binding: &K, status: &mut StatusOf<K>) -> Result<Outcome> {
 ///         // A SinkBinding would first resolve its sink and put the address into the status.
-///         self.subjects.bind(binding, status).await?;
+///         self.binder.bind(binding, status).await?;
 ///         Ok(Outcome::done())
 ///     }
 /// }
 ///
 /// impl<K: Bindable> FinalizeKind for Reconciler<K> {
 ///     async fn finalize_kind(&self, binding: &K, _status: &mut StatusOf<K>) -> Result<Outcome> {
-///         self.subjects.unbind(binding).await?;
+///         self.binder.unbind(binding).await?;
 ///         Ok(Outcome::done())
 ///     }
 /// }
 ///
 /// fn controller<K: Bindable>(cx: &Context) -> Result<Controller> {
 ///     let mut build = Controller::of::<K>(cx);
-///     let subjects = build.subjects().groups(["apps", "batch"]);
-///     Ok(build.reconciler(Reconciler { subjects }).finalizing().build())
+///     let binder = build.binder().groups(["apps", "batch"]);
+///     Ok(build.reconciler(Reconciler { binder }).finalizing().build())
 /// }
 /// ```
 #[derive(derive_more::Debug)]
-#[debug("Subjects {{ objects: {objects:?}, .. }}")]
-pub struct Subjects<K> {
+#[debug("Binder {{ objects: {objects:?}, .. }}")]
+pub struct Binder<K> {
     objects: TrackedAny,
     informers: Informers,
     client: Client,
@@ -85,7 +85,7 @@ struct Found {
     former: Vec<Arc<DynamicObject>>,
 }
 
-impl<K: Bindable> Subjects<K> {
+impl<K: Bindable> Binder<K> {
     pub(crate) fn new(objects: TrackedAny, informers: Informers, client: Client, manager: String) -> Self {
         Self { objects, informers, client, manager, kind: PhantomData }
     }
@@ -235,7 +235,7 @@ impl<K: Bindable> Subjects<K> {
     }
 }
 
-impl<K> Clone for Subjects<K> {
+impl<K> Clone for Binder<K> {
     fn clone(&self) -> Self {
         let (objects, informers) = (self.objects.clone(), self.informers.clone());
         Self {

@@ -10,7 +10,7 @@ use reknit_injection::{
 
 use super::{Controller, GlobalResync, Parts, controller_builder::ControllerBuilder, watch::Watch};
 use crate::{
-    Bindable, Owned, OwnedAny, PerKey, Queue, ReconcileKey, ReconcileKind, Recorder, Subjects, Tracked,
+    Bindable, Binder, Owned, OwnedAny, PerKey, Queue, ReconcileKey, ReconcileKind, Recorder, Tracked,
     TrackedAny,
     driver::KeyDriver,
     events::event_permission,
@@ -331,10 +331,10 @@ impl<K: Kind> Builder<K> {
 
 impl<K: Bindable> Builder<K> {
     /// Finds the subjects of bindings, and injects into them. A change of a subject enqueues the key of its binding.
-    pub fn subjects(&mut self) -> Subjects<K> {
+    pub fn binder(&mut self) -> Binder<K> {
         let manager = field_manager(self.cx.component());
-        let objects = self.track_kinds("build.subjects()", &[Verb::List, Verb::Watch, Verb::Patch]);
-        Subjects::new(objects, self.cx.informers(), self.client(), manager)
+        let objects = self.track_kinds("build.binder()", &[Verb::List, Verb::Watch, Verb::Patch]);
+        Binder::new(objects, self.cx.informers(), self.client(), manager)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::Queue;
 /// use reknit_reconciler::Health;
 ///
 /// fn is_well(health: &Health) -> bool {
-///     health.is_synced() && health.stuck(Duration::from_secs(600)).is_empty()
+///     health.is_synced() && health.stuck_passes(Duration::from_secs(600)).is_empty()
 /// }
 /// ```
 #[derive(Clone)]
@@ -68,7 +68,7 @@ impl Health {
 
     /// The passes that have been running for longer than both `longer_than` and the time after which a pass of this
     /// controller is [slow](crate::Builder::slow_after).
-    pub fn stuck(&self, longer_than: Duration) -> Vec<RunningPass> {
+    pub fn stuck_passes(&self, longer_than: Duration) -> Vec<RunningPass> {
         let limit = longer_than.max(self.slow_after);
         self.running_passes().into_iter().filter(|pass| pass.age > limit).collect()
     }

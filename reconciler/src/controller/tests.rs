@@ -403,8 +403,8 @@ async fn health_reports_the_keys_of_long_passes() {
     running.queue.add(key("a"));
     running.wait_for_passes(1).await;
     tokio::time::sleep(Duration::from_secs(90)).await;
-    assert_eq!(running.health.stuck(Duration::from_secs(80))[0].key, key("a"));
-    assert!(running.health.stuck(Duration::from_secs(100)).is_empty());
+    assert_eq!(running.health.stuck_passes(Duration::from_secs(80))[0].key, key("a"));
+    assert!(running.health.stuck_passes(Duration::from_secs(100)).is_empty());
     assert!(running.health.is_synced());
     assert_eq!(running.health.name(), "configmaps");
 }

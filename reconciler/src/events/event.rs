@@ -1,5 +1,14 @@
 //! An event about an object, as `kubectl describe` shows it.
 
+/// The type of an [`Event`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// Information about a change that was expected.
+    Normal,
+    /// A problem.
+    Warning,
+}
+
 /// An event to record about an object: its type, its reason in one CamelCase word, and its message.
 ///
 /// A pass returns it with its [`Outcome`](crate::Outcome). Other code records it through a
@@ -13,8 +22,8 @@
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// True if its type is Normal rather than Warning.
-    pub normal: bool,
+    /// The type.
+    pub type_: EventType,
     /// The reason in one CamelCase word. Longer ones are cut to 128 bytes.
     pub reason: String,
     /// The message for humans. Longer ones are cut to 1 KiB.
@@ -24,15 +33,21 @@ pub struct Event {
 impl Event {
     /// An event of type Normal.
     pub fn normal(reason: &str, message: impl Into<String>) -> Self {
-        Self { normal: true, reason: reason.into(), message: message.into() }
+        Self { type_: EventType::Normal, reason: reason.into(), message: message.into() }
     }
 
     /// An event of type Warning.
     pub fn warning(reason: &str, message: impl Into<String>) -> Self {
-        Self { normal: false, reason: reason.into(), message: message.into() }
+        Self { type_: EventType::Warning, reason: reason.into(), message: message.into() }
     }
+}
 
-    pub(crate) fn type_name(&self) -> &'static str {
-        if self.normal { "Normal" } else { "Warning" }
+impl EventType {
+    /// The name in Kubernetes: `Normal` or `Warning`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
     }
 }

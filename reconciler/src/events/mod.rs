@@ -11,4 +11,7 @@ mod series;
 mod tests;
 
 pub(crate) use self::recorder::event_permission;
-pub use self::{event::Event, recorder::Recorder};
+pub use self::{
+    event::{Event, EventType},
+    recorder::Recorder,
+};

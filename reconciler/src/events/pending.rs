@@ -62,7 +62,7 @@ impl PendingEvent {
             regarding: Some(self.regarding.clone()),
             reporting_controller: Some(self.controller.to_string()),
             reporting_instance: Some(instance.into()),
-            type_: Some(self.event.type_name().into()),
+            type_: Some(self.event.type_.as_str().into()),
             ..StoredEvent::default()
         }
     }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
-use super::pending::PendingEvent;
+use super::{event::EventType, pending::PendingEvent};
 
 /// The time after its last occurrence within which an event is a repetition, as in client-go.
 const SERIES_WINDOW: Duration = Duration::from_secs(6 * 60);
@@ -21,7 +21,7 @@ pub(super) struct SpamKey {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint {
     pub(super) spam_key: SpamKey,
-    normal: bool,
+    type_: EventType,
     reason: String,
     note: String,
 }
@@ -32,7 +32,7 @@ impl Fingerprint {
         let object = [regarding.uid, regarding.kind, regarding.namespace, regarding.name];
         Self {
             spam_key: SpamKey { object, controller: pending.controller.to_string() },
-            normal: pending.event.normal,
+            type_: pending.event.type_,
             reason: pending.reason().into(),
             note: pending.note().into(),
         }

@@ -256,7 +256,7 @@ mod tests {
             gained,
             ["controller.lamps.demo.00-of-02".into(), "controller.lamps.demo.01-of-02".into()]
         );
-        assert!(leadership.leads(&Key::new("default", "web")) && leadership.is_known());
+        assert!(leadership.leads(&Key::new("default", "web")) && leadership.has_known_leaders());
         assert_eq!(gauge_values(), [1.0, 1.0]);
         run.abort();
     }

@@ -44,7 +44,7 @@ pub struct LeaderElectionConfig {
 pub enum ConfigError {
     /// A value cannot be parsed.
     #[error("failed to parse {key:?}: {why}")]
-    Unreadable {
+    InvalidValue {
         /// The key in the ConfigMap.
         key: String,
         /// The fault, which shows the value.
@@ -52,14 +52,14 @@ pub enum ConfigError {
     },
     /// The number of buckets is out of bounds.
     #[error("buckets: value must be between 1 <= {0} <= {MAX_BUCKETS}")]
-    Buckets(u32),
+    InvalidBuckets(u32),
     /// The durations are not in the required order: a leader could stop before it renews, or lead at the same time as
     /// the next leader.
     #[error(
         "{LEASE} ({lease:?}) must be longer than {RENEW} ({renew:?}), {RENEW} longer than {RETRY} ({retry:?}), and \
          {RETRY} at least 1s: only whole seconds count"
     )]
-    Times {
+    InvalidTimes {
         /// The lease duration.
         lease: Duration,
         /// The renew deadline.
@@ -100,15 +100,15 @@ impl LeaderElectionConfig {
         ] {
             for key in keys {
                 if let Some(text) = data.get(key) {
-                    *field = parse_duration(text).map_err(|error| unreadable(key, error))?;
+                    *field = parse_duration(text).map_err(|error| invalid_value(key, error))?;
                 }
             }
         }
         if let Some(text) = data.get(BUCKETS) {
-            config.buckets = parse_count(text).map_err(|why| unreadable(BUCKETS, why))?;
+            config.buckets = parse_count(text).map_err(|why| invalid_value(BUCKETS, why))?;
         }
         if !(1..=MAX_BUCKETS).contains(&config.buckets) {
-            return Err(ConfigError::Buckets(config.buckets));
+            return Err(ConfigError::InvalidBuckets(config.buckets));
         }
         let prefixes = data.iter().filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)));
         config.lease_prefixes = prefixes.map(|(from, to)| (from.to_owned(), to.clone())).collect();
@@ -121,7 +121,7 @@ impl LeaderElectionConfig {
         for (from, to) in self.lease_prefixes.iter().filter(|(_, to)| !to.is_empty()) {
             if let Some(name) = self.lease_names(to).find(|name| !is_lease_name(name)) {
                 let why = format!("invalid prefix {to:?}: no lease can be named {name:?}");
-                return Err(unreadable(&format!("{PREFIX}{from}"), why));
+                return Err(invalid_value(&format!("{PREFIX}{from}"), why));
             }
         }
         Ok(())
@@ -140,7 +140,7 @@ impl LeaderElectionConfig {
         if ordered && retry.as_secs() >= 1 {
             return Ok(());
         }
-        Err(ConfigError::Times { lease, renew, retry })
+        Err(ConfigError::InvalidTimes { lease, renew, retry })
     }
 
     /// The names of a controller's buckets and of their leases: `<component>.<queue>.00-of-03`, in lower case. An entry
@@ -161,8 +161,8 @@ pub(super) fn is_lease_name(name: &str) -> bool {
     dns_subdomain(name).is_empty()
 }
 
-fn unreadable(key: &str, why: impl ToString) -> ConfigError {
-    ConfigError::Unreadable { key: key.into(), why: why.to_string() }
+fn invalid_value(key: &str, why: impl ToString) -> ConfigError {
+    ConfigError::InvalidValue { key: key.into(), why: why.to_string() }
 }
 
 fn parse_count(text: &str) -> Result<u32, String> {

@@ -6,7 +6,7 @@ use reknit_apis::Key;
 
 use super::{
     Ring,
-    bucket::{BucketState, BucketStates, BucketWriter, Leader, RunningPass},
+    bucket::{BucketState, BucketStates, BucketWriter, Leader, PassGuard},
 };
 use crate::limits::sleep_until_optional;
 
@@ -23,7 +23,7 @@ use crate::limits::sleep_until_optional;
 ///
 /// let leadership = Leadership::always();
 /// assert!(leadership.leads(&Key::new("default", "web")));
-/// assert!(leadership.is_known());
+/// assert!(leadership.has_known_leaders());
 /// ```
 #[derive(Clone, Debug)]
 pub struct Leadership {
@@ -94,10 +94,10 @@ impl Leadership {
 
     /// Starts a pass of the key, which counts as running until the returned value is dropped. Returns `None` if this
     /// process does not lead the key, or hands its bucket over.
-    pub(crate) fn start_pass(&self, key: &Key) -> Option<RunningPass> {
+    pub(crate) fn start_pass(&self, key: &Key) -> Option<PassGuard> {
         match &self.buckets {
-            Some(buckets) => RunningPass::start(&buckets.states, buckets.owner_index(key)),
-            None => Some(RunningPass::uncounted()),
+            Some(buckets) => PassGuard::start(&buckets.states, buckets.owner_index(key)),
+            None => Some(PassGuard::uncounted()),
         }
     }
 
@@ -151,7 +151,7 @@ impl Leadership {
     }
 
     /// Returns true if the leader of every bucket is known, be it this process or another. Readiness checks this.
-    pub fn is_known(&self) -> bool {
+    pub fn has_known_leaders(&self) -> bool {
         let is_known = |state: &BucketState| !matches!(state.leader(), Leader::Unknown { .. });
         self.buckets.as_ref().is_none_or(|buckets| buckets.states.borrow().iter().all(is_known))
     }
@@ -320,11 +320,11 @@ mod tests {
     async fn leadership_is_known_while_every_bucket_has_a_leader() {
         let (leadership, [zero, one]) = elected();
         zero.set_leading(Instant::now() + TERM);
-        assert!(!leadership.is_known());
+        assert!(!leadership.has_known_leaders());
         one.set_led_by_other();
-        assert!(leadership.is_known());
+        assert!(leadership.has_known_leaders());
         tokio::time::advance(TERM).await;
-        assert!(!leadership.is_known());
+        assert!(!leadership.has_known_leaders());
     }
 
     #[tokio::test(start_paused = true)]
@@ -352,7 +352,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_election_every_key_is_led_and_nothing_changes() {
         let mut leadership = Leadership::always();
-        assert!(leadership.leads(&key()) && leadership.is_known() && leadership.bucket_owns("any", &key()));
+        assert!(
+            leadership.leads(&key())
+                && leadership.has_known_leaders()
+                && leadership.bucket_owns("any", &key())
+        );
         assert_eq!(leadership.lost(&key()).now_or_never(), None);
         assert_eq!(leadership.changed().now_or_never(), None);
     }

@@ -131,7 +131,7 @@ mod tests {
         assert!(keys.iter().all(|key| leadership.leads(key) == leadership.bucket_owns(&own, key)));
         let led = keys.iter().filter(|key| leadership.leads(key)).count();
         assert!((1..100).contains(&led), "{led} of 100");
-        assert!(leadership.is_known());
+        assert!(leadership.has_known_leaders());
         assert_eq!(leadership.changed().await.gained, [own.into()]);
     }
 

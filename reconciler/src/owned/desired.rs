@@ -51,7 +51,7 @@ pub(super) struct Observed {
 /// # Errors
 ///
 /// Returns the error of `apply` for a child that cannot be applied.
-pub fn applied<O, T>(owner: &O, child: T, kind: &ApiResource) -> Result<Value, NotApplied>
+pub fn apply_body<O, T>(owner: &O, child: T, kind: &ApiResource) -> Result<Value, NotApplied>
 where
     O: Resource<DynamicType = (), Scope: Scope>,
     T: Resource + Serialize,
@@ -232,7 +232,7 @@ mod tests {
         let values = json!({"a": null, "b": [{"c": null}]});
         let spec =
             ReleaseSpec { chart: None, values: values.clone(), overrides: vec![Some(json!({"d": null}))] };
-        let body = applied(&owner, Release::new("x", spec), &ApiResource::erase::<Release>(&())).unwrap();
+        let body = apply_body(&owner, Release::new("x", spec), &ApiResource::erase::<Release>(&())).unwrap();
         assert_eq!(body["spec"], json!({"values": values, "overrides": [{"d": null}]}));
     }
 }

@@ -15,7 +15,7 @@ mod upgrade;
 mod verbs;
 
 pub use self::{
-    any::OwnedAny, applied::Applied, desired::applied, error::NotApplied, lister::Owned,
+    any::OwnedAny, applied::Applied, desired::apply_body, error::NotApplied, lister::Owned,
     owner::controller_reference,
 };
 pub(crate) use self::{child_kind::ChildKind, owner::owner_key, verbs::APPLY_VERBS};

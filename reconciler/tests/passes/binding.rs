@@ -3,7 +3,7 @@
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::EnvVar};
 use reknit_apis::{PodSpecable, Reference};
 use reknit_injection::Context;
-use reknit_reconciler::{Bindable, Event, Subjects};
+use reknit_reconciler::{Bindable, Binder, Event};
 use reknit_testing::{Given, Verb, Want, given, table};
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ impl Bindable for Paint {
     }
 }
 
-struct Painter(Subjects<Paint>);
+struct Painter(Binder<Paint>);
 
 impl ReconcileKind for Painter {
     type Kind = Paint;
@@ -64,8 +64,8 @@ impl FinalizeKind for Painter {
 #[expect(clippy::unnecessary_wraps, reason = "it is the constructor of a controller")]
 fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Paint>(cx);
-    let subjects = build.subjects().groups(["apps"]).resources([("apps", "deployments")]);
-    Ok(build.reconciler(Painter(subjects)).finalizing().build())
+    let binder = build.binder().groups(["apps"]).resources([("apps", "deployments")]);
+    Ok(build.reconciler(Painter(binder)).finalizing().build())
 }
 
 fn paint(subject: Value) -> Paint {

@@ -48,13 +48,13 @@ async fn the_event_of_an_outcome_is_recorded_by_the_controller() {
 async fn the_event_of_an_error_has_the_reason_of_the_error_and_a_conflict_has_no_event() {
     let failing =
         |_: &Lamp, _: &mut LampStatus| Err("x".parse::<u8>().permanent().unwrap_err().reason("NoNumber"));
-    let passed = given(lamp()).pass(reconciling(failing), "default/x").await;
-    assert_eq!(passed.events(), [Event::warning("NoNumber", "invalid digit found in string")]);
+    let effects = given(lamp()).reconcile(reconciling(failing), "default/x").await;
+    assert_eq!(effects.events(), [Event::warning("NoNumber", "invalid digit found in string")]);
     let conflicting = |_: &Lamp, _: &mut LampStatus| {
         let status = kube::core::Status::failure("stale", "Conflict").with_code(409);
         Err(kube::Error::Api(Box::new(status)).into())
     };
-    assert!(given(lamp()).pass(reconciling(conflicting), "default/x").await.events().is_empty());
+    assert!(given(lamp()).reconcile(reconciling(conflicting), "default/x").await.events().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,10 +137,12 @@ async fn events_that_cannot_be_recorded_are_dropped_and_do_not_fail_a_pass() {
         status.light();
         Ok(Outcome::done().event(Event::normal("Lit", "")))
     };
-    let passed =
-        given(lamp()).failing(Verb::Create, "events", 403).pass(reconciling(lighting), "default/x").await;
-    assert!(passed.result.is_ok());
-    assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
+    let effects = given(lamp())
+        .failing(Verb::Create, "events", 403)
+        .reconcile(reconciling(lighting), "default/x")
+        .await;
+    assert!(effects.result.is_ok());
+    assert_eq!(effects.writes(), ["patch lamps/status default/x"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,42 +21,44 @@ fn unplug(_: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
 async fn the_finalizer_is_added_before_the_first_pass() {
     let mut lamp = lamp();
     lamp.metadata.finalizers = Some(vec!["other.io/x".into()]);
-    let passed = given(lamp).pass(finalizing(light), "default/x").await;
-    assert_eq!(passed.writes(), ["patch lamps default/x", "patch lamps/status default/x"]);
+    let effects = given(lamp).reconcile(finalizing(light), "default/x").await;
+    assert_eq!(effects.writes(), ["patch lamps default/x", "patch lamps/status default/x"]);
     let patch = json!({"metadata": {"finalizers": ["other.io/x", FINALIZER], "resourceVersion": "1"}});
-    assert_eq!(passed.write(0).body, patch);
-    let version = &passed.write(1).body["metadata"]["resourceVersion"];
+    assert_eq!(effects.write(0).body, patch);
+    let version = &effects.write(1).body["metadata"]["resourceVersion"];
     assert_eq!(version, "1001", "the pass does not continue with the patched object");
-    assert_eq!(passed.events(), [Event::normal("FinalizerUpdate", "Updated \"x\" finalizers")]);
-    assert!(passed.enqueued.is_empty());
+    assert_eq!(effects.events(), [Event::normal("FinalizerUpdate", "Updated \"x\" finalizers")]);
+    assert!(effects.enqueued.is_empty());
 }
 
 #[tokio::test]
 async fn the_reconciler_does_not_run_if_the_finalizer_cannot_be_added() {
     let never = |_: &Lamp, _: &mut LampStatus| panic!("reconciled without a finalizer");
-    let passed = given(lamp()).failing(Verb::Patch, "lamps", 403).pass(finalizing(never), "default/x").await;
-    let message = passed.result.as_ref().unwrap_err().to_string();
+    let effects =
+        given(lamp()).failing(Verb::Patch, "lamps", 403).reconcile(finalizing(never), "default/x").await;
+    let message = effects.result.as_ref().unwrap_err().to_string();
     assert_eq!(message, "failed to update finalizers for \"x\"");
     let event = "Failed to update finalizers for \"x\": inducing failure for patch lamps (403 Forbidden)";
-    assert_eq!(passed.events(), [Event::warning("FinalizerUpdateFailed", event)]);
+    assert_eq!(effects.events(), [Event::warning("FinalizerUpdateFailed", event)]);
 }
 
 #[tokio::test]
 async fn the_status_is_written_before_the_finalizer_is_removed() {
-    let passed = given(terminating(&[FINALIZER, "other.io/x"])).pass(finalizing(unplug), "default/x").await;
-    assert_eq!(passed.writes(), ["patch lamps/status default/x", "patch lamps default/x"]);
+    let effects =
+        given(terminating(&[FINALIZER, "other.io/x"])).reconcile(finalizing(unplug), "default/x").await;
+    assert_eq!(effects.writes(), ["patch lamps/status default/x", "patch lamps default/x"]);
     let patch = json!({"metadata": {"finalizers": ["other.io/x"], "resourceVersion": "1001"}});
-    assert_eq!(passed.write(1).body, patch);
+    assert_eq!(effects.write(1).body, patch);
     let unplugged = Event::normal("Unplugged", "out");
-    assert_eq!(passed.events(), [unplugged, Event::normal("FinalizerUpdate", "Updated \"x\" finalizers")]);
-    assert!(passed.enqueued.is_empty());
+    assert_eq!(effects.events(), [unplugged, Event::normal("FinalizerUpdate", "Updated \"x\" finalizers")]);
+    assert!(effects.enqueued.is_empty());
 }
 
 #[tokio::test]
 async fn no_status_is_written_before_the_last_finalizer_is_removed() {
-    let passed = given(terminating(&[FINALIZER])).pass(finalizing(unplug), "default/x").await;
-    assert_eq!(passed.writes(), ["patch lamps default/x"]);
-    assert!(passed.object::<Lamp>("default/x").is_none());
+    let effects = given(terminating(&[FINALIZER])).reconcile(finalizing(unplug), "default/x").await;
+    assert_eq!(effects.writes(), ["patch lamps default/x"]);
+    assert!(effects.object::<Lamp>("default/x").is_none());
 }
 
 #[tokio::test]
@@ -71,38 +73,38 @@ async fn any_result_other_than_done_keeps_the_finalizer_and_writes_the_status() 
             status.lit = Some(false);
             outcome()
         };
-        let passed = given(terminating(&[FINALIZER])).pass(finalizing(waiting), "default/x").await;
-        assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
-        assert!(passed.object::<Lamp>("default/x").is_some());
+        let effects = given(terminating(&[FINALIZER])).reconcile(finalizing(waiting), "default/x").await;
+        assert_eq!(effects.writes(), ["patch lamps/status default/x"]);
+        assert!(effects.object::<Lamp>("default/x").is_some());
     }
 }
 
 #[tokio::test]
 async fn a_finalizer_is_kept_if_the_status_cannot_be_written() {
-    let passed = given(terminating(&[FINALIZER, "other.io/x"]))
+    let effects = given(terminating(&[FINALIZER, "other.io/x"]))
         .failing(Verb::Patch, "lamps/status", 500)
-        .pass(finalizing(unplug), "default/x")
+        .reconcile(finalizing(unplug), "default/x")
         .await;
-    assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
-    assert!(passed.result.is_err());
+    assert_eq!(effects.writes(), ["patch lamps/status default/x"]);
+    assert!(effects.result.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_finalizer_is_kept_if_the_object_changed_since_it_was_finalized() {
-    let passed = given(terminating(&[FINALIZER, "other.io/x"]))
+    let effects = given(terminating(&[FINALIZER, "other.io/x"]))
         .failing_times(Verb::Patch, "lamps/status", 409, 1)
-        .pass(finalizing(unplug), "default/x")
+        .reconcile(finalizing(unplug), "default/x")
         .await;
-    assert_eq!(passed.writes(), ["patch lamps/status default/x"; 2]);
-    assert_eq!(passed.enqueued, [key()], "no further pass sees the change");
+    assert_eq!(effects.writes(), ["patch lamps/status default/x"; 2]);
+    assert_eq!(effects.enqueued, [key()], "no further pass sees the change");
 }
 
 #[tokio::test]
 async fn a_terminating_object_without_the_finalizer_is_ignored() {
     let never = |_: &Lamp, _: &mut LampStatus| panic!("reconciled without our finalizer");
-    let passed = given(terminating(&["other.io/x"])).pass(finalizing(never), "default/x").await;
-    assert_eq!(passed.result.as_ref().unwrap(), &Outcome::skip());
-    assert!(passed.writes().is_empty());
+    let effects = given(terminating(&["other.io/x"])).reconcile(finalizing(never), "default/x").await;
+    assert_eq!(effects.result.as_ref().unwrap(), &Outcome::skip());
+    assert!(effects.writes().is_empty());
 }
 
 #[tokio::test]
@@ -129,20 +131,20 @@ async fn an_object_deleted_before_its_finalizer_is_added_is_ignored() {
 #[tokio::test]
 async fn a_conflict_on_the_finalizer_has_no_event() {
     for object in [lamp(), terminating(&[FINALIZER])] {
-        let passed =
-            given(object).failing(Verb::Patch, "lamps", 409).pass(finalizing(done), "default/x").await;
-        assert!(passed.result.as_ref().unwrap_err().is_conflict());
-        assert!(passed.events().is_empty());
+        let effects =
+            given(object).failing(Verb::Patch, "lamps", 409).reconcile(finalizing(done), "default/x").await;
+        assert!(effects.result.as_ref().unwrap_err().is_conflict());
+        assert!(effects.events().is_empty());
     }
 }
 
 #[tokio::test]
 async fn a_conflict_on_removal_is_retried() {
-    let passed = given(terminating(&[FINALIZER]))
+    let effects = given(terminating(&[FINALIZER]))
         .failing(Verb::Patch, "lamps", 409)
-        .pass(finalizing(done), "default/x")
+        .reconcile(finalizing(done), "default/x")
         .await;
-    let error = passed.result.as_ref().unwrap_err();
+    let error = effects.result.as_ref().unwrap_err();
     assert!(error.is_conflict() && !error.is_permanent());
 }
 
@@ -221,10 +223,10 @@ async fn the_finalizer_of_a_built_in_kind_needs_a_slash() {
         assert!(check(refused).is_err(), "{refused}");
     }
     assert!(check("demo.reknit.dev/map").is_ok());
-    let passed = given(map.clone()).pass(bare, "default/x").await;
-    let error = passed.result.as_ref().unwrap_err();
+    let effects = given(map.clone()).reconcile(bare, "default/x").await;
+    let error = effects.result.as_ref().unwrap_err();
     assert!(error.is_permanent());
-    assert!(error.to_string().contains("\"configmaps\" is no name for a finalizer"), "{error}");
+    assert!(error.to_string().contains("invalid finalizer \"configmaps\""), "{error}");
     let named = |cx: &Context| {
         let controller = Controller::of::<ConfigMap>(cx)
             .reconciler(Idle)
@@ -235,6 +237,6 @@ async fn the_finalizer_of_a_built_in_kind_needs_a_slash() {
         assert!(controller.check().is_ok());
         Ok(controller)
     };
-    let passed = given(map).pass(named, "default/x").await;
-    assert_eq!(passed.writes(), ["patch configmaps default/x"]);
+    let effects = given(map).reconcile(named, "default/x").await;
+    assert_eq!(effects.writes(), ["patch configmaps default/x"]);
 }

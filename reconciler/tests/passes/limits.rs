@@ -16,13 +16,13 @@ async fn a_panic_is_an_error_of_its_key_and_no_status_is_written() {
         status.light();
         panic!("the bulb is {}", "broken")
     };
-    let passed = given(lamp()).pass(reconciling(panicking), "default/x").await;
-    let error = passed.result.as_ref().unwrap_err();
+    let effects = given(lamp()).reconcile(reconciling(panicking), "default/x").await;
+    let error = effects.result.as_ref().unwrap_err();
     assert_eq!(error.to_string(), "the reconciler panicked: the bulb is broken");
     assert!(!error.is_permanent());
-    assert!(passed.writes().is_empty());
+    assert!(effects.writes().is_empty());
     let event = Event::warning("InternalError", "the reconciler panicked: the bulb is broken");
-    assert_eq!(passed.events(), [event]);
+    assert_eq!(effects.events(), [event]);
 
     let server = ApiServer::new();
     let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
@@ -58,25 +58,25 @@ fn slow(seconds: u64) -> impl FnOnce(&Context) -> Result<Controller> {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_pass_is_reported_once_and_continues() {
-    let passed = given(lamp()).pass(slow(20), "default/x").await;
-    assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
-    assert_eq!(passed.events(), [Event::warning("SlowReconcile", "the pass has been running for 5 s")]);
-    assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
+    let effects = given(lamp()).reconcile(slow(20), "default/x").await;
+    assert_eq!(effects.result.as_ref().unwrap(), &Outcome::done());
+    assert_eq!(effects.events(), [Event::warning("SlowReconcile", "the pass has been running for 5 s")]);
+    assert_eq!(effects.writes(), ["patch lamps/status default/x"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pass_is_dropped_at_its_deadline_and_no_status_is_written() {
-    let passed = given(lamp()).pass(slow(40), "default/x").await;
+    let effects = given(lamp()).reconcile(slow(40), "default/x").await;
     let message = "the pass took longer than 30 s and was dropped";
-    assert_eq!(passed.result.as_ref().unwrap_err().to_string(), message);
-    assert_eq!(passed.events()[1], Event::warning("DeadlineExceeded", message));
-    assert!(passed.writes().is_empty());
+    assert_eq!(effects.result.as_ref().unwrap_err().to_string(), message);
+    assert_eq!(effects.events()[1], Event::warning("DeadlineExceeded", message));
+    assert!(effects.writes().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fast_pass_is_not_reported() {
-    let passed = given(lamp()).pass(slow(4), "default/x").await;
-    assert!(passed.events().is_empty());
+    let effects = given(lamp()).reconcile(slow(4), "default/x").await;
+    assert!(effects.events().is_empty());
 }
 
 /// Sends each reconciled key to the test.

@@ -67,8 +67,8 @@ fn router() -> Router {
 
 #[tokio::test]
 async fn a_marked_condition_gets_the_generation_of_the_object() {
-    let passed = given(router()).pass(marking(connect), "default/x").await;
-    let condition = &passed.write(0).body["status"]["network"]["conditions"][0];
+    let effects = given(router()).reconcile(marking(connect), "default/x").await;
+    let condition = &effects.write(0).body["status"]["network"]["conditions"][0];
     assert_eq!(condition["observedGeneration"], 4);
     assert_eq!(condition["lastTransitionTime"], "2020-01-01T00:00:00Z");
     assert_eq!([&condition["status"], &condition["reason"]], ["True", "Connected"]);
@@ -82,17 +82,17 @@ async fn nothing_is_sent_if_the_conditions_are_marked_as_before() {
         conditions.mark_false("Connected", "Dialing", "");
         connect(conditions)
     };
-    let passed = given(router).pass(marking(flapping), "default/x").await;
-    passed.result.as_ref().unwrap();
-    assert!(passed.writes().is_empty());
+    let effects = given(router).reconcile(marking(flapping), "default/x").await;
+    effects.result.as_ref().unwrap();
+    assert!(effects.writes().is_empty());
 }
 
 #[tokio::test]
 async fn no_condition_is_added_by_the_framework() {
     let mut router = router();
     router.status = None;
-    let passed = given(router).pass(marking(|_| Ok(Outcome::done())), "default/x").await;
-    assert!(passed.writes().is_empty());
+    let effects = given(router).reconcile(marking(|_| Ok(Outcome::done())), "default/x").await;
+    assert!(effects.writes().is_empty());
 }
 
 #[tokio::test]
@@ -103,6 +103,6 @@ async fn conditions_that_are_marked_while_finalizing_get_the_generation_too() {
         conditions.mark_false("Connected", "Draining", "two sessions are open");
         Err("two sessions are open".into())
     };
-    let passed = given(router).pass(marking(blocked), "default/x").await;
-    assert_eq!(passed.write(0).body["status"]["network"]["conditions"][0]["observedGeneration"], 4);
+    let effects = given(router).reconcile(marking(blocked), "default/x").await;
+    assert_eq!(effects.write(0).body["status"]["network"]["conditions"][0]["observedGeneration"], 4);
 }

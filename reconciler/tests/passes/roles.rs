@@ -27,10 +27,10 @@ async fn only_objects_of_the_controllers_class_are_reconciled() {
     desk.metadata.annotations = Some([("demo.reknit.dev/class".into(), "desk".into())].into());
     let mut street = desk.clone();
     street.metadata.annotations = Some([("demo.reknit.dev/class".into(), "street".into())].into());
-    assert_eq!(given(desk).pass(of_class(light), "default/x").await.writes().len(), 1);
+    assert_eq!(given(desk).reconcile(of_class(light), "default/x").await.writes().len(), 1);
     for other in [street, lamp()] {
-        let passed = given(other).pass(of_class(never), "default/x").await;
-        assert_eq!(passed.result.unwrap(), Outcome::skip());
+        let effects = given(other).reconcile(of_class(never), "default/x").await;
+        assert_eq!(effects.result.unwrap(), Outcome::skip());
     }
 }
 
@@ -41,55 +41,60 @@ async fn objects_that_the_filter_rejects_are_ignored_unless_they_have_the_finali
     };
     let mut desk = lamp();
     desk.metadata.labels = Some([("kind".into(), "desk".into())].into());
-    let passed = given(desk.clone()).pass(labelled(light), "default/x").await;
-    assert_eq!(passed.writes().len(), 2, "finalizer and status");
+    let effects = given(desk.clone()).reconcile(labelled(light), "default/x").await;
+    assert_eq!(effects.writes().len(), 2, "finalizer and status");
     for other in [lamp(), terminating(&["other.io/x"])] {
-        given(other).pass(labelled(never), "default/x").await.check(Want::skip());
+        given(other).reconcile(labelled(never), "default/x").await.check(Want::skip());
     }
-    let passed = given(terminating(&[FINALIZER])).pass(labelled(light), "default/x").await;
-    assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
-    assert!(passed.object::<Lamp>("default/x").is_none(), "the finalizer was not removed");
+    let effects = given(terminating(&[FINALIZER])).reconcile(labelled(light), "default/x").await;
+    assert_eq!(effects.result.as_ref().unwrap(), &Outcome::done());
+    assert!(effects.object::<Lamp>("default/x").is_none(), "the finalizer was not removed");
     let panics = Filter::new(|_: &Lamp| panic!("as planned"));
     let panicking = |cx: &Context| Ok(builder(cx, never).filter(panics).build());
-    given(desk).pass(panicking, "default/x").await.check(Want::skip());
+    given(desk).reconcile(panicking, "default/x").await.check(Want::skip());
 }
 
 #[tokio::test]
 async fn a_follower_only_observes_and_writes_nothing() {
-    let passed = given(lamp()).following().pass(reconciling(never), "default/x").await;
-    assert_eq!(passed.result.unwrap(), Outcome::skip());
+    let effects = given(lamp()).following().reconcile(reconciling(never), "default/x").await;
+    assert_eq!(effects.result.unwrap(), Outcome::skip());
     let observing = |cx: &Context| Ok(builder(cx, light).observing().finalizing().build());
-    let passed = given(lamp()).following().pass(observing, "default/x").await;
-    assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
-    assert!(passed.writes().is_empty());
+    let effects = given(lamp()).following().reconcile(observing, "default/x").await;
+    assert_eq!(effects.result.as_ref().unwrap(), &Outcome::done());
+    assert!(effects.writes().is_empty());
     let observing = |cx: &Context| Ok(builder(cx, never).observing().finalizing().build());
-    let passed = given(terminating(&[FINALIZER])).following().pass(observing, "default/x").await;
-    assert_eq!(passed.result.unwrap(), Outcome::skip(), "a follower finalized");
+    let effects = given(terminating(&[FINALIZER])).following().reconcile(observing, "default/x").await;
+    assert_eq!(effects.result.unwrap(), Outcome::skip(), "a follower finalized");
 }
 
 #[tokio::test]
 async fn a_reconciler_that_does_not_finalize_ignores_terminating_objects() {
-    let passed = given(terminating(&["other.io/x"])).pass(reconciling(never), "default/x").await;
-    assert_eq!(passed.result.unwrap(), Outcome::skip());
+    let effects = given(terminating(&["other.io/x"])).reconcile(reconciling(never), "default/x").await;
+    assert_eq!(effects.result.unwrap(), Outcome::skip());
 }
 
 #[tokio::test]
 async fn an_absent_object_is_passed_to_a_deletion_observer() {
     let constructor = || |cx: &Context| Ok(builder(cx, never).observing_deletion().build());
-    let passed = nothing().pass(constructor(), "default/x").await;
-    assert_eq!(passed.result.unwrap_err().to_string(), "default/x is gone");
-    assert_eq!(nothing().following().pass(constructor(), "default/x").await.result.unwrap(), Outcome::skip());
+    let effects = nothing().reconcile(constructor(), "default/x").await;
+    assert_eq!(effects.result.unwrap_err().to_string(), "default/x is gone");
+    assert_eq!(
+        nothing().following().reconcile(constructor(), "default/x").await.result.unwrap(),
+        Outcome::skip()
+    );
     let observing = |cx: &Context| Ok(builder(cx, never).observing().observing_deletion().build());
-    assert!(nothing().following().pass(observing, "default/x").await.result.is_err());
-    assert_eq!(nothing().pass(reconciling(never), "default/x").await.result.unwrap(), Outcome::skip());
+    assert!(nothing().following().reconcile(observing, "default/x").await.result.is_err());
+    assert_eq!(nothing().reconcile(reconciling(never), "default/x").await.result.unwrap(), Outcome::skip());
 }
 
 #[tokio::test]
 async fn removing_the_finalizer_enqueues_the_key_only_for_a_deletion_observer() {
     let done = |_: &Lamp, _: &mut LampStatus| Ok(Outcome::done());
     let constructor = move |cx: &Context| Ok(builder(cx, done).finalizing().observing_deletion().build());
-    assert_eq!(given(terminating(&[FINALIZER])).pass(constructor, "default/x").await.enqueued, [key()]);
-    assert!(given(terminating(&[FINALIZER])).pass(finalizing(done), "default/x").await.enqueued.is_empty());
+    assert_eq!(given(terminating(&[FINALIZER])).reconcile(constructor, "default/x").await.enqueued, [key()]);
+    assert!(
+        given(terminating(&[FINALIZER])).reconcile(finalizing(done), "default/x").await.enqueued.is_empty()
+    );
 }
 
 #[tokio::test]
@@ -114,8 +119,8 @@ async fn a_selected_controller_sees_only_its_selection() {
     };
     let mut desk = lamp();
     desk.metadata.labels = Some([("kind".into(), "desk".into())].into());
-    assert_eq!(given(desk).pass(of_desks(light), "default/x").await.writes().len(), 1);
-    assert_eq!(given(lamp()).pass(of_desks(never), "default/x").await.result.unwrap(), Outcome::skip());
+    assert_eq!(given(desk).reconcile(of_desks(light), "default/x").await.writes().len(), 1);
+    assert_eq!(given(lamp()).reconcile(of_desks(never), "default/x").await.result.unwrap(), Outcome::skip());
 }
 
 #[tokio::test]
@@ -194,12 +199,12 @@ async fn only_the_leader_records_an_event_for_an_undecodable_object() {
         garbled.metadata.uid = Some("uid-x".into());
         garbled
     };
-    let passed = given(garbled.clone()).pass(reconciling(never), "default/x").await;
-    assert_eq!(passed.result.as_ref().unwrap(), &Outcome::skip());
-    let [event] = &passed.events()[..] else { panic!("{:?}", passed.events()) };
+    let effects = given(garbled.clone()).reconcile(reconciling(never), "default/x").await;
+    assert_eq!(effects.result.as_ref().unwrap(), &Outcome::skip());
+    let [event] = &effects.events()[..] else { panic!("{:?}", effects.events()) };
     assert_eq!(event.reason, "DecodeFailed");
-    let passed = given(garbled.clone()).following().pass(reconciling(never), "default/x").await;
-    assert_eq!((passed.events().len(), passed.result.unwrap()), (0, Outcome::skip()));
+    let effects = given(garbled.clone()).following().reconcile(reconciling(never), "default/x").await;
+    assert_eq!((effects.events().len(), effects.result.unwrap()), (0, Outcome::skip()));
 
     let server = ApiServer::new();
     let controller =

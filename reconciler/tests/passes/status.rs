@@ -61,11 +61,11 @@ async fn only_the_difference_is_sent_with_the_version_that_was_read() {
         status.lit = Some(false);
         Ok(Outcome::done())
     };
-    let passed = given(lit_lamp()).pass(reconciling(unplugging), "default/x").await;
-    assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
+    let effects = given(lit_lamp()).reconcile(reconciling(unplugging), "default/x").await;
+    assert_eq!(effects.writes(), ["patch lamps/status default/x"]);
     let expected = json!({"metadata": {"resourceVersion": "1"}, "status": {"lit": false}});
-    assert_eq!(passed.write(0).body, expected);
-    assert!(passed.enqueued.is_empty(), "the write that ends a pass enqueued its key");
+    assert_eq!(effects.write(0).body, expected);
+    assert!(effects.enqueued.is_empty(), "the write that ends a pass enqueued its key");
 }
 
 #[tokio::test]
@@ -74,8 +74,8 @@ async fn a_cleared_field_is_removed() {
         status.lit = None;
         Ok(Outcome::done())
     };
-    let passed = given(lit_lamp()).pass(reconciling(clearing), "default/x").await;
-    assert_eq!(passed.write(0).body["status"], json!({"lit": null}));
+    let effects = given(lit_lamp()).reconcile(reconciling(clearing), "default/x").await;
+    assert_eq!(effects.write(0).body["status"], json!({"lit": null}));
 }
 
 #[tokio::test]
@@ -88,17 +88,17 @@ async fn nothing_is_sent_if_only_a_transition_time_differs() {
     let mut lamp = lit_lamp();
     let long_ago = Time("2020-01-01T00:00:00Z".parse().unwrap());
     lamp.status.as_mut().unwrap().duck.conditions[0].last_transition_time = Some(long_ago);
-    let passed = given(lamp).pass(reconciling(flapping), "default/x").await;
-    passed.result.as_ref().unwrap();
-    assert!(passed.writes().is_empty(), "{:?}", passed.write(0).body);
+    let effects = given(lamp).reconcile(reconciling(flapping), "default/x").await;
+    effects.result.as_ref().unwrap();
+    assert!(effects.writes().is_empty(), "{:?}", effects.write(0).body);
 }
 
 #[tokio::test]
 async fn a_new_generation_without_a_marked_condition_is_not_ready() {
     let mut lamp = lit_lamp();
     lamp.metadata.generation = Some(2);
-    let passed = given(lamp).pass(reconciling(|_, _| Ok(Outcome::done())), "default/x").await;
-    let status = &passed.write(0).body["status"];
+    let effects = given(lamp).reconcile(reconciling(|_, _| Ok(Outcome::done())), "default/x").await;
+    let status = &effects.write(0).body["status"];
     assert_eq!(status["observedGeneration"], 2);
     let ready = &status["conditions"][0];
     assert_eq!([&ready["status"], &ready["reason"]], ["Unknown", "NewObservedGenFailure"]);
@@ -111,10 +111,10 @@ async fn the_status_of_a_failed_pass_is_written_too() {
         status.lit = Some(false);
         Err("no power".into())
     };
-    let passed = given(lit_lamp()).pass(reconciling(failing), "default/x").await;
-    assert_eq!(passed.write(0).body["status"], json!({"lit": false}));
-    assert_eq!(passed.result.as_ref().unwrap_err().to_string(), "no power");
-    assert_eq!(passed.events(), [Event::warning("InternalError", "no power")]);
+    let effects = given(lit_lamp()).reconcile(reconciling(failing), "default/x").await;
+    assert_eq!(effects.write(0).body["status"], json!({"lit": false}));
+    assert_eq!(effects.result.as_ref().unwrap_err().to_string(), "no power");
+    assert_eq!(effects.events(), [Event::warning("InternalError", "no power")]);
 }
 
 #[tokio::test]
@@ -123,15 +123,15 @@ async fn the_errors_of_a_pass_and_of_its_status_write_are_both_reported() {
         status.lit = Some(false);
         Err(reknit_reconciler::Error::permanent("no power"))
     };
-    let passed = given(lit_lamp())
+    let effects = given(lit_lamp())
         .failing(Verb::Patch, "lamps/status", 500)
-        .pass(reconciling(failing), "default/x")
+        .reconcile(reconciling(failing), "default/x")
         .await;
     let update_failed =
         "Failed to update status for \"x\": inducing failure for patch lamps/status (500 InternalError)";
     let events = [Event::warning("InternalError", "no power"), Event::warning("UpdateFailed", update_failed)];
-    assert_eq!(passed.events(), events);
-    let error = passed.result.unwrap_err();
+    assert_eq!(effects.events(), events);
+    let error = effects.result.unwrap_err();
     let message = "no power; then: failed to update status for \"x\": inducing failure for patch lamps/status (500 InternalError)";
     assert_eq!(error.to_string(), message);
     assert!(!error.is_permanent(), "permanent, although the write may succeed later");
@@ -142,21 +142,21 @@ async fn a_conflict_is_retried_in_at_most_five_attempts() {
     let pass_with_conflicts = async |times| {
         given(lamp())
             .failing_times(Verb::Patch, "lamps/status", 409, times)
-            .pass(reconciling(light), "default/x")
+            .reconcile(reconciling(light), "default/x")
             .await
     };
-    let passed = pass_with_conflicts(4).await;
-    passed.result.as_ref().unwrap();
-    assert_eq!(passed.writes().len(), 5);
+    let effects = pass_with_conflicts(4).await;
+    effects.result.as_ref().unwrap();
+    assert_eq!(effects.writes().len(), 5);
     assert_eq!(
-        passed.enqueued,
+        effects.enqueued,
         [key()],
         "not enqueued, although the pass has not seen the newer state that was read after the conflict"
     );
-    let passed = pass_with_conflicts(9).await;
-    assert_eq!(passed.writes().len(), 5);
-    assert!(passed.result.as_ref().unwrap_err().is_conflict());
-    assert!(passed.events().is_empty(), "a conflict was recorded as an event");
+    let effects = pass_with_conflicts(9).await;
+    assert_eq!(effects.writes().len(), 5);
+    assert!(effects.result.as_ref().unwrap_err().is_conflict());
+    assert!(effects.events().is_empty(), "a conflict was recorded as an event");
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,11 +233,13 @@ async fn no_status_is_written_if_the_object_was_deleted_or_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_status_subresource_is_an_error_that_names_the_object() {
-    let passed =
-        given(lamp()).failing(Verb::Patch, "lamps/status", 404).pass(reconciling(light), "default/x").await;
-    let message = passed.result.as_ref().unwrap_err().to_string();
+    let effects = given(lamp())
+        .failing(Verb::Patch, "lamps/status", 404)
+        .reconcile(reconciling(light), "default/x")
+        .await;
+    let message = effects.result.as_ref().unwrap_err().to_string();
     assert_eq!(message, "failed to update status for \"x\"");
-    assert_eq!(passed.events()[0].reason, "UpdateFailed");
+    assert_eq!(effects.events()[0].reason, "UpdateFailed");
 }
 
 #[tokio::test]
@@ -246,8 +248,8 @@ async fn defaults_are_visible_to_the_pass_and_not_written() {
         status.lit = Some(lamp.spec.watts == Some(40));
         Ok(Outcome::done())
     };
-    let passed = given(lamp()).pass(reconciling(record_default), "default/x").await;
-    let after = passed.object::<Lamp>("default/x").unwrap();
+    let effects = given(lamp()).reconcile(reconciling(record_default), "default/x").await;
+    let after = effects.object::<Lamp>("default/x").unwrap();
     assert_eq!((after.status.unwrap().lit, after.spec.watts), (Some(true), None));
 }
 
@@ -278,7 +280,7 @@ async fn an_unchanged_default_status_is_not_written() {
         let mut plain = Plain::new("x", PlainSpec {});
         plain.metadata.namespace = Some("default".into());
         let make = |cx: &Context| Ok(Controller::of::<Plain>(cx).reconciler(SetField(one)).build());
-        given(plain).pass(make, "default/x").await
+        given(plain).reconcile(make, "default/x").await
     };
     assert!(pass(0).await.writes().is_empty());
     let whole = pass(1).await;
@@ -331,11 +333,11 @@ async fn defaults_that_change_the_status_do_not_hide_its_write_and_a_panic_in_de
         odd.metadata.namespace = Some("default".into());
         let make =
             |cx: &Context| Ok(Controller::of::<Odd>(cx).reconciler(OddReconciler).finalizing().build());
-        given(odd).pass(make, "default/x").await
+        given(odd).reconcile(make, "default/x").await
     };
-    let passed = pass(false).await;
-    assert_eq!(passed.writes(), ["patch odds default/x", "patch odds/status default/x"]);
-    assert_eq!(passed.write(1).body["status"]["lit"], true);
+    let effects = pass(false).await;
+    assert_eq!(effects.writes(), ["patch odds default/x", "patch odds/status default/x"]);
+    assert_eq!(effects.write(1).body["status"]["lit"], true);
     let panicked = pass(true).await;
     let message = "the reconciler panicked: as planned";
     assert_eq!(panicked.result.as_ref().unwrap_err().to_string(), message);

@@ -37,11 +37,12 @@ impl HealthCheck for ProcessHealth {
         let states = self.informers.states().into_iter();
         let informers = states.filter_map(|(name, state)| stuck_informer(&name, &state));
         let reconciles = self.controllers.iter().map(|(health, _)| {
-            let stuck = health.stuck(STUCK_AFTER);
+            let stuck = health.stuck_passes(STUCK_AFTER);
             Check::new(format!("reconciles/{}", health.name()), stuck.iter().map(stuck_reconcile).collect())
         });
         let webhooks = self.webhooks.iter().map(|webhook| {
-            let stuck = webhook.stuck().map(|age| format!("code has been running for {}s", age.as_secs()));
+            let stuck =
+                webhook.stuck_for().map(|age| format!("code has been running for {}s", age.as_secs()));
             Check::new("webhook", stuck.into_iter().collect())
         });
         let informers = Check::new("informers", informers.collect());
@@ -55,7 +56,7 @@ fn leader_election(controller: &str, leadership: &Leadership) -> Option<Check> {
     if !leadership.has_buckets() {
         return None;
     }
-    let unknown = (!leadership.is_known()).then(|| "the leader is not known yet".to_owned());
+    let unknown = (!leadership.has_known_leaders()).then(|| "the leader is not known yet".to_owned());
     let led = leadership.led_buckets().join(", ");
     let detail = if led.is_empty() { "leads no bucket".to_owned() } else { format!("leads {led}") };
     let name = format!("leader-election/{controller}");

@@ -288,8 +288,7 @@ mod tests {
     #[tokio::test]
     async fn an_invalid_finalizer_is_refused() {
         let failure = construct(vec![controller("a", Some("unqualified"))]).unwrap_err();
-        let expected =
-            "the controller a cannot run: \"unqualified\" is no name for a finalizer: Kubernetes wants";
+        let expected = "the controller a cannot run: invalid finalizer \"unqualified\": Kubernetes wants";
         assert!(failure.starts_with(expected), "{failure}");
     }
 

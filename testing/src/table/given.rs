@@ -8,13 +8,13 @@ use reknit_webhook::Webhook;
 use serde_json::Value;
 
 use super::{
-    Passed,
-    effects::{unified_diff, yaml},
+    Effects,
+    comparable::{unified_diff, yaml},
     mutation::{self, MutationCheck, OpenMutationCheck},
 };
 use crate::{ApiServer, ControllerExt, TestObject, Verb, Write};
 
-/// The state before a reconcile: objects, injected values, and requests that fail. [`pass`](Self::pass) runs the
+/// The state before a reconcile: objects, injected values, and requests that fail. [`reconcile`](Self::reconcile) runs the
 /// reconcile.
 ///
 /// The constructor of the controller is the one that the program uses. The controller's informers contain the objects
@@ -51,13 +51,13 @@ use crate::{ApiServer, ControllerExt, TestObject, Verb, Write};
 /// let mut shop = Namespace::default();
 /// shop.metadata.name = Some("shop".into());
 ///
-/// let passed = given(shop).pass(controller, "shop").await;
-/// assert!(passed.result.is_ok());
-/// assert_eq!(passed.events(), [Event::warning("NoQuota", "the namespace has no quota")]);
-/// assert!(passed.writes().is_empty());
+/// let effects = given(shop).reconcile(controller, "shop").await;
+/// assert!(effects.result.is_ok());
+/// assert_eq!(effects.events(), [Event::warning("NoQuota", "the namespace has no quota")]);
+/// assert!(effects.writes().is_empty());
 /// # }
 /// ```
-#[must_use = "nothing happens before `.pass(…)`"]
+#[must_use = "nothing happens before `.reconcile(…)`"]
 pub struct Given {
     server: ApiServer,
     objects: Vec<Value>,
@@ -142,7 +142,7 @@ impl Given {
         self
     }
 
-    /// Makes [`pass`](Self::pass) run as in a process that does not lead the key.
+    /// Makes [`reconcile`](Self::reconcile) run as in a process that does not lead the key.
     pub fn following(mut self) -> Self {
         self.following = true;
         self
@@ -169,8 +169,12 @@ impl Given {
     /// reconcile changed an object of this state in the cache without a request to write it. Panics if the reconcile
     /// sent a request that the declared permissions do not cover, and names the missing declaration.
     #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
-    pub async fn pass(self, constructor: impl FnOnce(&Context) -> Result<Controller>, key: &str) -> Passed {
-        self.try_pass(constructor, key).await.unwrap_or_else(|error| panic!("{error}"))
+    pub async fn reconcile(
+        self,
+        constructor: impl FnOnce(&Context) -> Result<Controller>,
+        key: &str,
+    ) -> Effects {
+        self.try_reconcile(constructor, key).await.unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Constructs the program's webhook, whose caches contain the objects of this state. Its
@@ -182,7 +186,7 @@ impl Given {
     /// use reknit_injection::Context;
     /// use reknit_reconciler::Result;
     /// use reknit_testing::nothing;
-    /// use reknit_webhook::{Proposal, Webhook};
+    /// use reknit_webhook::{TestRequest, Webhook};
     /// use schemars::JsonSchema;
     /// use serde::{Deserialize, Serialize};
     ///
@@ -202,7 +206,7 @@ impl Given {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let lamp = Lamp::new("hall", LampSpec { watts: 0 });
-    /// let admitted = nothing().webhook(webhook).admit(Proposal::create(&lamp)).await.unwrap();
+    /// let admitted = nothing().webhook(webhook).admit(TestRequest::create(&lamp)).await.unwrap();
     /// assert_eq!(admitted.object["spec"]["watts"], 40);
     /// # }
     /// ```
@@ -230,11 +234,11 @@ impl Given {
 
     /// Runs the reconcile. Fails if no object of the controller's Kind can have this key, or if the declared
     /// permissions do not cover a request.
-    pub(super) async fn try_pass(
+    pub(super) async fn try_reconcile(
         self,
         constructor: impl FnOnce(&Context) -> Result<Controller>,
         key: &str,
-    ) -> Result<Passed> {
+    ) -> Result<Effects> {
         let (following, denied) = (self.following, self.denied.clone());
         let (cx, server, mutation_checks) = self.into_context();
         #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
@@ -250,7 +254,7 @@ impl Given {
         check_permissions(&server)?;
         let writes = server.take_writes();
         check_no_mutation(&mutation_checks, &writes);
-        Ok(Passed::new(result, controller.take_queued(), writes, server, permissions))
+        Ok(Effects::new(result, controller.take_queued(), writes, server, permissions))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Tests of single reconciles: the state before, the reconcile, and its effects.
 
+mod comparable;
 mod effects;
 mod given;
 mod mutation;
-mod passed;
 mod permissions;
 mod rows;
 #[cfg(test)]
@@ -11,8 +11,8 @@ mod tests;
 mod want;
 
 pub use self::{
+    effects::Effects,
     given::{Given, given, nothing},
-    passed::Passed,
     permissions::each_permission_is_needed,
     rows::{Table, table},
     want::Want,

@@ -87,7 +87,7 @@ impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
     /// Adds a case whose effects are not compared, because another test does that. It fails only if the declared
     /// permissions do not cover a request. [`each_permission_is_needed`](super::each_permission_is_needed) needs no more.
     #[track_caller]
-    pub fn pass(mut self, name: &str, key: &str, given: Given) -> Self {
+    pub fn unchecked_row(mut self, name: &str, key: &str, given: Given) -> Self {
         self.rows.push(Row::new(name, key, given, None));
         self
     }
@@ -118,10 +118,10 @@ impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
     pub(super) async fn run_all(self) -> Ran {
         let mut ran = Ran { failures: Vec::new(), permissions: Vec::new() };
         for Row { name, key, given, want, location } in self.rows {
-            let difference = match given.try_pass(&self.constructor, &key).await {
-                Ok(passed) => {
-                    ran.permissions.extend(passed.permissions.declared());
-                    want.and_then(|want| passed.difference(want))
+            let difference = match given.try_reconcile(&self.constructor, &key).await {
+                Ok(effects) => {
+                    ran.permissions.extend(effects.permissions.declared());
+                    want.and_then(|want| effects.difference(want))
                 }
                 Err(error) => Some(error.to_string()),
             };

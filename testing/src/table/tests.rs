@@ -100,13 +100,17 @@ fn all_effects() -> Want {
 
 #[tokio::test]
 async fn equal_effects_pass() {
-    given(shop()).and(config_map("old", "v")).pass(all_writes_controller, "shop").await.check(all_effects());
+    given(shop())
+        .and(config_map("old", "v"))
+        .reconcile(all_writes_controller, "shop")
+        .await
+        .check(all_effects());
 }
 
 #[tokio::test]
 async fn missing_different_and_additional_effects_fail_with_a_diff() {
-    let passed = given(shop()).and(config_map("old", "v")).pass(all_writes_controller, "shop").await;
-    let diff = |want: Want| passed.difference(want).unwrap_or_default();
+    let effects = given(shop()).and(config_map("old", "v")).reconcile(all_writes_controller, "shop").await;
+    let diff = |want: Want| effects.difference(want).unwrap_or_default();
     assert!(
         diff(all_effects().delete::<ConfigMap>("shop/other")).contains("\n-- delete configmaps shop/other\n")
     );
@@ -122,12 +126,12 @@ async fn missing_different_and_additional_effects_fail_with_a_diff() {
 async fn a_write_that_is_made_to_fail_is_recorded_with_its_error() {
     let given = given(shop()).and(config_map("old", "v")).failing(Verb::Create, "configmaps", 500);
     let message = "inducing failure for create configmaps";
-    let passed = given.pass(all_writes_controller, "shop").await;
-    let event = passed.events().remove(0);
+    let effects = given.reconcile(all_writes_controller, "shop").await;
+    let event = effects.events().remove(0);
     assert_eq!(event.reason, "InternalError");
-    let error = passed.result.as_ref().err().map(Error::in_full).unwrap();
+    let error = effects.result.as_ref().err().map(Error::in_full).unwrap();
     assert!(error.contains(message), "{error}");
-    passed.check(Want::error(&error).create(&config_map("new", "v")).event(event));
+    effects.check(Want::error(&error).create(&config_map("new", "v")).event(event));
 }
 
 #[tokio::test]
@@ -149,25 +153,25 @@ async fn dry_runs_and_propagation_policies_are_compared() {
         cx.allows(everything("", "configmaps"));
         Ok(Controller::of::<Namespace>(cx).reconciler(DryRunner(cx.client())).build())
     };
-    let passed = given(shop()).and(config_map("old", "v")).pass(controller, "shop").await;
+    let effects = given(shop()).and(config_map("old", "v")).reconcile(controller, "shop").await;
     let without_options = Want::done()
         .create(&config_map("new", "v"))
         .delete::<ConfigMap>("shop/old")
         .delete_collection::<ConfigMap>("shop", "");
-    let diff = passed.difference(without_options).unwrap_or_default();
+    let diff = effects.difference(without_options).unwrap_or_default();
     assert!(
         diff.contains("\n-- create configmaps shop/new:\n+- create configmaps shop/new dryRun=All:\n"),
         "{diff}"
     );
     assert_eq!(
-        passed.writes(),
+        effects.writes(),
         [
             "create configmaps shop/new dryRun=All",
             "delete configmaps shop/old dryRun=All propagationPolicy=Foreground",
             "deletecollection configmaps shop/ fieldSelector=metadata.name=old propagationPolicy=Orphan",
         ]
     );
-    passed.check(
+    effects.check(
         Want::done()
             .create(&config_map("new", "v"))
             .dry_run()
@@ -197,10 +201,11 @@ async fn an_eviction_is_a_created_subresource() {
         cx.allows(everything("", "pods/eviction"));
         Ok(Controller::of::<Namespace>(cx).reconciler(Evictor(cx.client())).build())
     };
-    let passed = given(shop()).failing(Verb::Create, "pods/eviction", 429).pass(controller, "shop").await;
-    let body = passed.write(0).body.clone();
+    let effects =
+        given(shop()).failing(Verb::Create, "pods/eviction", 429).reconcile(controller, "shop").await;
+    let body = effects.write(0).body.clone();
     assert_eq!(body["metadata"], json!({"name": "web"}));
-    passed.check(Want::skip().create_subresource::<Pod>("shop/web", "eviction", body));
+    effects.check(Want::skip().create_subresource::<Pod>("shop/web", "eviction", body));
 }
 
 #[tokio::test]
@@ -220,11 +225,11 @@ async fn a_field_that_a_manager_no_longer_applies_is_removed() {
     };
     let mut before = config_map("a", "u");
     before.data.get_or_insert_default().insert("gone".into(), "x".into());
-    let passed = given(shop()).applied(before.clone(), "me").pass(controller, "shop").await;
-    passed.check(Want::done().apply(&config_map("a", "v")));
-    assert_eq!(passed.object::<ConfigMap>("shop/a").unwrap().data, config_map("a", "v").data);
-    let passed = given(shop()).applied(before, "another").pass(controller, "shop").await;
-    let error = passed.result.unwrap_err().to_string();
+    let effects = given(shop()).applied(before.clone(), "me").reconcile(controller, "shop").await;
+    effects.check(Want::done().apply(&config_map("a", "v")));
+    assert_eq!(effects.object::<ConfigMap>("shop/a").unwrap().data, config_map("a", "v").data);
+    let effects = given(shop()).applied(before, "another").reconcile(controller, "shop").await;
+    let error = effects.result.unwrap_err().to_string();
     assert!(error.contains("conflict with \"another\""), "{error}");
 }
 
@@ -243,11 +248,12 @@ async fn a_child_is_compared_as_owned_apply_sends_it() {
         let config_maps = build.owns();
         Ok(build.reconciler(ConfigMapOwner(config_maps)).build())
     };
-    let passed = given(shop()).pass(controller, "shop").await;
-    passed.check(Want::done().child(&shop(), &config_map("greeting", "hello")));
-    let applied = passed.object::<ConfigMap>("shop/greeting").unwrap();
-    given(shop()).and(applied).pass(controller, "shop").await.check(Want::done());
-    let uncontrolled = given(shop()).and(config_map("greeting", "another's")).pass(controller, "shop").await;
+    let effects = given(shop()).reconcile(controller, "shop").await;
+    effects.check(Want::done().child(&shop(), &config_map("greeting", "hello")));
+    let applied = effects.object::<ConfigMap>("shop/greeting").unwrap();
+    given(shop()).and(applied).reconcile(controller, "shop").await.check(Want::done());
+    let uncontrolled =
+        given(shop()).and(config_map("greeting", "another's")).reconcile(controller, "shop").await;
     assert!(uncontrolled.result.is_err() && uncontrolled.writes().is_empty());
 }
 
@@ -278,9 +284,9 @@ async fn the_status_and_null_fields_of_a_child_are_not_compared() {
         let lamps = build.owns();
         Ok(build.reconciler(LampOwner(lamps, child.clone())).build())
     };
-    let passed = given(shop()).pass(controller, "shop").await;
-    passed.check(Want::done().child(&shop(), &child));
-    let owners = passed.object::<Lamp>("shop/hall").unwrap().metadata.owner_references.unwrap();
+    let effects = given(shop()).reconcile(controller, "shop").await;
+    effects.check(Want::done().child(&shop(), &child));
+    let owners = effects.object::<Lamp>("shop/hall").unwrap().metadata.owner_references.unwrap();
     assert_eq!(owners.iter().map(|owner| owner.name.as_str()).collect::<Vec<_>>(), ["shop", "further"]);
 }
 
@@ -303,9 +309,9 @@ async fn the_string_data_of_a_secret_is_compared_as_data() {
         let secrets = build.owns();
         Ok(build.reconciler(SecretOwner(secrets)).build())
     };
-    let passed = given(shop()).pass(controller, "shop").await;
-    passed.check(Want::done().child(&shop(), &password()));
-    assert_eq!(passed.object::<Secret>("shop/password").unwrap().data.unwrap()["a"].0, b"b");
+    let effects = given(shop()).reconcile(controller, "shop").await;
+    effects.check(Want::done().child(&shop(), &password()));
+    assert_eq!(effects.object::<Secret>("shop/password").unwrap().data.unwrap()["a"].0, b"b");
 }
 
 #[tokio::test]
@@ -348,7 +354,7 @@ async fn a_table_names_each_case_that_fails() {
     expected = "no object can have the key default/shop: a Namespace is cluster-scoped, so its key is only a name"
 )]
 async fn a_namespace_in_the_key_of_a_cluster_scoped_object_fails() {
-    given(shop()).pass(all_writes_controller, "default/shop").await;
+    given(shop()).reconcile(all_writes_controller, "default/shop").await;
 }
 
 #[tokio::test]
@@ -386,5 +392,5 @@ async fn an_object_changed_in_memory_is_reported() {
         let mutator = CacheMutator(cx.get(), Mutex::default());
         Ok(Controller::of::<Namespace>(cx).reconciler(mutator).build())
     };
-    given(shop()).and(config_map("old", "v")).pass(controller, "shop").await;
+    given(shop()).and(config_map("old", "v")).reconcile(controller, "shop").await;
 }

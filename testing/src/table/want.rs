@@ -2,15 +2,15 @@
 
 use kube::{Resource, api::PropagationPolicy, discovery::ApiResource};
 use reknit_apis::{Key, Scope};
-use reknit_reconciler::{Event, Outcome, applied};
+use reknit_reconciler::{Event, Outcome, apply_body};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::effects::{Effects, WriteEffect};
+use super::comparable::{ComparableEffects, WriteEffect};
 use crate::TestObject;
 
 /// The expected effects of a reconcile: its outcome, its writes in order, and its events in order. Any other effect is
-/// a failure. [`Passed::check`](super::Passed::check) compares them with the actual effects.
+/// a failure. [`Effects::check`](super::Effects::check) compares them with the actual effects.
 ///
 /// These are not compared: the metadata that the API server sets (`creationTimestamp`, `deletionTimestamp`,
 /// `generation`, `managedFields`); the `lastTransitionTime` of conditions in `status`; resourceVersions and uids that a
@@ -58,19 +58,19 @@ use crate::TestObject;
 /// # }
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let passed = given(shop()).pass(controller, "shop").await;
-/// passed.check(Want::done().create_in("shop", &map("settings")).event(Event::normal("Made", "made the settings")));
+/// let effects = given(shop()).reconcile(controller, "shop").await;
+/// effects.check(Want::done().create_in("shop", &map("settings")).event(Event::normal("Made", "made the settings")));
 ///
-/// let refused = given(shop()).failing(Verb::Create, "configmaps", 403).pass(controller, "shop").await;
+/// let refused = given(shop()).failing(Verb::Create, "configmaps", 403).reconcile(controller, "shop").await;
 /// let message = "inducing failure for create configmaps";
 /// let event = refused.events().remove(0);
 /// assert_eq!(event.reason, "InternalError");
 /// refused.check(Want::error(message).create_in("shop", &map("settings")).event(event));
 /// # }
 /// ```
-#[must_use = "it is compared by `passed.check(…)`"]
+#[must_use = "it is compared by `effects.check(…)`"]
 #[derive(Clone, Debug)]
-pub struct Want(Effects);
+pub struct Want(ComparableEffects);
 
 impl Want {
     /// Expects the outcome [`Outcome::done`].
@@ -85,18 +85,18 @@ impl Want {
 
     /// Expects this outcome. Its events have to be added by [`event`](Self::event).
     pub fn outcome(outcome: &Outcome) -> Self {
-        Self(Effects::of_result(&Ok(outcome.clone())))
+        Self(ComparableEffects::of_result(&Ok(outcome.clone())))
     }
 
     /// Expects an error that is retried and that contains this text, in its message or in the messages of its sources.
     /// The text is compared with [`Error::in_full`](reknit_reconciler::Error::in_full), which events show too.
     pub fn error(message: &str) -> Self {
-        Self(Effects::of_error(message, false))
+        Self(ComparableEffects::of_error(message, false))
     }
 
     /// Expects an error that is not retried and that contains this text, as [`error`](Self::error) does.
     pub fn permanent_error(message: &str) -> Self {
-        Self(Effects::of_error(message, true))
+        Self(ComparableEffects::of_error(message, true))
     }
 
     /// Expects that the object's status is written, with the status of this object. Null fields count as absent. The
@@ -167,7 +167,7 @@ impl Want {
         K: TestObject,
     {
         let kind = child.api_resource();
-        let body = applied(owner, child.clone(), &kind).expect("the child can be applied");
+        let body = apply_body(owner, child.clone(), &kind).expect("the child can be applied");
         let metadata_field = |field: &str| body["metadata"][field].as_str();
         let key = Key::new(metadata_field("namespace"), metadata_field("name").unwrap_or_default());
         self.add_write(WriteEffect::with_body("apply", &kind.plural, &key, body))
@@ -240,7 +240,7 @@ impl Want {
         self
     }
 
-    pub(super) fn into_effects(self) -> Effects {
+    pub(super) fn into_comparable(self) -> ComparableEffects {
         self.0
     }
 

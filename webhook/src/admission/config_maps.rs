@@ -31,7 +31,7 @@ impl Webhook {
     ///
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use reknit_injection::FromConfigMap;
-    /// use reknit_webhook::{Proposal, Webhook};
+    /// use reknit_webhook::{TestRequest, Webhook};
     /// use serde_json::json;
     ///
     /// #[derive(Default)]
@@ -54,7 +54,7 @@ impl Webhook {
     /// let map = json!({
     ///     "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-features"}, "data": {"fast": "very"},
     /// });
-    /// let refused = webhook.admit(Proposal::create(map)).await.unwrap_err();
+    /// let refused = webhook.admit(TestRequest::create(map)).await.unwrap_err();
     /// assert!(refused.to_string().starts_with("validation failed: fast: "));
     /// # }
     /// ```

@@ -87,14 +87,14 @@ impl Webhook {
     /// works even before that. The service account of the webhook needs permission to list and watch ConfigMaps in the
     /// system namespace.
     ///
-    /// A test without a server sets the value with [`Proposal::with`](crate::Proposal::with).
+    /// A test without a server sets the value with [`TestRequest::with`](crate::TestRequest::with).
     ///
     /// ```
     /// use std::{collections::BTreeMap, error::Error};
     ///
     /// use reknit_apis::{FieldError, Request, Validatable, kind};
     /// use reknit_injection::FromConfigMap;
-    /// use reknit_webhook::{Proposal, Webhook};
+    /// use reknit_webhook::{TestRequest, Webhook};
     /// use serde::{Deserialize, Serialize};
     ///
     /// #[derive(Default)]
@@ -131,7 +131,7 @@ impl Webhook {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let webhook = Webhook::new("demo.reknit.dev").validation::<Lamp>().config::<Limits>();
-    /// let bright = Proposal::create(Lamp::new("hall", LampSpec { watts: 100 }));
+    /// let bright = TestRequest::create(Lamp::new("hall", LampSpec { watts: 100 }));
     /// assert!(webhook.admit(bright.clone().with(Limits { watts: 60 })).await.is_err());
     /// assert!(webhook.admit(bright.with(Limits { watts: 200 })).await.is_ok());
     /// # }

@@ -85,7 +85,7 @@ impl Webhook {
     /// Knative's Go library this is `psbinding.NewAdmissionController`.
     ///
     /// The API server calls the webhook for Deployments, StatefulSets, DaemonSets and Jobs, and for the Kinds of
-    /// [`binding_subject`](Self::binding_subject). The controller ([`Subjects`](reknit_reconciler::Subjects)) injects
+    /// [`binding_subject`](Self::binding_subject). The controller ([`Binder`](reknit_reconciler::Binder)) injects
     /// into subjects of other Kinds, and into subjects that are older than their binding. An update that keeps the pod
     /// template is left to the controller, since the API server would refuse a change of a Job's template. A binding
     /// that is being deleted withdraws its injection.

@@ -18,7 +18,7 @@ const STUCK_FACTOR: u32 = 3;
 /// use reknit_webhook::{Health, Webhook};
 ///
 /// fn is_healthy(health: &Health) -> bool {
-///     health.stuck().is_none()
+///     health.stuck_for().is_none()
 /// }
 ///
 /// let webhook = Webhook::new("demo.reknit.dev");
@@ -45,7 +45,7 @@ impl Health {
     /// Returns how long the oldest running code of a Kind has run, if that exceeds three times
     /// [`Limits::response_timeout`](crate::Limits::response_timeout). Its request has long been answered with 504, but
     /// the code keeps its share of [`Limits::decoded_bodies`](crate::Limits::decoded_bodies) until the process ends.
-    pub fn stuck(&self) -> Option<Duration> {
+    pub fn stuck_for(&self) -> Option<Duration> {
         let oldest_start = self.running.lock().iter().find_map(Weak::upgrade)?;
         Some(oldest_start.elapsed()).filter(|age| *age > self.stuck_after)
     }

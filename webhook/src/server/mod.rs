@@ -42,14 +42,14 @@ pub struct ServeError(String);
 
 impl Webhook {
     /// Serves until `stop` completes, and then until no request has come for a while ([`Limits::quiet_period`]). In the
-    /// meantime, the webhook answers requests, fails probes, and closes each connection after an answer. Has to be
-    /// called within a tokio runtime.
+    /// meantime, the webhook answers requests, fails probes, and closes each connection after an answer. Must be called
+    /// within a tokio runtime.
     ///
     /// The server speaks TLS 1.3 and HTTP/1.1. The answers are Knative's:
     ///
     /// | request | answer |
     /// | --- | --- |
-    /// | user agent `kube-probe/…`, any path | 200; 503 `shutting down` after `stop`; 503 while code is [stuck](crate::Health::stuck) |
+    /// | user agent `kube-probe/…`, any path | 200; 503 `shutting down` after `stop`; 503 while code is [stuck](crate::Health::stuck_for) |
     /// | another content type than `application/json` | 415 |
     /// | a path for which the webhook has no Kind or ConfigMap | 400 `no controller registered for: …` |
     /// | a body that is not a review | 400 `could not decode body: …` |

@@ -115,8 +115,8 @@ impl Webhook {
     }
 }
 
-/// Answers probes on any path, and refuses bodies that are not JSON. While the webhook drains, it closes each
-/// connection after an answer, so that the client connects to another replica.
+/// Answers probes on any path, and refuses bodies that are not JSON. While the webhook drains, each connection is closed
+/// after an answer, so that the client connects to another replica.
 async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     if header_text(request.headers(), header::USER_AGENT).starts_with("kube-probe/") {
         return probe(&shared);
@@ -135,7 +135,7 @@ async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Res
 }
 
 fn probe(shared: &Shared) -> Response {
-    let failure = match shared.health.stuck() {
+    let failure = match shared.health.stuck_for() {
         _ if shared.drain.is_draining() => "shutting down\n".into(),
         Some(age) => format!("code has been running for {}s\n", age.as_secs()),
         None => return StatusCode::OK.into_response(),
@@ -156,7 +156,7 @@ async fn unknown_path(request: Request) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, format!("no controller registered for: {}", request.uri().path()))
 }
 
-/// Creates a route that receives and answers requests within the limits. `check` may block its thread.
+/// Creates a route that receives and answers requests within the limits. `check` runs on a blocking thread.
 fn serve<F>(route: Route, check: F) -> Router
 where
     F: Fn(&Webhook, Bytes) -> Result<CheckedBody, Refusal> + Clone + Send + Sync + 'static,

@@ -16,7 +16,7 @@ use kube::{
 use reknit_apis::DuckStatus;
 use reknit_injection::{Context, Shutdown, ShutdownTrigger};
 use reknit_reconciler::{
-    Controller, FinalizeKind, Outcome, ReconcileKind, Result, Run, Subjects, leader::Leadership,
+    Binder, Controller, FinalizeKind, Outcome, ReconcileKind, Result, Run, leader::Leadership,
 };
 use reknit_testing::{ControlPlane, eventually};
 use reknit_webhook::Webhook;
@@ -28,7 +28,7 @@ use crate::{paint::Paint, process::Process};
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The controller of the bindings.
-struct Painter(Subjects<Paint>);
+struct Painter(Binder<Paint>);
 
 impl ReconcileKind for Painter {
     type Kind = Paint;
@@ -51,8 +51,8 @@ fn run_controller(client: &Client) -> ShutdownTrigger {
     let (controller, informers) = {
         let cx = Context::new("painter", client.clone());
         let mut build = Controller::of::<Paint>(&cx);
-        let subjects = build.subjects();
-        (build.reconciler(Painter(subjects)).finalizing().build(), cx.informers())
+        let binder = build.binder();
+        (build.reconciler(Painter(binder)).finalizing().build(), cx.informers())
     };
     informers.start();
     let run = Run { leadership: Leadership::always(), stop: shutdown, drain: Duration::ZERO, workers: None };

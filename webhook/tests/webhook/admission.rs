@@ -14,7 +14,7 @@ use reknit_apis::{FieldError, Request, Validatable, kind};
 use reknit_injection::Context;
 use reknit_reconciler::Key;
 use reknit_testing::{ApiServer, ControllerExt};
-use reknit_webhook::{Proposal, ServiceNames, Webhook};
+use reknit_webhook::{ServiceNames, TestRequest, Webhook};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -34,13 +34,13 @@ fn with(mut lamp: Value, pointer: &str, value: impl Into<Value>) -> Value {
     lamp
 }
 
-async fn refusal(proposal: Proposal) -> String {
-    lamp_webhook().admit(proposal).await.unwrap_err().to_string()
+async fn refusal(request: TestRequest) -> String {
+    lamp_webhook().admit(request).await.unwrap_err().to_string()
 }
 
 #[tokio::test]
 async fn a_new_object_gets_the_defaults_of_its_kind_and_of_the_request_and_its_creator() {
-    let admitted = lamp_webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap();
+    let admitted = lamp_webhook().admit(TestRequest::create(lamp("hall")).by("alice")).await.unwrap();
     assert_eq!(admitted.object["spec"], json!({"room": "hall", "watts": 40, "owner": "alice"}));
     let annotations = json!({"tests.reknit.dev/creator": "alice", "tests.reknit.dev/lastModifier": "alice"});
     assert_eq!(admitted.object["metadata"]["annotations"], annotations);
@@ -48,12 +48,12 @@ async fn a_new_object_gets_the_defaults_of_its_kind_and_of_the_request_and_its_c
 
 #[tokio::test]
 async fn only_a_change_of_the_spec_sets_the_last_modifier() {
-    let old = lamp_webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap().object;
+    let old = lamp_webhook().admit(TestRequest::create(lamp("hall")).by("alice")).await.unwrap().object;
     let labelled = with(old.clone(), "/metadata/labels", json!({"a": "b"}));
-    let same = lamp_webhook().admit(Proposal::update(&old, labelled).by("bob")).await.unwrap();
+    let same = lamp_webhook().admit(TestRequest::update(&old, labelled).by("bob")).await.unwrap();
     assert_eq!(same.object["metadata"]["annotations"]["tests.reknit.dev/lastModifier"], "alice");
     let with_more_watts = with(old.clone(), "/spec/watts", 41);
-    let changed = lamp_webhook().admit(Proposal::update(&old, with_more_watts).by("bob")).await.unwrap();
+    let changed = lamp_webhook().admit(TestRequest::update(&old, with_more_watts).by("bob")).await.unwrap();
     assert_eq!(changed.object["metadata"]["annotations"]["tests.reknit.dev/lastModifier"], "bob");
     assert_eq!(changed.object["metadata"]["annotations"]["tests.reknit.dev/creator"], "alice");
     assert_eq!(changed.object["spec"]["owner"], "alice");
@@ -62,37 +62,37 @@ async fn only_a_change_of_the_spec_sets_the_last_modifier() {
 #[tokio::test]
 async fn disabled_user_annotations_are_neither_set_nor_removed() {
     let webhook = lamp_webhook().user_annotations(false);
-    let created = webhook.admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap().object;
+    let created = webhook.admit(TestRequest::create(lamp("hall")).by("alice")).await.unwrap().object;
     assert_eq!((&created["spec"]["watts"], &created["metadata"]["annotations"]), (&json!(40), &Value::Null));
     let annotated = with(created, "/metadata/annotations", json!({"tests.reknit.dev/creator": "alice"}));
     let brighter = with(annotated.clone(), "/spec/watts", 50);
-    let updated = webhook.admit(Proposal::update(&annotated, &brighter).by("bob")).await.unwrap().object;
+    let updated = webhook.admit(TestRequest::update(&annotated, &brighter).by("bob")).await.unwrap().object;
     assert_eq!(updated, brighter);
 }
 
 #[tokio::test]
 async fn a_serde_default_is_not_in_the_patch() {
     let shaded = with(lamp("hall"), "/spec/fabric", json!({}));
-    let admitted = lamp_webhook().admit(Proposal::create(shaded)).await.unwrap();
+    let admitted = lamp_webhook().admit(TestRequest::create(shaded)).await.unwrap();
     assert_eq!(admitted.object["spec"]["fabric"], json!({}));
 }
 
 #[tokio::test]
 async fn a_refusal_lists_the_faults_by_field() {
-    let refused = lamp_webhook().admit(Proposal::create(lamp(""))).await.unwrap_err();
+    let refused = lamp_webhook().admit(TestRequest::create(lamp(""))).await.unwrap_err();
     let causes: Vec<_> = refused.causes().iter().map(|cause| (&*cause.field, &*cause.message)).collect();
     assert_eq!(causes, [("spec.room", "Required value")]);
 }
 
 #[tokio::test]
 async fn a_new_default_for_a_stored_object_does_not_set_the_last_modifier() {
-    let update =
-        Proposal::update(lamp("hall"), with(lamp("hall"), "/metadata/labels", json!({"a": "b"}))).by("bob");
+    let update = TestRequest::update(lamp("hall"), with(lamp("hall"), "/metadata/labels", json!({"a": "b"})))
+        .by("bob");
     let admitted = lamp_webhook().admit(update).await.unwrap();
     assert_eq!(admitted.object["spec"]["watts"], 40);
     assert_eq!(admitted.object["metadata"]["annotations"], Value::Null);
     // The API server calls the webhook again if another webhook changes the object afterwards.
-    let again = Proposal::update(lamp("hall"), admitted.object).by("bob");
+    let again = TestRequest::update(lamp("hall"), admitted.object).by("bob");
     assert_eq!(lamp_webhook().admit(again).await.unwrap().object["metadata"]["annotations"], Value::Null);
 }
 
@@ -101,47 +101,47 @@ async fn unknown_fields_are_refused_with_their_paths_even_in_a_flattened_struct(
     let misspelt =
         with(with(lamp("hall"), "/spec/wats", 1), "/spec/fabric", json!({"colour": "red", "color": 1}));
     assert_eq!(
-        refusal(Proposal::create(&misspelt)).await,
+        refusal(TestRequest::create(&misspelt)).await,
         "mutation failed: cannot decode incoming new object: unknown field \"spec.fabric.color\", unknown field \
          \"spec.wats\""
     );
     let validation = Webhook::new("demo.reknit.dev").validation::<Lamp>();
     assert_eq!(
         validation
-            .admit(Proposal::create(with(lamp("hall"), "/spec/wats", 1)))
+            .admit(TestRequest::create(with(lamp("hall"), "/spec/wats", 1)))
             .await
             .unwrap_err()
             .to_string(),
         "decoding request failed: cannot decode incoming new object: unknown field \"spec.wats\""
     );
     let unfinished = with(misspelt.clone(), "/metadata/finalizers", json!([]));
-    assert!(lamp_webhook().admit(Proposal::update(misspelt, unfinished)).await.is_ok());
+    assert!(lamp_webhook().admit(TestRequest::update(misspelt, unfinished)).await.is_ok());
 }
 
 #[tokio::test]
 async fn refusals_have_the_messages_of_knative() {
     let invalid = with(with(lamp(""), "/spec/watts", 1_000), "/spec/owner", "x");
     assert_eq!(
-        refusal(Proposal::create(invalid)).await,
+        refusal(TestRequest::create(invalid)).await,
         "validation failed: expected 1 <= 1000 <= 999: spec.watts\nmissing field(s): spec.room"
     );
     assert_eq!(
-        refusal(Proposal::update(lamp("hall"), lamp("attic"))).await,
+        refusal(TestRequest::update(lamp("hall"), lamp("attic"))).await,
         "validation failed: must not set the field(s): spec.room"
     );
-    assert_eq!(refusal(Proposal::delete(lamp("cellar"))).await, "validation failed: stays on: spec.room");
+    assert_eq!(refusal(TestRequest::delete(lamp("cellar"))).await, "validation failed: stays on: spec.room");
     let negative_lumens = with(lamp("hall"), "/status", json!({"lumens": -1}));
     assert_eq!(
-        refusal(Proposal::update(lamp("hall"), negative_lumens).subresource("status")).await,
+        refusal(TestRequest::update(lamp("hall"), negative_lumens).subresource("status")).await,
         "validation failed: invalid value: -1: status.lumens"
     );
     let missing = json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "spec": {}});
     assert_eq!(
-        refusal(Proposal::create(missing)).await,
+        refusal(TestRequest::create(missing)).await,
         "mutation failed: cannot decode incoming new object: missing field(s): spec.room"
     );
     assert_eq!(
-        refusal(Proposal::create(with(lamp("hall"), "/spec/room", 1))).await,
+        refusal(TestRequest::create(with(lamp("hall"), "/spec/room", 1))).await,
         "mutation failed: cannot decode incoming new object: spec.room: invalid type: integer `1`, expected a string"
     );
 }
@@ -167,30 +167,30 @@ impl Validatable for Fuse {
 async fn subresources_get_no_defaults_and_are_validated_only_if_the_kind_lists_them() {
     let fuse = Fuse::new("x", FuseSpec {});
     let webhook = lamp_webhook().validation::<Fuse>().defaulting::<Fuse>();
-    webhook.admit(Proposal::update(&fuse, &fuse).subresource("status")).await.unwrap();
+    webhook.admit(TestRequest::update(&fuse, &fuse).subresource("status")).await.unwrap();
     let lit = with(lamp("hall"), "/status", json!({"lumens": 1}));
     let admitted =
-        webhook.admit(Proposal::update(lamp("hall"), &lit).subresource("status").by("bob")).await.unwrap();
+        webhook.admit(TestRequest::update(lamp("hall"), &lit).subresource("status").by("bob")).await.unwrap();
     assert_eq!(admitted.object, lit);
 }
 
 #[tokio::test]
 async fn each_line_of_a_warning_is_returned_and_the_request_is_allowed() {
     let admitted =
-        lamp_webhook().admit(Proposal::create(with(lamp("hall"), "/spec/watts", 100))).await.unwrap();
+        lamp_webhook().admit(TestRequest::create(with(lamp("hall"), "/spec/watts", 100))).await.unwrap();
     assert_eq!(admitted.warnings, ["a lot of light: spec.watts", "100 W"]);
 }
 
 #[tokio::test]
 async fn an_undecodable_object_can_be_replaced_and_deleted() {
     let undecodable = with(lamp("cellar"), "/spec/room", json!({}));
-    assert!(lamp_webhook().admit(Proposal::delete(&undecodable)).await.is_ok());
-    assert!(lamp_webhook().admit(Proposal::update(&undecodable, lamp("cellar"))).await.is_ok());
+    assert!(lamp_webhook().admit(TestRequest::delete(&undecodable)).await.is_ok());
+    assert!(lamp_webhook().admit(TestRequest::update(&undecodable, lamp("cellar"))).await.is_ok());
     let with_callback =
         Webhook::new("demo.reknit.dev").callback(async |_: Lamp, _| Err::<(), _>("ask me first"));
-    with_callback.admit(Proposal::delete(&undecodable)).await.unwrap();
-    assert!(with_callback.admit(Proposal::delete(lamp("hall"))).await.is_err());
-    assert!(with_callback.admit(Proposal::create(&undecodable)).await.is_err());
+    with_callback.admit(TestRequest::delete(&undecodable)).await.unwrap();
+    assert!(with_callback.admit(TestRequest::delete(lamp("hall"))).await.is_err());
+    assert!(with_callback.admit(TestRequest::create(&undecodable)).await.is_err());
 }
 
 #[tokio::test]
@@ -198,20 +198,20 @@ async fn an_undecodable_status_fails_only_requests_for_the_status() {
     let webhook = lamp_webhook().callback(async |_: Lamp, _| Ok::<_, String>(()));
     let stored = with(lamp("hall"), "/status", json!({"lumens": "many"}));
     let labelled = with(stored.clone(), "/metadata/labels", json!({"a": "b"}));
-    let admitted = webhook.admit(Proposal::update(&stored, &labelled).by("bob")).await.unwrap().object;
+    let admitted = webhook.admit(TestRequest::update(&stored, &labelled).by("bob")).await.unwrap().object;
     assert_eq!(admitted["status"], stored["status"]);
     assert_eq!(admitted["spec"], json!({"room": "hall", "watts": 40, "owner": "bob"}));
-    webhook.admit(Proposal::create(&stored)).await.unwrap();
+    webhook.admit(TestRequest::create(&stored)).await.unwrap();
     let room_changed = with(stored.clone(), "/spec/room", "attic");
-    let message = refusal(Proposal::update(&stored, room_changed)).await;
+    let message = refusal(TestRequest::update(&stored, room_changed)).await;
     assert_eq!(message, "validation failed: must not set the field(s): spec.room");
-    let message = refusal(Proposal::update(&stored, &labelled).subresource("status")).await;
+    let message = refusal(TestRequest::update(&stored, &labelled).subresource("status")).await;
     let expected = "decoding request failed: cannot decode incoming new object: status.lumens: invalid type: string \"many\"";
     assert!(message.starts_with(expected), "{message}");
     let undeletable = with(lamp("cellar"), "/status", json!({"lumens": "many"}));
     assert_eq!(
-        refusal(Proposal::delete(&undeletable)).await,
-        refusal(Proposal::delete(lamp("cellar"))).await
+        refusal(TestRequest::delete(&undeletable)).await,
+        refusal(TestRequest::delete(lamp("cellar"))).await
     );
 }
 
@@ -219,7 +219,7 @@ async fn an_undecodable_status_fails_only_requests_for_the_status() {
 async fn a_status_that_replaces_an_undecodable_status_is_validated_alone() {
     let lamp_without_room = |lumens: Value| with(lamp(""), "/status", json!({"lumens": lumens}));
     let update_to = |lumens: i32| {
-        Proposal::update(lamp_without_room("many".into()), lamp_without_room(lumens.into()))
+        TestRequest::update(lamp_without_room("many".into()), lamp_without_room(lumens.into()))
             .subresource("status")
     };
     lamp_webhook().admit(update_to(1)).await.unwrap();
@@ -233,10 +233,10 @@ async fn an_invalid_object_that_is_being_deleted_can_lose_its_finalizers() {
         let deleted = with(invalid, "/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
         let with_finalizer = with(deleted.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
         let admitted =
-            lamp_webhook().admit(Proposal::update(&with_finalizer, &deleted).by("bob")).await.unwrap();
+            lamp_webhook().admit(TestRequest::update(&with_finalizer, &deleted).by("bob")).await.unwrap();
         assert_eq!(admitted.object, deleted);
         let changed = with(with(deleted, "/spec/room", ""), "/spec/watts", 1_000);
-        assert!(lamp_webhook().admit(Proposal::update(&with_finalizer, changed)).await.is_err());
+        assert!(lamp_webhook().admit(TestRequest::update(&with_finalizer, changed)).await.is_err());
     }
 }
 
@@ -253,7 +253,7 @@ async fn a_config_map_with_several_parsers_must_satisfy_each_of_them() {
         .config_parser("config-x", requires("a"))
         .config_parser("config-x", requires("b"));
     let message = async |data: Value| {
-        let admitted = webhook.admit(Proposal::create(config_map("config-x", data))).await;
+        let admitted = webhook.admit(TestRequest::create(config_map("config-x", data))).await;
         admitted.err().map(|refused| refused.to_string()).unwrap_or_default()
     };
     assert_eq!(message(json!({"b": "1"})).await, "validation failed: no a");
@@ -269,9 +269,9 @@ async fn an_invalid_config_map_that_is_being_deleted_can_lose_its_finalizers() {
     let map = config_map("config-x", json!({"a": "1"}));
     let deleted = with(map, "/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
     let with_finalizer = with(deleted.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
-    webhook.admit(Proposal::update(&with_finalizer, &deleted)).await.unwrap();
+    webhook.admit(TestRequest::update(&with_finalizer, &deleted)).await.unwrap();
     let changed_data = with(deleted, "/data/a", "2");
-    assert!(webhook.admit(Proposal::update(&with_finalizer, changed_data)).await.is_err());
+    assert!(webhook.admit(TestRequest::update(&with_finalizer, changed_data)).await.is_err());
 }
 
 #[tokio::test]
@@ -282,11 +282,11 @@ async fn callbacks_are_called_after_validation_and_not_in_a_dry_run() {
         call_count.fetch_add(1, Ordering::Relaxed);
         async move { if lamp.spec.room == "attic" { Err("no lamps there") } else { Ok(()) } }
     });
-    webhook.admit(Proposal::create(lamp("attic")).dry_run()).await.unwrap();
-    webhook.admit(Proposal::create(lamp(""))).await.unwrap_err();
+    webhook.admit(TestRequest::create(lamp("attic")).dry_run()).await.unwrap();
+    webhook.admit(TestRequest::create(lamp(""))).await.unwrap_err();
     assert_eq!(calls.load(Ordering::Relaxed), 0);
-    webhook.admit(Proposal::create(lamp("hall"))).await.unwrap();
-    let refused = webhook.admit(Proposal::delete(lamp("attic"))).await.unwrap_err();
+    webhook.admit(TestRequest::create(lamp("hall"))).await.unwrap();
+    let refused = webhook.admit(TestRequest::delete(lamp("attic"))).await.unwrap_err();
     assert_eq!(refused.to_string(), "validation callback failed: no lamps there");
     assert_eq!(calls.load(Ordering::Relaxed), 2);
 }

@@ -2,7 +2,7 @@
 
 use reknit_injection::Context;
 use reknit_testing::ApiServer;
-use reknit_webhook::{Proposal, Webhook};
+use reknit_webhook::{TestRequest, Webhook};
 use serde_json::{Value, json};
 
 use crate::paint::Paint;
@@ -49,11 +49,11 @@ fn painted(mut deployment: Value) -> Value {
 }
 
 async fn admit_creation(paint: Value, deployment: Value) -> Value {
-    webhook(paint).admit(Proposal::create(deployment)).await.unwrap().object
+    webhook(paint).admit(TestRequest::create(deployment)).await.unwrap().object
 }
 
 async fn admit_update(paint: Value, old: Value, new: Value) -> Value {
-    webhook(paint).admit(Proposal::update(old, new)).await.unwrap().object
+    webhook(paint).admit(TestRequest::update(old, new)).await.unwrap().object
 }
 
 #[tokio::test]
@@ -106,6 +106,6 @@ async fn a_terminating_binding_withdraws_its_injection() {
 async fn a_subject_without_a_pod_template_of_the_right_form_is_refused() {
     let mut web = deployment("shop", "web");
     web["spec"]["template"]["spec"]["containers"] = json!("main");
-    let refused = webhook(paint_by_name()).admit(Proposal::create(web)).await.unwrap_err();
+    let refused = webhook(paint_by_name()).admit(TestRequest::create(web)).await.unwrap_err();
     assert!(refused.to_string().starts_with("unable to decode object: invalid type"), "{refused}");
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use reknit_apis::{Defaultable, FieldError, Request, Validatable, kind};
 use reknit_injection::{Context, FromConfigMap, Informer, select};
 use reknit_testing::{ApiServer, InformerExt};
-use reknit_webhook::{Proposal, Webhook};
+use reknit_webhook::{TestRequest, Webhook};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -97,12 +97,12 @@ async fn refusal(webhook: &Webhook, watts: u32) -> String {
 
 #[tokio::test]
 async fn defaults_and_rules_read_the_value_that_a_test_provides() {
-    let create = |watts| Proposal::create(torch(watts)).with(Watts { default: 7, maximum: 9 });
+    let create = |watts| TestRequest::create(torch(watts)).with(Watts { default: 7, maximum: 9 });
     let admitted = webhook().admit(create(None)).await.unwrap();
     assert_eq!(admitted.object["spec"]["watts"], 7);
     let refused = webhook().admit(create(Some(10))).await.unwrap_err();
     assert_eq!(refused.to_string(), "validation failed: expected 0 <= 10 <= 9: spec.watts");
-    let unset = webhook().admit(Proposal::create(torch(None))).await.unwrap();
+    let unset = webhook().admit(TestRequest::create(torch(None))).await.unwrap();
     assert_eq!(unset.object["spec"]["watts"], 0, "without a value: Watts::default()");
 }
 

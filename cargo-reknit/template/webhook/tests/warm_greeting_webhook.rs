@@ -3,7 +3,7 @@
 use std::fs;
 
 use hello_world::webhook::webhook;
-use reknit::{prelude::*, testing::nothing, webhook::Proposal};
+use reknit::{prelude::*, testing::nothing, webhook::TestRequest};
 use serde_json::{Value, json};
 
 fn example() -> Result<Value> {
@@ -14,8 +14,8 @@ fn example() -> Result<Value> {
 #[tokio::test]
 async fn the_example_is_admitted_and_gets_its_defaults_once() -> Result<()> {
     let webhook = nothing().webhook(webhook);
-    let admitted = webhook.admit(Proposal::create(example()?)).await?;
-    let again = webhook.admit(Proposal::create(&admitted.object)).await?;
+    let admitted = webhook.admit(TestRequest::create(example()?)).await?;
+    let again = webhook.admit(TestRequest::create(&admitted.object)).await?;
     assert_eq!(again.object, admitted.object);
     Ok(())
 }
@@ -24,8 +24,8 @@ async fn the_example_is_admitted_and_gets_its_defaults_once() -> Result<()> {
 async fn a_misspelt_field_is_refused() -> Result<()> {
     let mut object = example()?;
     object["spec"]["misspelt"] = json!("a value");
-    let proposal = Proposal::create(object);
-    let refused = nothing().webhook(webhook).admit(proposal).await.unwrap_err();
+    let request = TestRequest::create(object);
+    let refused = nothing().webhook(webhook).admit(request).await.unwrap_err();
     assert!(
         refused.to_string().contains("unknown field \"spec.misspelt\""),
         "{refused}"

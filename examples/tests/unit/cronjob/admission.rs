@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use reknit::{
     prelude::*,
     testing::nothing,
-    webhook::{Admitted, Proposal, Refused},
+    webhook::{Admitted, Denied, TestRequest},
 };
 use serde_json::{Value, json};
 
@@ -20,12 +20,12 @@ const LONG_NAME: &str = "this-name-is-way-too-long-and-should-fail-validation-be
 /// Built once for all tests, because it builds the schema of CronJob, which contains the large one of a pod template.
 static WEBHOOK: LazyLock<Webhook> = LazyLock::new(|| nothing().webhook(webhook));
 
-async fn admit(proposal: Proposal) -> Result<Admitted, Refused> {
-    WEBHOOK.admit(proposal).await
+async fn admit(request: TestRequest) -> Result<Admitted, Denied> {
+    WEBHOOK.admit(request).await
 }
 
-async fn create(object: &CronJob) -> Result<Admitted, Refused> {
-    admit(Proposal::create(object)).await
+async fn create(object: &CronJob) -> Result<Admitted, Denied> {
+    admit(TestRequest::create(object)).await
 }
 
 async fn refusal(object: &CronJob) -> String {
@@ -77,16 +77,16 @@ async fn a_schedule_must_be_valid() {
 async fn updates_follow_the_same_rules_and_all_faults_are_reported() {
     let old = cron_job("valid-cronjob-name", json!({"schedule": "*/5 * * * *"}));
     let invalid = cron_job(LONG_NAME, json!({"schedule": "invalid-cron-schedule"}));
-    let refusal = admit(Proposal::update(&old, &invalid)).await.unwrap_err().to_string();
+    let refusal = admit(TestRequest::update(&old, &invalid)).await.unwrap_err().to_string();
     assert!(refusal.contains("metadata.name") && refusal.contains("spec.schedule"), "{refusal}");
     let valid = cron_job("valid-cronjob-name", json!({"schedule": "0 0 * * *"}));
-    admit(Proposal::update(&old, &valid)).await.unwrap();
+    admit(TestRequest::update(&old, &valid)).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_misspelt_field_is_refused() {
     let mut misspelt = json!(backup_job(json!({})));
     misspelt["spec"]["suspended"] = json!(true);
-    let refusal = admit(Proposal::create(misspelt)).await.unwrap_err().to_string();
+    let refusal = admit(TestRequest::create(misspelt)).await.unwrap_err().to_string();
     assert!(refusal.contains("unknown field \"spec.suspended\""), "{refusal}");
 }

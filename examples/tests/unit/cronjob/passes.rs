@@ -166,7 +166,7 @@ async fn a_schedule_without_a_next_run_is_reported() {
 async fn deletions(spec: Value, times: &[&str], condition: &str) -> Vec<String> {
     let history = times.iter().map(|time| finished(time, condition));
     let given = history.fold(now("10:01", backup_job(spec)), |given, job| given.and(job));
-    let writes = given.pass(controller, KEY).await.writes();
+    let writes = given.reconcile(controller, KEY).await.writes();
     writes.into_iter().filter(|write| write.starts_with("delete ")).collect()
 }
 
@@ -207,33 +207,35 @@ async fn a_job_whose_condition_is_not_true_is_active() {
         Some("10:00"),
         &ACTIVE,
     ));
-    now("10:01", backup_job(json!({}))).and(active).pass(controller, KEY).await.check(want);
+    now("10:01", backup_job(json!({}))).and(active).reconcile(controller, KEY).await.check(want);
 }
 
 #[tokio::test]
 async fn a_failed_deletion_of_an_old_job_does_not_stop_a_run() {
     let spec = json!({"successfulJobsHistoryLimit": 0});
-    let passed = now("10:00", backup_job(spec))
+    let effects = now("10:00", backup_job(spec))
         .and(finished("09:00", "Complete"))
         .failing(Verb::Delete, "jobs", 500)
-        .pass(controller, KEY)
+        .reconcile(controller, KEY)
         .await;
-    assert_eq!(passed.result.as_ref().unwrap(), &Outcome::after(Duration::from_secs(3600)));
+    assert_eq!(effects.result.as_ref().unwrap(), &Outcome::after(Duration::from_secs(3600)));
     let expected = [deletion("09:00"), "create jobs default/backup-1767607200".into()];
-    assert_eq!(passed.writes()[..2], expected);
+    assert_eq!(effects.writes()[..2], expected);
 }
 
 #[tokio::test]
 async fn a_failed_creation_is_reported_and_retried() {
     let message = "inducing failure for create jobs";
-    let passed =
-        now("10:00", backup_job(json!({}))).failing(Verb::Create, "jobs", 403).pass(controller, KEY).await;
-    assert!(!passed.result.as_ref().unwrap_err().is_permanent());
+    let effects = now("10:00", backup_job(json!({})))
+        .failing(Verb::Create, "jobs", 403)
+        .reconcile(controller, KEY)
+        .await;
+    assert!(!effects.result.as_ref().unwrap_err().is_permanent());
     assert_eq!(
-        passed.writes(),
+        effects.writes(),
         ["create jobs default/backup-1767607200", "patch cronjobs/status default/backup"]
     );
-    let degraded = &passed.object::<CronJob>(KEY).unwrap().status.unwrap().conditions[1];
+    let degraded = &effects.object::<CronJob>(KEY).unwrap().status.unwrap().conditions[1];
     assert_eq!((&*degraded.status, &*degraded.reason), ("True", "JobCreationFailed"));
     assert!(degraded.message.starts_with("Failed to create job: ") && degraded.message.contains(message));
 }
@@ -246,7 +248,7 @@ async fn failed_jobs_make_the_cron_job_degraded_and_unavailable() {
         [NOT_PROGRESSING, ("Degraded", "True", "JobsFailed", one), ("Available", "False", "JobsFailed", one)];
     let want =
         requeue_after_minutes(59).status(&with_status(backup_job(json!({})), &[], Some("10:00"), &reports));
-    now("10:01", backup_job(json!({}))).and(failed).pass(controller, KEY).await.check(want);
+    now("10:01", backup_job(json!({}))).and(failed).reconcile(controller, KEY).await.check(want);
 }
 
 #[tokio::test]
@@ -259,7 +261,7 @@ async fn jobs_without_a_valid_scheduled_time_count_only_as_active_and_jobs_of_ot
     let mut foreign = job("12:00");
     foreign.metadata.owner_references = None;
     let given = now("09:45", backup_job(json!({}))).and(manual).and(invalid).and(foreign);
-    let status = given.pass(controller, KEY).await.object::<CronJob>(KEY).unwrap().status.unwrap();
+    let status = given.reconcile(controller, KEY).await.object::<CronJob>(KEY).unwrap().status.unwrap();
     assert_eq!(status.last_schedule_time, None);
     let names: Vec<_> = status.active.into_iter().filter_map(|job| job.name).collect();
     assert_eq!(names, [name("10:00"), name("11:00")]);

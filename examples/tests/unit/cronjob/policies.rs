@@ -87,9 +87,9 @@ async fn a_policy_decides_about_a_run_while_another_is_active() {
 
 #[tokio::test]
 async fn a_job_that_cannot_be_replaced_is_an_error_and_no_second_one_is_created() {
-    let passed = second_run("Replace").failing(Verb::Delete, "jobs", 500).pass(controller, KEY).await;
-    assert!(!passed.result.as_ref().unwrap_err().is_permanent());
-    assert!(passed.writes().iter().all(|write| !write.starts_with("create ")), "{:?}", passed.writes());
+    let effects = second_run("Replace").failing(Verb::Delete, "jobs", 500).reconcile(controller, KEY).await;
+    assert!(!effects.result.as_ref().unwrap_err().is_permanent());
+    assert!(effects.writes().iter().all(|write| !write.starts_with("create ")), "{:?}", effects.writes());
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::api::DynamicObject;
 use reknit::{
     apis::{DuckStatus, service_host_name},
-    testing::{Given, Passed, each_permission_is_needed, given, nothing},
-    webhook::Proposal,
+    testing::{Effects, Given, each_permission_is_needed, given, nothing},
+    webhook::TestRequest,
 };
 use serde_json::{Value, json};
 
@@ -46,8 +46,8 @@ fn web() -> Deployment {
     object(json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}))
 }
 
-async fn pass(given: Given) -> Passed {
-    given.pass(sink_bindings, KEY).await
+async fn reconcile(given: Given) -> Effects {
+    given.reconcile(sink_bindings, KEY).await
 }
 
 /// The variables of the init container and of the container.
@@ -56,25 +56,25 @@ fn variables(deployment: &Value) -> [Value; 2] {
     [spec["initContainers"][0]["env"].clone(), spec["containers"][0]["env"].clone()]
 }
 
-fn status_of(passed: &Passed) -> DuckStatus {
-    passed.object::<SinkBinding>(KEY).unwrap().status.unwrap().duck
+fn status_of(effects: &Effects) -> DuckStatus {
+    effects.object::<SinkBinding>(KEY).unwrap().status.unwrap().duck
 }
 
 #[tokio::test]
 async fn the_address_of_the_sink_is_injected_into_all_containers() {
-    let passed = pass(given(orders(service_ref())).and(sink_service()).and(web())).await;
-    assert!(passed.result.is_ok());
+    let effects = reconcile(given(orders(service_ref())).and(sink_service()).and(web())).await;
+    assert!(effects.result.is_ok());
     let sink = json!({"name": "K_SINK", "value": format!("http://{}", service_host_name("sink", "shop"))});
     let overrides = json!({"name": "K_CE_OVERRIDES"});
     let own = json!({"name": "OWN", "value": "1"});
-    let web = json!(passed.object::<Deployment>("shop/web").unwrap());
+    let web = json!(effects.object::<Deployment>("shop/web").unwrap());
     assert_eq!(variables(&web), [json!([sink, overrides]), json!([own, sink, overrides])]);
-    assert_conditions(&status_of(&passed), &[("Ready", "True", "", ""), ("SinkProvided", "True", "", "")]);
+    assert_conditions(&status_of(&effects), &[("Ready", "True", "", ""), ("SinkProvided", "True", "", "")]);
 
-    let again = given(passed.object::<SinkBinding>(KEY).unwrap())
+    let again = given(effects.object::<SinkBinding>(KEY).unwrap())
         .and(sink_service())
-        .and(passed.object::<Deployment>("shop/web").unwrap());
-    assert_eq!(pass(again).await.writes(), [""; 0]);
+        .and(effects.object::<Deployment>("shop/web").unwrap());
+    assert_eq!(reconcile(again).await.writes(), [""; 0]);
 }
 
 #[tokio::test]
@@ -82,8 +82,8 @@ async fn certificates_and_changes_to_events_are_injected_too() {
     let mut binding = orders(json!({"uri": "https://sink/", "CACerts": "pem"}));
     binding.spec.source.ce_overrides =
         serde_json::from_value(json!({"extensions": {"tenant": "a"}})).unwrap();
-    let passed = pass(given(binding).and(web())).await;
-    let web = json!(passed.object::<Deployment>("shop/web").unwrap());
+    let effects = reconcile(given(binding).and(web())).await;
+    let web = json!(effects.object::<Deployment>("shop/web").unwrap());
     let expected = json!([
         {"name": "K_SINK", "value": "https://sink/"},
         {"name": "K_CA_CERTS", "value": "pem"},
@@ -94,46 +94,46 @@ async fn certificates_and_changes_to_events_are_injected_too() {
 
 #[tokio::test]
 async fn a_sink_without_an_address_and_a_missing_subject_are_reported() {
-    let passed = pass(given(orders(service_ref())).and(web())).await;
-    assert!(passed.result.as_ref().is_err_and(|error| error.is_permanent()));
+    let effects = reconcile(given(orders(service_ref())).and(web())).await;
+    assert!(effects.result.as_ref().is_err_and(|error| error.is_permanent()));
     let message = "Addressable could not be extracted from destination";
-    assert_conditions(&status_of(&passed), &[("Available", "False", "NoAddressable", message)]);
+    assert_conditions(&status_of(&effects), &[("Available", "False", "NoAddressable", message)]);
 
-    let passed = pass(given(orders(service_ref())).and(sink_service())).await;
+    let effects = reconcile(given(orders(service_ref())).and(sink_service())).await;
     let message = r#"deployments.apps "web" not found"#;
     assert_conditions(
-        &status_of(&passed),
+        &status_of(&effects),
         &[("Available", "False", "SubjectMissing", message), ("SinkProvided", "True", "", "")],
     );
 }
 
 #[tokio::test]
 async fn a_deleted_binding_withdraws_the_injection() {
-    let bound = pass(given(orders(service_ref())).and(sink_service()).and(web())).await;
+    let bound = reconcile(given(orders(service_ref())).and(sink_service()).and(web())).await;
     let mut deleted = bound.object::<SinkBinding>(KEY).unwrap();
     deleted.metadata.deletion_timestamp =
         Some(serde_json::from_value(json!("2026-11-25T10:00:00Z")).unwrap());
-    let passed = pass(given(deleted).and(bound.object::<Deployment>("shop/web").unwrap())).await;
-    assert!(passed.result.is_ok());
-    let after = json!(passed.object::<Deployment>("shop/web").unwrap());
+    let effects = reconcile(given(deleted).and(bound.object::<Deployment>("shop/web").unwrap())).await;
+    assert!(effects.result.is_ok());
+    let after = json!(effects.object::<Deployment>("shop/web").unwrap());
     assert_eq!(variables(&after), variables(&json!(web())));
 }
 
 #[tokio::test]
 async fn the_webhook_injects_before_a_subject_is_stored() {
-    let bound = pass(given(orders(service_ref())).and(sink_service()).and(web())).await;
+    let bound = reconcile(given(orders(service_ref())).and(sink_service()).and(web())).await;
     let webhook = given(bound.object::<SinkBinding>(KEY).unwrap()).webhook(webhook);
-    let admitted = webhook.admit(Proposal::create(web())).await.unwrap().object;
+    let admitted = webhook.admit(TestRequest::create(web())).await.unwrap().object;
     assert_eq!(variables(&admitted), variables(&json!(bound.object::<Deployment>("shop/web").unwrap())));
 }
 
 #[tokio::test]
 async fn a_subject_in_another_namespace_is_refused() {
     let webhook = nothing().webhook(webhook);
-    webhook.admit(Proposal::create(orders(service_ref()))).await.unwrap();
+    webhook.admit(TestRequest::create(orders(service_ref()))).await.unwrap();
     let mut elsewhere = orders(service_ref());
     elsewhere.spec.binding.subject.namespace = Some("elsewhere".into());
-    let refusal = webhook.admit(Proposal::create(&elsewhere)).await.unwrap_err().to_string();
+    let refusal = webhook.admit(TestRequest::create(&elsewhere)).await.unwrap_err().to_string();
     assert!(refusal.contains("mismatched namespaces: spec.subject.namespace"), "{refusal}");
 }
 
@@ -153,9 +153,9 @@ async fn each_declared_permission_is_needed() {
     each_permission_is_needed(|| {
         let deployment = || given_subject("apps/v1", "Deployment");
         failed_status_writes(sink_bindings, "sinkbindings", KEY, deployment)
-            .pass("the subject is a StatefulSet", KEY, given_subject("apps/v1", "StatefulSet"))
-            .pass("the subject is a DaemonSet", KEY, given_subject("apps/v1", "DaemonSet"))
-            .pass("the subject is a Job", KEY, given_subject("batch/v1", "Job"))
+            .unchecked_row("the subject is a StatefulSet", KEY, given_subject("apps/v1", "StatefulSet"))
+            .unchecked_row("the subject is a DaemonSet", KEY, given_subject("apps/v1", "DaemonSet"))
+            .unchecked_row("the subject is a Job", KEY, given_subject("batch/v1", "Job"))
     })
     .await;
 }

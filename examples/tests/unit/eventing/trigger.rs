@@ -5,8 +5,8 @@ use kube::api::DynamicObject;
 use reknit::{
     apis::service_host_name,
     prelude::*,
-    testing::{Given, Passed, each_permission_is_needed, given, nothing},
-    webhook::Proposal,
+    testing::{Effects, Given, each_permission_is_needed, given, nothing},
+    webhook::TestRequest,
 };
 use serde_json::{Value, json};
 
@@ -75,23 +75,23 @@ fn source_ref() -> String {
     json!({"apiVersion": "sources.example.com/v1", "kind": "ClockSource", "name": "clock"}).to_string()
 }
 
-async fn pass(given: Given) -> Passed {
-    given.system_namespace("knative-eventing").pass(triggers, KEY).await
+async fn reconcile(given: Given) -> Effects {
+    given.system_namespace("knative-eventing").reconcile(triggers, KEY).await
 }
 
-fn status_of(passed: &Passed) -> Value {
-    json!(passed.object::<Trigger>(KEY).unwrap().status)
+fn status_of(effects: &Effects) -> Value {
+    json!(effects.object::<Trigger>(KEY).unwrap().status)
 }
 
-fn check(passed: &Passed, expected: &[(&str, &str, &str, &str)]) {
-    assert_conditions(&passed.object::<Trigger>(KEY).unwrap().status.unwrap().duck, expected);
+fn check(effects: &Effects, expected: &[(&str, &str, &str, &str)]) {
+    assert_conditions(&effects.object::<Trigger>(KEY).unwrap().status.unwrap().duck, expected);
 }
 
 #[tokio::test]
 async fn the_broker_must_exist_and_be_ready() {
-    let passed = pass(given(orders(json!({})))).await;
-    assert!(passed.result.is_ok());
-    check(&passed, &[("BrokerReady", "False", "BrokerDoesNotExist", r#"Broker "default" does not exist"#)]);
+    let effects = reconcile(given(orders(json!({})))).await;
+    assert!(effects.result.is_ok());
+    check(&effects, &[("BrokerReady", "False", "BrokerDoesNotExist", r#"Broker "default" does not exist"#)]);
 
     let unreconciled = Broker { status: None, ..ready_broker() };
     let unnamed = broker(ready(), json!({"annotations": {}}));
@@ -103,10 +103,10 @@ async fn the_broker_must_exist_and_be_ready() {
         (broker(condition("Ready", "False", "Broken", "no"), json!({})), ("False", "Broken", "no")),
         (unnamed, ("False", "MissingBrokerChannel", no_channel)),
     ] {
-        let passed = pass(given(orders(json!({}))).and(broker)).await;
+        let effects = reconcile(given(orders(json!({}))).and(broker)).await;
         let (status, reason, message) = expected;
-        check(&passed, &[("BrokerReady", status, reason, message)]);
-        assert_eq!(passed.writes(), ["patch triggers/status shop/orders"]);
+        check(&effects, &[("BrokerReady", status, reason, message)]);
+        assert_eq!(effects.writes(), ["patch triggers/status shop/orders"]);
     }
 }
 
@@ -114,16 +114,16 @@ async fn the_broker_must_exist_and_be_ready() {
 async fn a_trigger_of_a_broker_of_another_class_gets_no_subscription() {
     let mut other = ready_broker();
     other.metadata.annotations = Some([("eventing.knative.dev/broker.class".into(), "Kafka".into())].into());
-    let passed = pass(given(orders(json!({}))).and(other)).await;
-    assert_eq!(passed.writes(), ["patch triggers/status shop/orders"]);
-    check(&passed, &[("BrokerReady", "Unknown", "", ""), ("SubscriptionReady", "Unknown", "", "")]);
+    let effects = reconcile(given(orders(json!({}))).and(other)).await;
+    assert_eq!(effects.writes(), ["patch triggers/status shop/orders"]);
+    check(&effects, &[("BrokerReady", "Unknown", "", ""), ("SubscriptionReady", "Unknown", "", "")]);
 }
 
 #[tokio::test]
 async fn the_filter_is_subscribed_to_the_channel_of_the_broker() {
-    let passed = pass(given(orders(json!({}))).and(ready_broker())).await;
-    assert!(passed.result.is_ok());
-    let created = passed.object::<Subscription>(SUBSCRIPTION).unwrap();
+    let effects = reconcile(given(orders(json!({}))).and(ready_broker())).await;
+    assert!(effects.result.is_ok());
+    let created = effects.object::<Subscription>(SUBSCRIPTION).unwrap();
     let host = service_host_name("broker-filter", "knative-eventing");
     let expected = json!({
         "channel": {"apiVersion": "messaging.knative.dev/v1", "kind": "InMemoryChannel", "name": "default-kne-trigger"},
@@ -134,7 +134,7 @@ async fn the_filter_is_subscribed_to_the_channel_of_the_broker() {
     let labels = json!({"eventing.knative.dev/broker": "default", "eventing.knative.dev/trigger": "orders"});
     assert_eq!(json!(created.metadata.labels), labels);
     check(
-        &passed,
+        &effects,
         &[
             ("BrokerReady", "True", "", ""),
             ("SubscriberResolved", "True", "", ""),
@@ -153,12 +153,12 @@ async fn the_filter_is_subscribed_to_the_channel_of_the_broker() {
             ),
         ],
     );
-    assert_eq!(status_of(&passed)["subscriberUri"], "http://web/");
+    assert_eq!(status_of(&effects)["subscriberUri"], "http://web/");
 }
 
 /// The state after the first pass, with a change of the Subscription.
 async fn with_subscription(change: impl FnOnce(&mut Subscription)) -> Given {
-    let first = pass(given(orders(json!({}))).and(ready_broker())).await;
+    let first = reconcile(given(orders(json!({}))).and(ready_broker())).await;
     let mut subscription = first.object::<Subscription>(SUBSCRIPTION).unwrap();
     change(&mut subscription);
     given(first.object::<Trigger>(KEY).unwrap()).and(ready_broker()).and(subscription)
@@ -171,19 +171,22 @@ async fn a_trigger_follows_its_subscription() {
         (condition("Ready", "False", "Refused", "no"), ("False", "Refused", "no")),
     ] {
         let status = serde_json::from_value(json!({"conditions": [stored]})).unwrap();
-        let passed = pass(with_subscription(|subscription| subscription.status = status).await).await;
+        let effects = reconcile(with_subscription(|subscription| subscription.status = status).await).await;
         let (status, reason, message) = expected;
-        check(&passed, &[("SubscriptionReady", status, reason, message), ("Ready", status, reason, message)]);
+        check(
+            &effects,
+            &[("SubscriptionReady", status, reason, message), ("Ready", status, reason, message)],
+        );
     }
 }
 
 #[tokio::test]
 async fn a_subscription_to_another_channel_is_replaced() {
     let other = with_subscription(|subscription| subscription.spec.channel.name = "other".into()).await;
-    let passed = pass(other).await;
+    let effects = reconcile(other).await;
     let key = "default-orders-uid-of-orders";
     assert_eq!(
-        passed.writes()[..2],
+        effects.writes()[..2],
         [format!("delete subscriptions shop/{key}"), format!("patch subscriptions shop/{key}")]
     );
 }
@@ -191,10 +194,10 @@ async fn a_subscription_to_another_channel_is_replaced() {
 #[tokio::test]
 async fn a_subscription_of_another_owner_is_not_changed() {
     let foreign = with_subscription(|subscription| subscription.metadata.owner_references = None).await;
-    let passed = pass(foreign).await;
+    let effects = reconcile(foreign).await;
     let message = r#"trigger "orders" does not own subscription "default-orders-uid-of-orders""#;
-    check(&passed, &[("SubscriptionReady", "False", "SubscriptionNotOwnedByTrigger", message)]);
-    assert_eq!(passed.writes(), ["patch triggers/status shop/orders"]);
+    check(&effects, &[("SubscriptionReady", "False", "SubscriptionNotOwnedByTrigger", message)]);
+    assert_eq!(effects.writes(), ["patch triggers/status shop/orders"]);
 }
 
 #[tokio::test]
@@ -202,14 +205,14 @@ async fn the_subscriber_is_resolved_when_it_appears() {
     let subscriber = json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": "web"}});
     let given = || given(orders(json!({"subscriber": subscriber}))).and(ready_broker());
     let missing = r#"failed to get object shop/web: services "web" not found"#;
-    let passed = pass(given()).await;
+    let effects = reconcile(given()).await;
     let reason = "Unable to get the Subscriber's URI";
-    check(&passed, &[("SubscriberResolved", "False", reason, missing)]);
-    assert!(passed.result.as_ref().is_err_and(Error::is_permanent), "its creation enqueues the Trigger");
+    check(&effects, &[("SubscriberResolved", "False", reason, missing)]);
+    assert!(effects.result.as_ref().is_err_and(Error::is_permanent), "its creation enqueues the Trigger");
 
     let web: Service = object(json!({"metadata": {"name": "web", "namespace": "shop"}}));
-    let passed = pass(given().and(web)).await;
-    assert_eq!(status_of(&passed)["subscriberUri"], format!("http://{}", service_host_name("web", "shop")));
+    let effects = reconcile(given().and(web)).await;
+    assert_eq!(status_of(&effects)["subscriberUri"], format!("http://{}", service_host_name("web", "shop")));
 }
 
 #[tokio::test]
@@ -222,23 +225,23 @@ async fn the_dead_letter_sink_of_the_trigger_comes_before_that_of_the_broker() {
 
     let own = orders(json!({"delivery": letters("http://own/")}));
     for (trigger, expected) in [(own, "http://own/"), (orders(json!({})), "http://brokers/")] {
-        let passed = pass(given(trigger).and(with_sink.clone())).await;
-        check(&passed, &[("DeadLetterSinkResolved", "True", "", "")]);
-        assert_eq!(status_of(&passed)["deadLetterSinkUri"], expected);
-        let subscription = json!(passed.object::<Subscription>(SUBSCRIPTION).unwrap().spec);
+        let effects = reconcile(given(trigger).and(with_sink.clone())).await;
+        check(&effects, &[("DeadLetterSinkResolved", "True", "", "")]);
+        assert_eq!(status_of(&effects)["deadLetterSinkUri"], expected);
+        let subscription = json!(effects.object::<Subscription>(SUBSCRIPTION).unwrap().spec);
         assert_eq!(subscription["delivery"], letters(expected));
     }
-    let passed = pass(given(orders(json!({}))).and(unresolved)).await;
+    let effects = reconcile(given(orders(json!({}))).and(unresolved)).await;
     let reason = "Broker default didn't set status.deadLetterSinkURI";
-    check(&passed, &[("DeadLetterSinkResolved", "False", reason, "")]);
+    check(&effects, &[("DeadLetterSinkResolved", "False", reason, "")]);
 }
 
 #[tokio::test]
 async fn a_trigger_is_ready_only_if_its_dependency_is() {
     let check_dependency = async |given: Given, expected: (&str, &str, &str)| {
-        let passed = pass(given.and(ready_broker())).await;
+        let effects = reconcile(given.and(ready_broker())).await;
         let (status, reason, message) = expected;
-        check(&passed, &[("DependencyReady", status, reason, message)]);
+        check(&effects, &[("DependencyReady", status, reason, message)]);
     };
     let depending = || given(depending_on(&source_ref()));
     let not_json = "Unable to unmarshal objectReference from dependency annotation of trigger: \
@@ -267,25 +270,26 @@ async fn a_broker_may_be_of_any_kind() {
     exchange["kind"] = json!("Exchange");
     exchange["metadata"]["name"] = json!("orders");
     let exchange: DynamicObject = serde_json::from_value(exchange).unwrap();
-    let passed = pass(given(orders(json!({"broker": "", "brokerRef": broker_ref}))).and(exchange)).await;
-    check(&passed, &[("BrokerReady", "True", "", "")]);
-    let subscription = passed.object::<Subscription>("shop/orders-orders-uid-of-orders").unwrap();
+    let effects =
+        reconcile(given(orders(json!({"broker": "", "brokerRef": broker_ref}))).and(exchange)).await;
+    check(&effects, &[("BrokerReady", "True", "", "")]);
+    let subscription = effects.object::<Subscription>("shop/orders-orders-uid-of-orders").unwrap();
     assert_eq!(json!(subscription.spec)["reply"], json!({ "ref": broker_ref }));
 }
 
 #[tokio::test]
 async fn a_broker_gets_a_channel_and_is_ready_when_the_channel_is() {
     let unreconciled = Broker { status: None, ..ready_broker() };
-    let first = given(unreconciled).pass(brokers, "shop/default").await;
+    let first = given(unreconciled).reconcile(brokers, "shop/default").await;
     assert_eq!(
         first.writes(),
         ["patch inmemorychannels shop/default-kne-trigger", "patch brokers/status shop/default"]
     );
     let channel = first.object::<InMemoryChannel>("shop/default-kne-trigger").unwrap();
-    let channel = given(channel).pass(channels, "shop/default-kne-trigger").await;
+    let channel = given(channel).reconcile(channels, "shop/default-kne-trigger").await;
     let channel = channel.object::<InMemoryChannel>("shop/default-kne-trigger").unwrap();
     let second = given(first.object::<Broker>("shop/default").unwrap()).and(channel);
-    let second = second.pass(brokers, "shop/default").await;
+    let second = second.reconcile(brokers, "shop/default").await;
     let status = second.object::<Broker>("shop/default").unwrap().status.unwrap();
     assert_conditions(&status.duck, &[("Ready", "True", "", ""), ("TriggerChannelReady", "True", "", "")]);
     assert_eq!(status.duck.annotations["knative.dev/channelName"], "default-kne-trigger");
@@ -294,12 +298,12 @@ async fn a_broker_gets_a_channel_and_is_ready_when_the_channel_is() {
 #[tokio::test]
 async fn the_webhook_sets_defaults_and_refuses_invalid_triggers() {
     let webhook = nothing().webhook(webhook);
-    let admitted = webhook.admit(Proposal::create(orders(json!({"broker": ""})))).await.unwrap();
+    let admitted = webhook.admit(TestRequest::create(orders(json!({"broker": ""})))).await.unwrap();
     assert_eq!(admitted.object["spec"]["broker"], "default");
     let reference = |namespace: &str| {
         json!({"apiVersion": "v1", "kind": "Service", "name": "web", "namespace": namespace}).to_string()
     };
-    webhook.admit(Proposal::create(depending_on(&reference("shop")))).await.unwrap();
+    webhook.admit(TestRequest::create(depending_on(&reference("shop")))).await.unwrap();
     for (trigger, expected) in [
         (
             orders(json!({"subscriber": {}})),
@@ -320,14 +324,14 @@ async fn the_webhook_sets_defaults_and_refuses_invalid_triggers() {
         ),
         (depending_on("{}"), "metadata.annotations[knative.dev/dependency]"),
     ] {
-        let refusal = webhook.admit(Proposal::create(&trigger)).await.unwrap_err().to_string();
+        let refusal = webhook.admit(TestRequest::create(&trigger)).await.unwrap_err().to_string();
         assert!(refusal.contains(expected), "{refusal}");
     }
 }
 
 #[tokio::test]
 async fn each_declared_permission_of_triggers_is_needed() {
-    let first = pass(given(orders(json!({}))).and(ready_broker())).await;
+    let first = reconcile(given(orders(json!({}))).and(ready_broker())).await;
     let mut other = first.object::<Subscription>(SUBSCRIPTION).unwrap();
     other.spec.channel.name = "other".into();
     each_permission_is_needed(|| {

@@ -25,16 +25,16 @@ fn orders() -> InMemoryChannel {
 
 #[tokio::test]
 async fn a_channel_gets_an_address_and_is_ready() {
-    let passed = given(orders()).pass(channels, KEY).await;
-    assert!(passed.result.is_ok());
-    assert_eq!(passed.writes(), ["patch inmemorychannels/status shop/orders"]);
-    let after = passed.object::<InMemoryChannel>(KEY).unwrap();
+    let effects = given(orders()).reconcile(channels, KEY).await;
+    assert!(effects.result.is_ok());
+    assert_eq!(effects.writes(), ["patch inmemorychannels/status shop/orders"]);
+    let after = effects.object::<InMemoryChannel>(KEY).unwrap();
     let status = json!(after.status);
     let host = service_host_name("orders-kn-channel", "shop");
     assert_eq!(status["address"], json!({"url": format!("http://{host}")}));
     assert_eq!(after.status.clone().unwrap().duck.condition("Ready").unwrap().status, "True");
 
-    let again = given(after).pass(channels, KEY).await;
+    let again = given(after).reconcile(channels, KEY).await;
     assert_eq!(again.writes(), [""; 0]);
 }
 

@@ -56,11 +56,11 @@ pub(super) struct Children {
 impl Children {
     /// The children that the first pass of this Sequence makes.
     pub(super) async fn of(sequence: &Sequence) -> Self {
-        let passed = given(sequence.clone()).pass(sequences, KEY).await;
+        let effects = given(sequence.clone()).reconcile(sequences, KEY).await;
         let keys: Vec<String> = (0..sequence.spec.steps.len()).map(child_key).collect();
         Self {
-            channels: keys.iter().filter_map(|key| passed.object(key)).collect(),
-            subscriptions: keys.iter().filter_map(|key| passed.object(key)).collect(),
+            channels: keys.iter().filter_map(|key| effects.object(key)).collect(),
+            subscriptions: keys.iter().filter_map(|key| effects.object(key)).collect(),
         }
     }
 

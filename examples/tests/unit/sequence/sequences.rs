@@ -187,7 +187,7 @@ async fn a_changed_step_changes_its_subscription_only() {
     let before = Children::of(&three_steps()).await;
     let changed = sequence_of(json!([step(0), step(7), step(2)]));
     let given = before.given_with(changed.clone());
-    given.pass(sequences, KEY).await.check(
+    given.reconcile(sequences, KEY).await.check(
         Want::done().child(&changed, &subscription_of(1, step(7), next_channel(1))).status(&applied(changed)),
     );
 }
@@ -257,10 +257,10 @@ fn other_channel(step: usize) -> DynamicObject {
 #[tokio::test]
 async fn a_sequence_with_ready_children_is_ready_and_has_the_address_of_its_first_channel() {
     let children = Children::of(&three_steps()).await.ready();
-    let first = children.given_with(three_steps()).pass(sequences, KEY).await;
+    let first = children.given_with(three_steps()).reconcile(sequences, KEY).await;
     first.check(Want::done().status(&ready(three_steps())));
     let after = first.object::<Sequence>(KEY).unwrap();
-    children.given_with(after).pass(sequences, KEY).await.check(Want::done());
+    children.given_with(after).reconcile(sequences, KEY).await.check(Want::done());
 }
 
 #[tokio::test]
@@ -268,7 +268,7 @@ async fn a_changed_template_replaces_the_channels_and_subscriptions() {
     let before = Children::of(&one_step()).await;
     let mut changed = applied(one_step());
     changed.spec.channel_template = Some(other_template());
-    let pass = before.given_with(changed).allowing(other_channels()).pass(sequences, KEY).await;
+    let pass = before.given_with(changed).allowing(other_channels()).reconcile(sequences, KEY).await;
     assert!(pass.result.is_ok());
     let key = child_key(0);
     let expected = [
@@ -289,14 +289,14 @@ async fn a_changed_template_replaces_the_channels_and_subscriptions() {
 async fn a_changed_spec_of_the_template_is_applied_to_the_channels() {
     let mut sequence = one_step();
     sequence.spec.channel_template = Some(other_template());
-    let first = given(sequence.clone()).allowing(other_channels()).pass(sequences, KEY).await;
+    let first = given(sequence.clone()).allowing(other_channels()).reconcile(sequences, KEY).await;
     let stored: DynamicObject = serde_json::from_value(first.write(0).body.clone()).unwrap();
     let subscription = first.object::<Subscription>(&child_key(0)).unwrap();
 
     let template = sequence.spec.channel_template.as_mut().unwrap();
     template.spec.insert("partitions".into(), json!({"count": 5}));
     let second = given(sequence).and(stored).and(subscription).allowing(other_channels());
-    let second = second.pass(sequences, KEY).await;
+    let second = second.reconcile(sequences, KEY).await;
     let expected = [format!("patch otherchannels {}", child_key(0)), format!("patch sequences/status {KEY}")];
     assert_eq!(second.writes(), expected);
     assert_eq!(second.write(0).body["spec"], json!({"partitions": {"count": 5}}));
@@ -313,7 +313,7 @@ async fn a_channel_or_subscription_of_another_owner_is_reported_and_not_changed(
         (given(one.clone()).and(foreign_channel), "ChannelsReady", 1),
         (given(one).and(foreign_subscription), "SubscriptionsReady", 2),
     ] {
-        let pass = given.pass(sequences, KEY).await;
+        let pass = given.reconcile(sequences, KEY).await;
         assert_eq!(pass.writes().len(), writes, "{:?}", pass.writes());
         let status = pass.object::<Sequence>(KEY).unwrap().status.unwrap();
         let message = status.duck.condition(condition).unwrap().message.clone().unwrap();
@@ -326,7 +326,7 @@ async fn the_delivery_options_of_a_step_are_those_of_its_subscription() {
     let sink = json!({"ref": channel_ref("dead-letters")});
     let mut with_delivery = step(1);
     with_delivery["delivery"] = json!({"deadLetterSink": sink, "retry": 3});
-    let pass = given(sequence_of(json!([step(0), with_delivery, step(2)]))).pass(sequences, KEY).await;
+    let pass = given(sequence_of(json!([step(0), with_delivery, step(2)]))).reconcile(sequences, KEY).await;
     let delivery_of =
         |step| json!(pass.object::<Subscription>(&child_key(step)).unwrap())["spec"]["delivery"].clone();
     assert_eq!((delivery_of(0), delivery_of(2)), (Value::Null, Value::Null));
@@ -342,7 +342,7 @@ async fn channels_are_kept_if_only_the_version_of_their_kind_changes() {
     let mut template = changed.spec.channel_template();
     template.api_version = "messaging.knative.dev/v1beta1".into();
     changed.spec.channel_template = Some(template);
-    let pass = before.given_with(changed).pass(sequences, KEY).await;
+    let pass = before.given_with(changed).reconcile(sequences, KEY).await;
     assert!(pass.result.is_ok(), "{:?}", pass.result);
     let writes = pass.writes();
     assert!(!writes.contains(&format!("delete inmemorychannels {}", child_key(0))), "{writes:?}");
@@ -352,7 +352,7 @@ async fn channels_are_kept_if_only_the_version_of_their_kind_changes() {
 async fn each_declared_permission_is_needed() {
     let before = Children::of(&two_steps()).await;
     each_permission_is_needed(|| {
-        failed_status_writes(sequences, "sequences", KEY, || given(one_step())).pass(
+        failed_status_writes(sequences, "sequences", KEY, || given(one_step())).unchecked_row(
             "the children of a removed step are deleted",
             KEY,
             before.given_with(one_step()),

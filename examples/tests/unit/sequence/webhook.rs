@@ -6,7 +6,7 @@ use reknit::{
     apis::{Operation, Request},
     prelude::*,
     testing::ApiServer,
-    webhook::Proposal,
+    webhook::TestRequest,
 };
 use serde_json::{Value, json};
 
@@ -101,8 +101,8 @@ async fn the_channel_template_and_the_namespaces_of_references_have_defaults() {
     let admitted_in = async |namespace: &str, spec: Value| {
         let mut sequence = sequence("s", spec);
         sequence.metadata.namespace = Some(namespace.into());
-        let proposal = Proposal::create(&sequence).with(channel_defaults());
-        webhook.admit(proposal).await.unwrap().object["spec"].clone()
+        let request = TestRequest::create(&sequence).with(channel_defaults());
+        webhook.admit(request).await.unwrap().object["spec"].clone()
     };
     let spec = json!({"steps": [service("first")], "reply": service("reply")});
     let admitted = admitted_in("shop", spec.clone()).await;
@@ -117,7 +117,7 @@ async fn the_channel_template_and_the_namespaces_of_references_have_defaults() {
     let admitted = admitted_in("shop", with_template.clone()).await;
     assert_eq!(admitted["channelTemplate"], with_template["channelTemplate"]);
 
-    let without_defaults = webhook.admit(Proposal::create(sequence_in_shop(spec))).await.unwrap_err();
+    let without_defaults = webhook.admit(TestRequest::create(sequence_in_shop(spec))).await.unwrap_err();
     assert!(
         without_defaults.to_string().contains("missing field(s): spec.channelTemplate"),
         "{without_defaults}"

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use reknit::{
     prelude::*,
     reconciler::{ControllerConstructor, controller_reference},
-    testing::{Given, Passed, Table, Verb, Want, each_permission_is_needed, given, table},
+    testing::{Effects, Given, Table, Verb, Want, each_permission_is_needed, given, table},
 };
 use samples_apis::{POD_OWNER, SimpleDeployment, SimpleDeploymentSpec, SimpleDeploymentStatus};
 use samples_controller::simple_deployment::controller;
@@ -47,14 +47,14 @@ fn with(given: Given, pod: Value) -> Given {
     given.and(serde_json::from_value::<Pod>(pod).expect("a pod"))
 }
 
-async fn run_pass(given: Given) -> Passed {
-    given.pass(controller, "default/x").await
+async fn run_pass(given: Given) -> Effects {
+    given.reconcile(controller, "default/x").await
 }
 
 /// The ready replicas after the pass, and the Ready condition without its transition time.
-fn ready_status(passed: &Passed) -> (i32, Value) {
+fn ready_status(effects: &Effects) -> (i32, Value) {
     let status =
-        passed.object::<SimpleDeployment>("default/x").and_then(|object| object.status).unwrap_or_default();
+        effects.object::<SimpleDeployment>("default/x").and_then(|object| object.status).unwrap_or_default();
     let mut ready = json!(status.duck.condition("Ready"));
     if let Some(ready) = ready.as_object_mut() {
         ready.remove("lastTransitionTime");
@@ -68,14 +68,14 @@ fn not_ready(reason: &str, message: &str) -> Value {
 
 #[tokio::test]
 async fn missing_pods_are_created_with_label_and_owner() {
-    let passed = run_pass(given(simple_deployment(3, "nginx"))).await;
-    assert_eq!(passed.writes(), [CREATE, CREATE, CREATE, STATUS]);
-    let body = &passed.write(0).body;
+    let effects = run_pass(given(simple_deployment(3, "nginx"))).await;
+    assert_eq!(effects.writes(), [CREATE, CREATE, CREATE, STATUS]);
+    let body = &effects.write(0).body;
     assert_eq!(body["metadata"]["labels"], json!({ POD_OWNER: "x" }));
     let owner = &body["metadata"]["ownerReferences"][0];
     assert_eq!((&owner["uid"], &owner["controller"]), (&json!("uid-x"), &json!(true)));
     assert_eq!(body["spec"]["containers"], json!([{ "name": "user-container", "image": "nginx" }]));
-    assert_eq!(ready_status(&passed), (0, not_ready("PodsNotReady", "3 pods are not ready yet")));
+    assert_eq!(ready_status(&effects), (0, not_ready("PodsNotReady", "3 pods are not ready yet")));
 }
 
 #[tokio::test]
@@ -84,9 +84,9 @@ async fn only_the_status_is_written_if_all_pods_are_ready() {
         with(given(simple_deployment(2, "nginx")), pod("a", "nginx", ready())),
         pod("b", "nginx", ready()),
     );
-    let passed = run_pass(both_pods).await;
-    assert_eq!(passed.writes(), [STATUS]);
-    assert_eq!(ready_status(&passed), (2, json!({ "type": "Ready", "status": "True" })));
+    let effects = run_pass(both_pods).await;
+    assert_eq!(effects.writes(), [STATUS]);
+    assert_eq!(ready_status(&effects), (2, json!({ "type": "Ready", "status": "True" })));
 }
 
 #[tokio::test]
@@ -95,25 +95,25 @@ async fn a_surplus_pod_that_is_not_ready_is_deleted_by_uid() {
         with(given(simple_deployment(1, "nginx")), pod("a", "nginx", ready())),
         pod("b", "nginx", json!({})),
     );
-    let passed = run_pass(both_pods).await;
-    assert_eq!(passed.writes(), ["delete pods default/b", STATUS]);
-    assert_eq!(passed.write(0).body["preconditions"], json!({ "uid": "uid-b" }));
-    assert_eq!(ready_status(&passed).0, 1);
+    let effects = run_pass(both_pods).await;
+    assert_eq!(effects.writes(), ["delete pods default/b", STATUS]);
+    assert_eq!(effects.write(0).body["preconditions"], json!({ "uid": "uid-b" }));
+    assert_eq!(ready_status(&effects).0, 1);
 }
 
 #[tokio::test]
 async fn pods_of_another_image_are_deleted_before_new_ones_are_created() {
-    let passed = run_pass(with(given(simple_deployment(1, "nginx:2")), pod("a", "nginx:1", ready()))).await;
-    assert_eq!(passed.writes(), ["delete pods default/a", CREATE, STATUS]);
+    let effects = run_pass(with(given(simple_deployment(1, "nginx:2")), pod("a", "nginx:1", ready()))).await;
+    assert_eq!(effects.writes(), ["delete pods default/a", CREATE, STATUS]);
 
     let old_pod = with(given(simple_deployment(1, "nginx:2")), pod("a", "nginx:1", ready()));
-    let passed = run_pass(old_pod.failing(Verb::Delete, "pods", 403)).await;
+    let effects = run_pass(old_pod.failing(Verb::Delete, "pods", 403)).await;
     assert_eq!(
-        passed.writes(),
+        effects.writes(),
         ["delete pods default/a", STATUS],
         "a pod was created while the old pod exists"
     );
-    assert_eq!(passed.events()[0].reason, "FailedDelete");
+    assert_eq!(effects.events()[0].reason, "FailedDelete");
 }
 
 #[tokio::test]
@@ -129,8 +129,8 @@ async fn terminated_and_terminating_pods_and_pods_of_others_are_ignored() {
     let ignored_pods = [terminating, controlled_by_another, orphan_of_another, failed]
         .into_iter()
         .fold(given(simple_deployment(1, "nginx")), with);
-    let passed = run_pass(ignored_pods).await;
-    assert_eq!(passed.writes(), [CREATE, STATUS]);
+    let effects = run_pass(ignored_pods).await;
+    assert_eq!(effects.writes(), [CREATE, STATUS]);
 }
 
 /// The object, and one pod that has the object's label and no owner reference.
@@ -142,46 +142,46 @@ fn with_orphan() -> Given {
 
 #[tokio::test]
 async fn an_orphan_with_the_label_is_adopted_with_preconditions() {
-    let passed = run_pass(with_orphan()).await;
-    assert_eq!(passed.writes(), ["patch pods default/orphan", STATUS]);
-    let metadata = &passed.write(0).body["metadata"];
+    let effects = run_pass(with_orphan()).await;
+    assert_eq!(effects.writes(), ["patch pods default/orphan", STATUS]);
+    let metadata = &effects.write(0).body["metadata"];
     assert_eq!((&metadata["uid"], &metadata["resourceVersion"]), (&json!("uid-orphan"), &json!("1")));
     assert_eq!(metadata["ownerReferences"][0]["uid"], "uid-x");
-    assert_eq!(ready_status(&passed).0, 1);
+    assert_eq!(ready_status(&effects).0, 1);
 }
 
 #[tokio::test]
 async fn a_conflict_on_adoption_has_no_event() {
-    let passed = run_pass(with_orphan().failing(Verb::Patch, "pods", 409)).await;
-    assert!(passed.result.as_ref().is_err_and(Error::is_conflict));
-    assert_eq!(passed.events(), []);
-    assert_eq!(passed.writes(), ["patch pods default/orphan", STATUS]);
+    let effects = run_pass(with_orphan().failing(Verb::Patch, "pods", 409)).await;
+    assert!(effects.result.as_ref().is_err_and(Error::is_conflict));
+    assert_eq!(effects.events(), []);
+    assert_eq!(effects.writes(), ["patch pods default/orphan", STATUS]);
 }
 
 #[tokio::test]
 async fn a_deleted_owner_adopts_and_creates_nothing() {
-    let passed = run_pass(with_orphan().failing(Verb::Get, "simpledeployments", 404)).await;
-    assert!(passed.result.as_ref().is_err_and(Error::is_permanent));
-    assert_eq!(passed.writes(), [STATUS]);
+    let effects = run_pass(with_orphan().failing(Verb::Get, "simpledeployments", 404)).await;
+    assert!(effects.result.as_ref().is_err_and(Error::is_permanent));
+    assert_eq!(effects.writes(), [STATUS]);
 }
 
 #[tokio::test]
 async fn a_pod_whose_label_names_another_owner_is_released_and_replaced() {
     let mut relabelled = pod("relabelled", "nginx", ready());
     relabelled["metadata"]["labels"] = json!({ POD_OWNER: "y" });
-    let passed = run_pass(with(given(simple_deployment(1, "nginx")), relabelled)).await;
-    assert_eq!(passed.writes(), ["patch pods default/relabelled", CREATE, STATUS]);
-    assert_eq!(passed.write(0).body["metadata"]["ownerReferences"], json!([]));
+    let effects = run_pass(with(given(simple_deployment(1, "nginx")), relabelled)).await;
+    assert_eq!(effects.writes(), ["patch pods default/relabelled", CREATE, STATUS]);
+    assert_eq!(effects.write(0).body["metadata"]["ownerReferences"], json!([]));
 }
 
 #[tokio::test]
 async fn after_a_refused_pod_no_more_are_requested_and_status_and_event_report_it() {
-    let passed = run_pass(given(simple_deployment(9, "nginx")).failing(Verb::Create, "pods", 403)).await;
-    assert!(passed.result.is_err());
-    assert_eq!(passed.writes(), [CREATE, STATUS]);
+    let effects = run_pass(given(simple_deployment(9, "nginx")).failing(Verb::Create, "pods", 403)).await;
+    assert!(effects.result.is_err());
+    assert_eq!(effects.writes(), [CREATE, STATUS]);
     let message = "error creating: 9 of 9 pods are missing: inducing failure for create pods (403 Forbidden)";
-    assert_eq!(ready_status(&passed), (0, not_ready("FailedCreate", message)));
-    assert_eq!(passed.events(), [Event::warning("FailedCreate", message)]);
+    assert_eq!(ready_status(&effects), (0, not_ready("FailedCreate", message)));
+    assert_eq!(effects.events(), [Event::warning("FailedCreate", message)]);
 }
 
 /// The object with this status.

@@ -1,13 +1,13 @@
 //! The state of a bucket in this process.
 
+mod pass_guard;
 mod reporter;
-mod running_pass;
 mod state;
 mod writer;
 
 pub(crate) use self::{
+    pass_guard::PassGuard,
     reporter::BucketReporter,
-    running_pass::RunningPass,
     state::{BucketState, BucketStates, Leader},
     writer::BucketWriter,
 };

@@ -117,7 +117,7 @@ async fn leadership_ends_at_the_renew_deadline_after_the_start_of_the_last_succe
     api.set_down(true);
     process.wait_until_lost().await;
     assert_eq!(start.elapsed().as_secs(), RENEW.as_secs());
-    assert!(!process.leadership.is_known());
+    assert!(!process.leadership.has_known_leaders());
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +150,7 @@ async fn leadership_ends_at_the_next_attempt_if_another_process_took_the_lease()
     api.put_lease(BUCKET, held_by("another"));
     let lost = process.leadership.lost(&key());
     assert!(timeout(RETRY * 2, lost).await.is_ok());
-    assert!(process.leadership.is_known());
+    assert!(process.leadership.has_known_leaders());
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,7 +160,7 @@ async fn another_process_leads_once_the_lease_of_a_killed_leader_has_expired() {
     leader.wait_until_leading().await;
     let mut standby = Process::start(&api, "b");
     sleep(RETRY).await;
-    assert!(standby.leadership.is_known() && !standby.leads());
+    assert!(standby.leadership.has_known_leaders() && !standby.leads());
     let killed = Instant::now();
     drop(leader);
     standby.wait_until_leading().await;

@@ -27,7 +27,7 @@ async fn a_process_waits_for_a_missing_namespace_without_a_hot_loop() {
     let start = Instant::now();
     eventually("a few attempts", TIMEOUT, async || requests.load(Ordering::SeqCst) >= 8).await;
     assert!(start.elapsed() > RETRY_PERIOD, "{:?}", start.elapsed());
-    assert!(!process.leads() && !process.leadership.is_known());
+    assert!(!process.leads() && !process.leadership.has_known_leaders());
 
     let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
     let namespaces: Api<Namespace> = Api::all(plane.client().unwrap());

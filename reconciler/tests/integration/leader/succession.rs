@@ -34,7 +34,7 @@ async fn after_a_clean_stop_another_process_leads_at_its_next_attempt() {
     let mut leader = Process::start(elector_client(plane), &namespace, &long_config());
     leader.wait_for_leadership().await;
     let mut standby = Process::start(elector_client(plane), &namespace, &long_config());
-    eventually("standby", TIMEOUT, async || standby.leadership.is_known()).await;
+    eventually("standby", TIMEOUT, async || standby.leadership.has_known_leaders()).await;
     let previous = leader.leadership.clone();
     let start = Instant::now();
     leader.stop().await;
@@ -52,7 +52,7 @@ async fn after_a_kill_another_process_leads_when_the_lease_has_expired() {
     let mut leader = Process::start(elector_client(plane), &namespace, &config());
     leader.wait_for_leadership().await;
     let mut standby = Process::start(elector_client(plane), &namespace, &config());
-    eventually("standby", TIMEOUT, async || standby.leadership.is_known()).await;
+    eventually("standby", TIMEOUT, async || standby.leadership.has_known_leaders()).await;
     let previous = leader.leadership.clone();
     let start = Instant::now();
     drop(leader);
@@ -115,7 +115,7 @@ async fn leadership_ends_before_the_lease_expires_if_the_server_is_down_and_resu
     println!("leadership ended {:?} after the server began to stop", stopping.elapsed());
     // The last renewal was at most two retry periods before the stop, so no other process can have acquired the lease.
     assert!(stopped.elapsed() < long_config().lease_duration - RETRY_PERIOD * 2, "{:?}", stopped.elapsed());
-    assert!(!process.leadership.is_known());
+    assert!(!process.leadership.has_known_leaders());
     plane.restart().await.unwrap();
     process.wait_for_leadership().await;
 }
@@ -138,8 +138,10 @@ async fn each_bucket_has_its_own_lease_and_leader() {
     }
     let names = ["test.lamps.demo.00-of-03", "test.lamps.demo.02-of-03"];
     assert_eq!(gained, names.map(String::from).into());
-    eventually("the holder of the third lease to be known", TIMEOUT, async || process.leadership.is_known())
-        .await;
+    eventually("the holder of the third lease to be known", TIMEOUT, async || {
+        process.leadership.has_known_leaders()
+    })
+    .await;
     for number in 0..100 {
         let key = reknit_apis::Key::new("default", &number.to_string());
         assert_eq!(process.leadership.leads(&key), !process.leadership.bucket_owns(other_lease, &key));

@@ -15,14 +15,14 @@ async fn an_expected_error_is_compared_with_the_whole_chain_of_sources() {
         }
     }
     let controller = |cx: &Context| Ok(Controller::of::<Namespace>(cx).reconciler(Failing).build());
-    let passed = given(shop()).pass(controller, "shop").await;
+    let effects = given(shop()).reconcile(controller, "shop").await;
     let event = Event::warning("InternalError", "failed to read the quota: invalid digit found in string");
     for part in ["failed to read the quota", "invalid digit", &event.message] {
-        passed.check(Want::error(part).event(event.clone()));
+        effects.check(Want::error(part).event(event.clone()));
     }
     // The kind of the error is not a part of its message.
     for text in ["no such text", "error"] {
-        assert!(passed.difference(Want::error(text).event(event.clone())).is_some(), "{text}");
+        assert!(effects.difference(Want::error(text).event(event.clone())).is_some(), "{text}");
     }
 }
 
@@ -58,7 +58,7 @@ async fn times_are_compared_except_those_that_the_server_sets_and_those_of_condi
         let timed = Timed { client: cx.client(), time: today };
         Ok(Controller::of::<Lamp>(cx).reconciler(timed).build())
     };
-    let passed = given(lamp()).pass(controller, "shop/hall").await;
+    let effects = given(lamp()).reconcile(controller, "shop/hall").await;
     let want = |last_lit: &str, annotation| {
         let (mut config_map, mut lit) = (serviced(annotation), lamp());
         config_map.metadata.creation_timestamp = Some(Time(then.parse().unwrap()));
@@ -68,11 +68,11 @@ async fn times_are_compared_except_those_that_the_server_sets_and_those_of_condi
         status.duck.observed_generation = Some(1);
         Want::done().create(&config_map).status(&lit)
     };
-    passed.check(want(today, today));
-    let difference = |want| passed.difference(want).unwrap_or_default();
+    effects.check(want(today, today));
+    let difference = |want| effects.difference(want).unwrap_or_default();
     assert!(difference(want(then, today)).contains("1999"), "a field of the status differs");
     assert!(difference(want(today, then)).contains("1999"), "an annotation differs");
-    passed.check(
+    effects.check(
         want(then, then).ignoring("/status/lastLit").ignoring("/metadata/annotations/lamps~1serviced"),
     );
 }
@@ -94,13 +94,13 @@ async fn a_write_that_breaks_the_schema_of_an_added_crd_is_refused() {
         cx.allows(everything("demo.reknit.dev", "lamps"));
         Ok(Controller::of::<Namespace>(cx).reconciler(LampMaker(cx.client())).build())
     };
-    let error = given(shop()).crd::<Lamp>().pass(controller, "shop").await.result.unwrap_err().in_full();
+    let error = given(shop()).crd::<Lamp>().reconcile(controller, "shop").await.result.unwrap_err().in_full();
     assert!(
         error.contains("spec.watts in body must be of type integer: \"string\" (422 Invalid)"),
         "{error}"
     );
     assert!(
-        given(shop()).pass(controller, "shop").await.result.is_ok(),
+        given(shop()).reconcile(controller, "shop").await.result.is_ok(),
         "without a schema nothing is validated"
     );
 }

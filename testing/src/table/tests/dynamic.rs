@@ -51,17 +51,17 @@ async fn dynamic_objects_can_be_part_of_the_state_and_of_the_expected_effects() 
         Ok(build.reconciler(ChannelCopier { client, channels }).build())
     };
     let state = given(channel("source", "blue")).and(shop()).applied(channel("old", "grey"), "painter");
-    let passed = state.pass(controller, "shop").await;
-    assert_eq!(passed.object_of(&channels(), "shop/old").unwrap().data["spec"]["color"], "red");
-    assert!(passed.object_of(&channels(), "shop/source").is_none());
+    let effects = state.reconcile(controller, "shop").await;
+    assert_eq!(effects.object_of(&channels(), "shop/old").unwrap().data["spec"]["color"], "red");
+    assert!(effects.object_of(&channels(), "shop/source").is_none());
     let want = |color| {
         Want::skip()
             .create(&channel("copy", color))
             .patch_of(&channels(), "shop/old", json!({ "spec": { "color": "red" } }))
             .delete_of(&channels(), "shop/source")
     };
-    passed.check(want("blue"));
-    assert!(passed.difference(want("green")).is_some_and(|difference| difference.contains("green")));
+    effects.check(want("blue"));
+    assert!(effects.difference(want("green")).is_some_and(|difference| difference.contains("green")));
 }
 
 #[tokio::test]
@@ -81,8 +81,8 @@ async fn an_applied_child_of_a_kind_known_at_run_time_is_expected_like_any_other
         let channels = build.owns_any().resources([("messaging.example.com", "channels")]);
         Ok(build.reconciler(ChannelOwner(channels)).build())
     };
-    let passed = given(shop()).pass(controller, "shop").await;
-    passed.check(Want::done().child(&shop(), &channel("events", "red")));
-    let applied = passed.object_of(&channels(), "shop/events").unwrap();
-    given(shop()).and(applied).pass(controller, "shop").await.check(Want::done());
+    let effects = given(shop()).reconcile(controller, "shop").await;
+    effects.check(Want::done().child(&shop(), &channel("events", "red")));
+    let applied = effects.object_of(&channels(), "shop/events").unwrap();
+    given(shop()).and(applied).reconcile(controller, "shop").await.check(Want::done());
 }

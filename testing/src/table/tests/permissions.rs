@@ -69,24 +69,25 @@ async fn panic_of(future: impl Future) -> String {
 
 #[tokio::test]
 async fn a_request_without_a_declared_permission_fails_with_the_missing_declaration() {
-    let message = panic_of(given(shop()).pass(reader, "shop")).await;
+    let message = panic_of(given(shop()).reconcile(reader, "shop")).await;
     let declaration = r#"build.allows(Permission::new("", "secrets", [Verb::Get]))"#;
     assert!(message.contains("get secrets in namespace shop") && message.contains(declaration), "{message}");
     let message = panic_of(table(reader).row("reads", "shop", given(shop()), Want::done()).run()).await;
     assert!(message.contains("reads") && message.contains(declaration), "{message}");
-    given(shop()).pass(declared_reader, "shop").await.check(Want::done());
+    given(shop()).reconcile(declared_reader, "shop").await.check(Want::done());
 }
 
 #[tokio::test]
 async fn a_missing_verb_on_children_fails_with_the_verbs_to_set() {
-    let message = panic_of(shop_with_old_child().pass(parent, "shop")).await;
+    let message = panic_of(shop_with_old_child().reconcile(parent, "shop")).await;
     let verbs = "build.owns().verbs([Verb::Get, Verb::Create, Verb::Patch, Verb::Delete])";
     assert!(message.contains("delete configmaps in namespace shop") && message.contains(verbs), "{message}");
 }
 
 #[tokio::test]
 async fn a_permission_that_the_test_takes_away_fails_the_test() {
-    let message = panic_of(given(shop()).denying(Verb::Get, "secrets").pass(declared_reader, "shop")).await;
+    let message =
+        panic_of(given(shop()).denying(Verb::Get, "secrets").reconcile(declared_reader, "shop")).await;
     assert!(message.contains("the test takes this permission away"), "{message}");
     // An apply that creates needs both verbs. The children block the deletion of their owner.
     for (verb, resource) in [
@@ -95,7 +96,7 @@ async fn a_permission_that_the_test_takes_away_fails_the_test() {
         (Verb::Patch, "configmaps"),
         (Verb::Update, "namespaces/finalizers"),
     ] {
-        let message = panic_of(given(shop()).denying(verb, resource).pass(parent, "shop")).await;
+        let message = panic_of(given(shop()).denying(verb, resource).reconcile(parent, "shop")).await;
         assert!(message.contains(&format!("{verb} {resource}")), "{message}");
     }
 }
@@ -112,7 +113,7 @@ async fn a_table_names_the_permissions_that_no_case_needs() {
 
 #[tokio::test]
 async fn a_case_without_expected_effects_fails_only_for_a_missing_permission() {
-    let cases = || table(parent).pass("a child is applied", "shop", given(shop()));
+    let cases = || table(parent).unchecked_row("a child is applied", "shop", given(shop()));
     cases().run().await;
     let message = panic_of(cases().denying(Verb::Create, "configmaps").run()).await;
     assert!(message.contains("create configmaps"), "{message}");

@@ -52,7 +52,7 @@ async fn probes_fail_while_stuck_code_blocks_other_requests() {
     };
     let hall = review("hall").to_string();
     assert_eq!(post(&server, "/resource-validation", hall.as_bytes()).await.0, 200);
-    assert_eq!((probe().await.0, health.stuck()), (200, None));
+    assert_eq!((probe().await.0, health.stuck_for()), (200, None));
     let mut gated = review("hall");
     gated["request"]["kind"] = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
     gated["request"]["object"] =
@@ -65,7 +65,7 @@ async fn probes_fail_while_stuck_code_blocks_other_requests() {
         if stuck { Ok(()) } else { Err(format!("{code} {message}")) }
     })
     .await;
-    assert!(health.stuck().unwrap() > Duration::from_millis(600));
+    assert!(health.stuck_for().unwrap() > Duration::from_millis(600));
     drop(release);
     eventually("the probe to succeed", Duration::from_secs(5), async || probe().await.0 == 200).await;
     assert_eq!(post(&server, "/resource-validation", hall.as_bytes()).await.0, 200);
@@ -92,13 +92,15 @@ async fn a_blocking_callback_does_not_delay_other_requests_and_counts_as_stuck()
         assert_eq!(post(&server, "/resource-validation", hall.as_bytes()).await.0, 200);
         let head = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
         assert_eq!(send(&mut connect(&server).await, head, b"").await.0, 200);
-        assert_eq!(health.stuck(), None);
+        assert_eq!(health.stuck_for(), None);
     });
     assert_eq!(code, 504);
-    eventually("the callback to count as stuck", Duration::from_secs(3), async || health.stuck().is_some())
-        .await;
+    eventually("the callback to count as stuck", Duration::from_secs(3), async || {
+        health.stuck_for().is_some()
+    })
+    .await;
     drop(release);
-    eventually("the callback to end", Duration::from_secs(5), async || health.stuck().is_none()).await;
+    eventually("the callback to end", Duration::from_secs(5), async || health.stuck_for().is_none()).await;
 }
 
 #[tokio::test]

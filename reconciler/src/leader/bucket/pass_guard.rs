@@ -4,9 +4,9 @@ use super::state::{BucketStates, Leader};
 
 /// Counts a running pass of a bucket's key until it is dropped.
 #[derive(Debug)]
-pub(crate) struct RunningPass(Option<(BucketStates, usize)>);
+pub(crate) struct PassGuard(Option<(BucketStates, usize)>);
 
-impl RunningPass {
+impl PassGuard {
     /// Counts a pass of a key that is not in a bucket.
     pub(crate) fn uncounted() -> Self {
         Self(None)
@@ -27,7 +27,7 @@ impl RunningPass {
     }
 }
 
-impl Drop for RunningPass {
+impl Drop for PassGuard {
     fn drop(&mut self) {
         let Some((states, index)) = &self.0 else { return };
         states.send_if_modified(|states| {
