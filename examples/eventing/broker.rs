@@ -55,7 +55,10 @@ pub struct BrokerStatus {
     pub delivery: DeliveryStatus,
 }
 
-kind!(Broker { status: BrokerStatus, conditions: knative(duck, ["TriggerChannelReady", "Addressable"]) });
+kind!(Broker {
+    status: BrokerStatus,
+    conditions: knative(duck, ["TriggerChannelReady", "Addressable", "DeadLetterSinkResolved"]),
+});
 
 /// The resources that the generated ClusterRole permits to read, and so the possible targets of sinks and subscribers.
 /// For other targets, bind a further role to the service account.
@@ -87,24 +90,36 @@ impl ReconcileKind for Reconciler {
             (CHANNEL_KIND.into(), kind),
             (CHANNEL_NAME.into(), name),
         ]);
-        status.delivery = self.dead_letter_sink(broker).await?;
+        let channel_status = channel.status.clone().unwrap_or_default();
+        let ready = channel_status.duck.condition("Ready").cloned().unwrap_or_default();
+        Broker::CONDITIONS.manage(status).propagate("TriggerChannelReady", &ready);
+        self.resolve_dead_letter_sink(broker, status).await?;
         let host = service_host_name("broker-ingress", &broker.namespace().unwrap_or_default());
         status.addresses =
             AddressStatus::one(Addressable { url: Some(Url::http(host)), ..Addressable::default() });
-        let mut conditions = Broker::CONDITIONS.manage(status);
-        conditions.mark_true("Addressable");
-        let channel_status = channel.status.clone().unwrap_or_default();
-        let ready = channel_status.duck.condition("Ready").cloned().unwrap_or_default();
-        conditions.propagate("TriggerChannelReady", &ready);
+        Broker::CONDITIONS.manage(status).mark_true("Addressable");
         Ok(Outcome::done())
     }
 }
 
 impl Reconciler {
-    async fn dead_letter_sink(&self, broker: &Broker) -> Result<DeliveryStatus> {
-        match broker.spec.delivery.as_ref().and_then(|delivery| delivery.dead_letter_sink.as_ref()) {
-            Some(sink) => Ok(self.resolver.resolve(broker, sink).await?.into()),
-            None => Ok(DeliveryStatus::default()),
-        }
+    /// Publishes the address of the dead letter sink, from which Triggers without a sink of their own take it.
+    async fn resolve_dead_letter_sink(&self, broker: &Broker, status: &mut BrokerStatus) -> Result<()> {
+        const CONDITION: &str = "DeadLetterSinkResolved";
+        status.delivery = DeliveryStatus::default();
+        let delivery = broker.spec.delivery.as_ref();
+        let Some(sink) = delivery.and_then(|delivery| delivery.dead_letter_sink.as_ref()) else {
+            let message = "No dead letter sink is configured.";
+            let mut conditions = Broker::CONDITIONS.manage(status);
+            conditions.mark_true_with_reason(CONDITION, "DeadLetterSinkNotConfigured", message);
+            return Ok(());
+        };
+        let resolved = self.resolver.resolve(broker, sink).await.inspect_err(|error| {
+            let reason = "Unable to get the dead letter sink's URI";
+            Broker::CONDITIONS.manage(status).mark_false(CONDITION, reason, error.in_full());
+        })?;
+        status.delivery = resolved.into();
+        Broker::CONDITIONS.manage(status).mark_true(CONDITION);
+        Ok(())
     }
 }

@@ -291,8 +291,37 @@ async fn a_broker_gets_a_channel_and_is_ready_when_the_channel_is() {
     let second = given(first.object::<Broker>("shop/default").unwrap()).and(channel);
     let second = second.reconcile(brokers, "shop/default").await;
     let status = second.object::<Broker>("shop/default").unwrap().status.unwrap();
-    assert_conditions(&status.duck, &[("Ready", "True", "", ""), ("TriggerChannelReady", "True", "", "")]);
+    let no_sink = (
+        "DeadLetterSinkResolved",
+        "True",
+        "DeadLetterSinkNotConfigured",
+        "No dead letter sink is configured.",
+    );
+    let ready = [("Ready", "True", "", ""), ("TriggerChannelReady", "True", "", ""), no_sink];
+    assert_conditions(&status.duck, &ready);
     assert_eq!(status.duck.annotations["knative.dev/channelName"], "default-kne-trigger");
+}
+
+#[tokio::test]
+async fn the_dead_letter_sink_of_a_broker_is_resolved_when_it_appears() {
+    let sink = json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": "letters"}});
+    let mut broker = Broker { status: None, ..ready_broker() };
+    broker.spec.delivery = serde_json::from_value(json!({"deadLetterSink": sink})).unwrap();
+    let status_of = |effects: &Effects| effects.object::<Broker>("shop/default").unwrap().status.unwrap();
+
+    let effects = given(broker.clone()).reconcile(brokers, "shop/default").await;
+    let reason = "Unable to get the dead letter sink's URI";
+    let missing = r#"failed to get object shop/letters: services "letters" not found"#;
+    let failed = ("DeadLetterSinkResolved", "False", reason, missing);
+    assert_conditions(&status_of(&effects).duck, &[failed, ("Ready", "False", reason, missing)]);
+    assert!(effects.result.as_ref().is_err_and(Error::is_permanent), "its creation enqueues the Broker");
+
+    let letters: Service = object(json!({"metadata": {"name": "letters", "namespace": "shop"}}));
+    let effects = given(broker).and(letters).reconcile(brokers, "shop/default").await;
+    let status = status_of(&effects);
+    assert_conditions(&status.duck, &[("DeadLetterSinkResolved", "True", "", "")]);
+    let url = format!("http://{}", service_host_name("letters", "shop"));
+    assert_eq!(json!(status)["deadLetterSinkUri"], url);
 }
 
 #[tokio::test]
