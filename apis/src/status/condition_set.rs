@@ -152,7 +152,11 @@ impl Conditions<'_> {
         self.follow_dependents(kind);
     }
 
-    /// Marks the condition Unknown, and the top too if this condition is a dependent and no dependent is False.
+    /// Marks the condition Unknown.
+    ///
+    /// If no dependent is False, the top becomes Unknown too, provided that this condition is a dependent. If a
+    /// dependent is False, a False top stays as it is, and any other top becomes False with this reason and message, as
+    /// in Knative's `MarkUnknown`.
     pub fn mark_unknown(&mut self, kind: &str, reason: &str, message: impl Into<String>) {
         let message = message.into();
         self.mark(kind, ConditionStatus::Unknown, reason, message.clone());
