@@ -70,9 +70,9 @@ pub struct Config<T> {
 
 struct Latest<T> {
     value: Arc<T>,
-    /// The data of the value; `None` while it is the default.
+    /// The data from which `value` was parsed; `None` while `value` is the default.
     data: Option<BTreeMap<String, String>>,
-    /// If the ConfigMap was invalid when the process started: the time at which that was found, and the latest error.
+    /// Set if the ConfigMap was invalid when the process started: the time of the first error, and the latest error.
     /// `None` once the ConfigMap is valid or deleted.
     invalid: watch::Sender<Option<(Instant, String)>>,
 }

@@ -94,17 +94,17 @@ impl Metrics {
             running: register(registry, RunningTimes::new()),
             passes: counter(
                 "reknit_reconcile_total",
-                "Passes by how they ended: success, requeue, skip, error, conflict, panic, deadline or lost",
+                "Number of passes by result: success, requeue, skip, error, conflict, panic, deadline or lost",
                 &["controller", "result"],
             ),
             pass_time: histogram(
                 "reknit_reconcile_time_seconds",
-                "How long in seconds a pass takes, its writes included",
+                "How long in seconds a pass takes, including its writes",
                 "controller",
             ),
             status_writes: counter(
                 "reknit_status_writes_total",
-                "Attempts to write a status, by whether they succeeded",
+                "Number of status writes by result: success or error",
                 &["controller", "result"],
             ),
             events_dropped: register(registry, expect_valid(events_dropped)),

@@ -1,8 +1,8 @@
 //! Implementations of [`Kind`] for the built-in types of Kubernetes.
 //!
 //! They are in this crate because of the orphan rule: a user's crate owns neither the trait nor the types. `Status`
-//! is `()`, because the status of most of these types is written by Kubernetes' own controllers: a reconcile can read it
-//! from the object, and writes it, such as that of an Ingress, only by requests of its own.
+//! is `()`, because Kubernetes' own controllers write the status of most of these types. A reconcile reads the status
+//! from the object. A controller that owns such a status, as an Ingress controller does, writes it by its own requests.
 
 use k8s_openapi::api::{
     admissionregistration::v1 as admission,

@@ -289,7 +289,7 @@ fn if_versions_cannot_be_ordered_own_writes_wait_for_the_watch() {
     assert_eq!(words(store.apply_own_write(map("a", "u", "x10"), SELECTED)), "");
     assert_eq!(words(store.apply_own_write(map("a", "u", "11"), SELECTED)), "");
     assert_eq!(words(store.apply_watched(map("a", "u", "x1"))), "~x9>x1");
-    assert_eq!(words(store.apply_watched(map("a", "u", "x1"))), "", "a repeated state is no change");
+    assert_eq!(words(store.apply_watched(map("a", "u", "x1"))), "", "a repeated state changes nothing");
     assert_eq!(words(store.apply_deletion(&state_a("u", "x2"))), "-x1");
 }
 

@@ -202,7 +202,7 @@ fn log_result(result: &Result<Outcome>, took: Duration) {
     match result {
         Ok(_) => tracing::debug!(?took, result = result_name(result), "the pass ended"),
         Err(error) if error.is_conflict() => {
-            tracing::debug!(?took, error = error.in_full(), "the pass met a conflict")
+            tracing::debug!(?took, error = error.in_full(), "the pass ended with a conflict")
         }
         Err(error) => {
             tracing::error!(

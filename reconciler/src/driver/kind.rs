@@ -90,6 +90,9 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
         self.informer.list().filter(|object| admits(object)).map(|object| Key::of(&*object)).collect()
     }
 
+    /// Decides whether a key that became due while no leader was known is postponed: kept, and enqueued when this
+    /// process leads.
+    ///
     /// Until this process leads for the first time, no key is postponed, as in Knative: the promotion then enqueues the
     /// keys that the promote filter admits, and no others. Later, the key of an existing object is postponed if there
     /// is a promote filter, which may exclude it from the next promotion. The key of a deleted object is postponed if
@@ -307,7 +310,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     /// Writes the change from the stored status, without defaults, to the status after the pass. Records an event for
-    /// an error that is no conflict.
+    /// an error, unless it is a conflict.
     async fn write_status(
         &self,
         object: &R::Kind,

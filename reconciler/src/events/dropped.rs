@@ -50,7 +50,7 @@ impl DroppedEvents {
         );
     }
 
-    /// At `due`, logs the number of events that were dropped since the last log line, if any are still counted then.
+    /// Logs, at the time `due`, how many events were dropped since the last log line. Logs nothing if none were.
     /// Does nothing outside a tokio runtime.
     fn log_at(&self, due: Instant) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };

@@ -77,7 +77,7 @@ impl<T: Cached> Owned<T> {
     ///         map.data = Some([("text".into(), "hello".into())].into());
     ///         match self.maps.apply(namespace, map).await {
     ///             Err(NotApplied::Taken { .. }) => {
-    ///                 Err(Error::permanent("somebody else has a ConfigMap of this name").reason("NameTaken"))
+    ///                 Err(Error::permanent("another owner has a ConfigMap of this name").reason("NameTaken"))
     ///             }
     ///             applied => {
     ///                 applied?;
@@ -92,8 +92,8 @@ impl<T: Cached> Owned<T> {
     ///
     /// - [`NotApplied::Taken`]: an object of this name exists and the owner is not its controller. That object is not
     ///   changed. The owner's key is enqueued when the object changes or is deleted, so you can make the error
-    ///   permanent. The exception are the children of a [selected informer](crate::Builder::owns_in), which does not
-    ///   see objects outside its selection.
+    ///   permanent. An exception is a child of a [selected informer](crate::Builder::owns_in), which does not see
+    ///   objects outside its selection.
     /// - [`NotApplied::OwnerDeleted`]: the owner is being deleted.
     /// - [`NotApplied::Refused`]: the API server refused the request, for example because a field is immutable. A
     ///   conflict counts as a conflict of the pass.

@@ -58,7 +58,7 @@ pub(super) struct Shared {
     /// Enqueues an owner when an object that has the name of its child, and another controller or none, changes or is
     /// deleted.
     pub(super) tracker: Tracker,
-    /// By key, a hash of the applied and the stored content of each child that needs no request.
+    /// The children that need no apply request: a hash of their applied and stored content, by key.
     pub(super) up_to_date: Arc<Mutex<HashMap<Key, u64>>>,
     pub(super) hash_builder: RandomState,
 }

@@ -14,11 +14,12 @@ const MAX_FAST_IN_A_ROW: u32 = 9;
 /// The capacity of a map is not reduced below twice this number of keys.
 const MIN_KEYS: usize = 1 << 10;
 
+/// A lane of the queue. A key that is added to both is queued in the fast lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// For reasons that concern many keys at once: a resync, a promotion.
+    /// The lane of keys that a resync or a promotion enqueues, many at once.
     Slow,
-    /// For changes that concern the key.
+    /// The lane of keys that an event enqueues, such as a change of the object.
     Fast,
 }
 

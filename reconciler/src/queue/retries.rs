@@ -47,7 +47,7 @@ impl Retries {
     pub(super) fn failed(&mut self, key: &Arc<Key>, longest_wait: Option<Duration>, now: Instant) -> bool {
         let longest_wait = longest_wait.unwrap_or(Duration::MAX);
         let wait = self.backoff.failed(key).min(longest_wait);
-        // A deadline beyond the range of the clock is no limit.
+        // A deadline beyond the range of the clock does not limit the wait.
         let is_first_deadline =
             now.checked_add(longest_wait).is_some_and(|deadline| self.deadlines.add(key.clone(), deadline));
         self.waiting.add(key.clone(), now + wait) || is_first_deadline

@@ -99,8 +99,9 @@ impl Environment {
     pub(crate) fn lease_namespace(&self) -> Result<&str, Failure> {
         self.system_namespace.as_deref().ok_or_else(|| {
             Failure::new(
-                "the environment variable \"SYSTEM_NAMESPACE\" is not set, which names the namespace of the leases: set \
-                 it in a pod from the field metadata.namespace, or pass --disable-ha to run without leader election",
+                "the environment variable \"SYSTEM_NAMESPACE\" is not set: leader election needs the namespace of its \
+                 leases: set the variable in a pod from the field metadata.namespace, or pass --disable-ha to run \
+                 without leader election",
             )
         })
     }

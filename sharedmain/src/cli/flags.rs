@@ -1,4 +1,4 @@
-//! The command line: the framework's flags, and those of the user.
+//! The command line: the flags of the framework and of the program.
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
 use crate::{process::failure::Failure, process::listen::Host};

@@ -40,8 +40,8 @@ struct Style {
 }
 
 impl Logging {
-    /// Installs the log for all events. If the program has installed another subscriber, that subscriber
-    /// stays, and gets a warning.
+    /// Installs the log for all events. If the program has already installed another subscriber, that one stays, and a
+    /// warning is logged through it.
     pub(crate) fn install(component: &str, pod: Option<&str>, rust_log: Option<&str>) -> Self {
         let mut common = Fields::default();
         if let Some(pod) = pod {

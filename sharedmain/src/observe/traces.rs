@@ -79,7 +79,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Filter<S> for LateTracer {
     }
 }
 
-/// Returns whether a span or an event is exported: those of level info or above, except for noisy libraries and for
+/// Returns true if the span or event is exported: its level is info or above, and it is not from a noisy library or from
 /// kube's client, whose events may contain the body of a Secret.
 fn is_exported(metadata: &Metadata<'_>) -> bool {
     let krate = metadata.target().split("::").next().unwrap_or_default();

@@ -30,10 +30,10 @@ use crate::{
 /// The builder of a controller, the informers, the webhook and leader election declare what they need themselves.
 /// Declare the requests that your own code sends through the client by [`Builder::allows`] or [`Context::allows`].
 ///
-/// Objects of selected namespaces get a Role in each of these namespaces, so the manifests of a program with
-/// [`NamespaceFlag`](crate::NamespaceFlag) depend on its flag `--namespace`. All other objects are in a ClusterRole.
-/// ConfigMaps, Leases and the Secret of the webhook are in a Role of the system namespace. The manifests have the default
-/// names of ConfigMaps and of the Secret.
+/// Permissions on objects of selected namespaces are in a Role in each of these namespaces, so the manifests of a program
+/// with [`NamespaceFlag`](crate::NamespaceFlag) depend on its flag `--namespace`. Permissions on the process's ConfigMaps
+/// and Leases, and on the Secret of the webhook, are in a Role in the system namespace. All others are in a ClusterRole.
+/// The manifests have the default names of the ConfigMaps and of the Secret.
 ///
 /// [`Builder::allows`]: reknit_reconciler::Builder::allows
 ///
@@ -78,7 +78,7 @@ pub struct Rbac {
     labels: BTreeMap<String, String>,
 }
 
-/// The flags of the manifests, besides those of the program.
+/// The flags that select the printed manifests. The command line also has the flags of the program.
 #[derive(Args, Default)]
 #[group(skip)]
 struct RbacFlags {

@@ -362,5 +362,5 @@ fn a_constructor_that_panics_ends_the_process_with_one_line() {
     let command =
         TestCommand::with_scenario("constructor panics").arg("--disable-ha").env("RUST_BACKTRACE", "1");
     let message = failed_with_one_line(command.arg("--server=http://127.0.0.1:1").run());
-    assert_eq!(message, "failed to construct task 2 of 2: Inject goes round in a circle: A → B → A");
+    assert_eq!(message, "failed to construct task 2 of 2: cyclic Inject: A → B → A");
 }

@@ -268,7 +268,7 @@ fn changes_of_config_leader_election_wait_for_the_next_start() {
         let child = cluster.command("maps").spawn();
         wait_for_reconcile(&child, "first");
         let configure = async |data| cluster.configure("config-leader-election", data).await;
-        // To set the default explicitly is not a change.
+        // An explicit default is not a change.
         configure(json!({"buckets": "1"})).await;
         configure(json!({"buckets": "none"})).await;
         let refused = child.wait_for_line("the previous settings stay in effect");

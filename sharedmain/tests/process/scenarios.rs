@@ -98,7 +98,7 @@ fn add_scenario(main: Main, scenario: &str) -> Main {
             }))
         }),
         "constructor fails" => main.task(|_| Err("no such file".into())),
-        "constructor panics" => main.task(|_| panic!("Inject goes round in a circle: A → B → A")),
+        "constructor panics" => main.task(|_| panic!("cyclic Inject: A → B → A")),
         "flags clash" => main.flags::<ClashingFlags>(),
         _ => main,
     }

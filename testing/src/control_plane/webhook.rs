@@ -165,8 +165,11 @@ struct Probe {
     config_map: ConfigMap,
 }
 
-/// Restricts a configuration to the namespace, and adds the entry of a probe. A webhook denies ConfigMaps on the paths
-/// of other Kinds. On the path of ConfigMaps it denies one whose example does not have its checksum.
+/// Restricts a configuration to the namespace, and adds the entry of a probe.
+///
+/// The entry calls the webhook for the probe's ConfigMap on the same path as the configuration's first entry. On the
+/// paths for objects of a Kind, the webhook denies every ConfigMap. On the path for ConfigMaps, it denies this one
+/// because the annotation with the checksum does not match `_example`.
 fn with_probe(
     mut configuration: DynamicObject,
     namespace: &str,

@@ -21,7 +21,7 @@ pub enum MigrationError {
         /// The error of the API server.
         source: kube::Error,
     },
-    /// No version of the definition is the storage version.
+    /// The definition has no storage version.
     #[error("CustomResourceDefinition {0} has no storage version")]
     NoStorageVersion(String),
     /// The objects cannot be listed, or an object cannot be updated.
