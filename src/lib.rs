@@ -66,8 +66,9 @@
 //!
 //! **A reconcile** gets the object, read-only, and a status to fill in. The framework writes the status afterwards if
 //! it changed. A reconcile returns an [`Outcome`](prelude::Outcome): done, requeue after a delay, or skip (as done, but
-//! counted as skipped in the metrics), optionally with an event. Or it returns an [`Error`](prelude::Error), to which `?` converts any other error. A failed reconcile
-//! is retried with backoff unless the error is [`permanent`](prelude::ResultExt::permanent).
+//! counted as skipped in the metrics), optionally with an event. Or it returns an [`Error`](prelude::Error), to which
+//! `?` converts any other error. A failed reconcile is retried with backoff unless the error is
+//! [`permanent`](prelude::ResultExt::permanent).
 //!
 //! **Reads** come from memory. [`Tracked`](prelude::Tracked) is a lister that remembers which objects each reconcile
 //! read, and enqueues the reconciled object when one of them is created, changed or deleted. (Knative has a tracker and
@@ -135,7 +136,7 @@
 //! | own children of a Kind that is only known at run time, by a template | `build.owns_any()` and [`OwnedAny::kind`](reconciler::OwnedAny::kind); [`OwnedAny::of`](reconciler::OwnedAny::of) lists the children of earlier templates too | Knative's duck types with a dynamic client |
 //! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](prelude::TrackedAny::get_as) or [`Duck::of`](reconciler::Duck::of), with a [`Duck`](reconciler::Duck) | Knative's duck informers |
 //! | find the keys that read an object | [`Tracked::observers`](prelude::Tracked::observers) | `GetObservers` of Knative's tracker |
-//! | make an object the controller of another by hand | [`controller_reference`](reconciler::controller_reference) | `kmeta.NewControllerRef`; `controllerutil.SetControllerReference` |
+//! | set the owner reference of a child yourself | [`controller_reference`](reconciler::controller_reference) | `kmeta.NewControllerRef`; `controllerutil.SetControllerReference` |
 //! | delete a child with its dependents | [`Owned::delete`](prelude::Owned::delete), in the background; [`delete_with`](prelude::Owned::delete_with) | `Delete` with `PropagationPolicy` |
 //! | inject into the pod templates of other objects, as a SinkBinding does | [`Bindable`](reconciler::Bindable), `build.binder()`, `Webhook::binding` | Knative's `psbinding` |
 //! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |

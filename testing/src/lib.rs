@@ -106,7 +106,12 @@
 //! given(shop.clone()).reconcile(controller, "shop").await.check(Want::done().event(greeted.clone()));
 //!
 //! table(controller)
-//!     .row("a refused event does not fail the reconcile", "shop", given(shop).failing(Verb::Create, "events", 403), Want::done().event(greeted))
+//!     .row(
+//!         "a refused event does not fail the reconcile",
+//!         "shop",
+//!         given(shop).failing(Verb::Create, "events", 403),
+//!         Want::done().event(greeted),
+//!     )
 //!     .row("a missing namespace is not greeted", "shop", nothing(), Want::skip())
 //!     .run()
 //!     .await;

@@ -42,7 +42,7 @@ fn return_in_way(n: u8) -> Result<Outcome> {
 struct UnitError();
 
 #[test]
-fn question_mark_converts_any_error_and_keeps_permanent_and_conflict() {
+fn the_question_mark_operator_converts_any_error_and_keeps_its_permanence_and_conflicts() {
     let permanent_and_conflict =
         |n| return_in_way(n).err().map(|error| (error.is_permanent(), error.is_conflict()));
     let results: Vec<_> = (0..13).map(permanent_and_conflict).collect();

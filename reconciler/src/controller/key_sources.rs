@@ -6,7 +6,7 @@ use reknit_apis::Key;
 type Source = Box<dyn Fn(&mut Vec<Key>) + Send + Sync>;
 
 /// Lists all keys of a controller: the keys of the objects of its Kind or, without a Kind, the keys to which its
-/// watches map and those that [`Builder::always`](crate::Builder::always) added.
+/// watches map and those that [`Builder::add_key`](crate::Builder::add_key) added.
 #[derive(Default)]
 pub(crate) struct KeySources(Mutex<Vec<Source>>);
 

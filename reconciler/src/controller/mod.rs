@@ -171,7 +171,7 @@ impl Controller {
     }
 }
 
-/// Closes the queue: the handlers of informers that other controllers share would go on filling it. Drops the values
+/// Closes the queue, since the handlers of informers that other controllers share would still fill it. Drops the values
 /// per key, and so the background tasks in them, before the leases are released.
 impl Drop for Controller {
     fn drop(&mut self) {

@@ -267,7 +267,7 @@ impl ReconcileKind for KeepsToken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_per_key_is_dropped_with_its_object_when_the_class_changes_and_when_leadership_is_lost() {
+async fn a_value_per_key_is_dropped_when_its_object_is_deleted_or_changes_class_or_leadership_is_lost() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let (cx, token) = (context(&["a", "b", "c"]), Arc::new(()));
     let assert_kept = async |count: usize| {

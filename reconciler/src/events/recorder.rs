@@ -20,8 +20,8 @@ use super::{
 ///
 /// As in client-go, a controller may send 25 events about one object at once, and then one every five minutes. Beyond
 /// this limit, an event that was sent before is only counted, and its count is sent with its next repetition within the
-/// limit; an event that was not sent before is dropped. Events are also dropped while more than a thousand wait, and if the API server rejects them.
-/// Dropped events are counted in `reknit_events_dropped_total` and logged once a minute.
+/// limit; an event that was not sent before is dropped. Events are also dropped while more than a thousand wait, and if
+/// the API server rejects them. Dropped events are counted in `reknit_events_dropped_total` and logged once a minute.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;

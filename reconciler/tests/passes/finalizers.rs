@@ -215,7 +215,7 @@ async fn the_finalizer_of_a_built_in_kind_needs_a_slash() {
     let bare = |cx: &Context| Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle).finalizing().build());
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let unnamed = bare(&cx).unwrap();
-    assert!(unnamed.check().unwrap_err().to_string().contains("no name for a finalizer"));
+    assert!(unnamed.check().unwrap_err().to_string().contains("invalid finalizer"));
     let check = |name: &str| {
         Controller::of::<ConfigMap>(&cx).reconciler(Idle).finalizing().finalizer(name).build().check()
     };

@@ -47,7 +47,7 @@ async fn the_status_counts_ready_and_unready_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failed_and_evicted_pods_are_replaced_and_kept() {
+async fn failed_and_evicted_pods_are_kept_and_others_are_created_in_their_place() {
     let (_server, objects, controller) = start("failed").await;
     let object = objects.create_deployment("x", IMAGE, 3).await;
     let pods = objects.wait_for_alive_pods(&object, 3).await;

@@ -12,7 +12,7 @@ use super::IMAGE;
 use crate::support::{process, server::Server, wait::TIMEOUT};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_nodes_pods_become_ready_are_replaced_and_are_deleted_with_their_owner_unless_orphaned() {
+async fn pods_on_nodes_become_ready_are_replaced_and_are_deleted_with_their_owner_unless_orphaned() {
     let server = Server::own(ControlPlane::builder()).await;
     server.nodes(2).await.expect("nodes");
     server.install::<samples_apis::AddressableService>().await.expect("the CRD");

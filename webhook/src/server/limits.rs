@@ -9,7 +9,8 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use reknit_webhook::{Limits, Webhook};
 ///
-/// let webhook = Webhook::new("demo.reknit.dev").limits(Limits { response_timeout: Duration::from_secs(5), ..Limits::default() });
+/// let limits = Limits { response_timeout: Duration::from_secs(5), ..Limits::default() };
+/// let webhook = Webhook::new("demo.reknit.dev").limits(limits);
 /// # let _ = webhook;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
