@@ -75,7 +75,7 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
     fn key_problem(&self, key: &Key) -> Option<String> {
         let kind = R::Kind::kind(&());
         let problem = match (key.namespace.is_some(), <R::Kind as Resource>::Scope::NAMESPACED) {
-            _ if key.name.is_empty() => "it holds no name".into(),
+            _ if key.name.is_empty() => "it has no name".into(),
             (false, true) => format!("a {kind} is namespaced, so its key is `namespace/name`"),
             (true, false) => format!("a {kind} is cluster-scoped, so its key is only a name"),
             _ => return None,
