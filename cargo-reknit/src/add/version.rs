@@ -35,10 +35,12 @@ impl AddVersion {
         let (name, module, version) = (self.kind.as_str(), &kind.module, self.version.as_str());
         let file = format!("src/{module}/{version}.rs");
         if self.version == hub {
-            bail!("{name} has the version {version} already: src/{module}/kind.rs declares it");
+            bail!(
+                "{name} has the version {version} already, in src/{module}/kind.rs; choose another version"
+            );
         }
         if project.folder.join(&file).exists() {
-            bail!("{name} has the version {version} already: {file} exists");
+            bail!("{name} has the version {version} already, in {file}; choose another version");
         }
         let names = Names::of(&project).kind(&self.kind).version(&hub).new_version(&self.version);
         let mut plan = Plan::new(&project.folder);

@@ -13,8 +13,11 @@ use tokio::{
     time::timeout,
 };
 
-/// The limit on a clean shutdown. A controller ends running reconciles within 25 seconds by default.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time for running reconciles and tasks to end. By default, a webhook goes on for ten seconds, for API servers that
+/// do not know yet that it stops. Here there is none.
+const SHUTDOWN_TIMEOUT: &str = "1s";
+/// The limit on a shutdown, which also publishes events and exports metrics.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The settings of a program that runs against the control plane.
 #[derive(Debug)]
@@ -41,7 +44,8 @@ impl Process {
     ) -> Result<Self> {
         let mut command = Command::new(executable);
         command
-            .args(["--disable-ha", "--bind-address", "127.0.0.1", "--kubeconfig"])
+            .args(["--disable-ha", "--bind-address", "127.0.0.1", "--shutdown-timeout", SHUTDOWN_TIMEOUT])
+            .arg("--kubeconfig")
             .arg(&settings.kubeconfig)
             .current_dir(folder)
             .env("SYSTEM_NAMESPACE", &settings.namespace)

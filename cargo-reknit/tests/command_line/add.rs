@@ -153,9 +153,17 @@ fn defaults_that_a_kind_declares_are_kept() {
 fn a_version_that_exists_is_refused() {
     let project = project();
     let of_kind = ["add", "version", "Greeting", "v1alpha1"];
-    assert_refused_and_unchanged(&project.folder, &of_kind, &["v1alpha1 already: src/greeting/kind.rs"]);
+    assert_refused_and_unchanged(
+        &project.folder,
+        &of_kind,
+        &["v1alpha1 already, in src/greeting/kind.rs", "choose another"],
+    );
     succeed(&project.folder, VERSION);
-    assert_refused_and_unchanged(&project.folder, VERSION, &["v1 already: src/greeting/v1.rs exists"]);
+    assert_refused_and_unchanged(
+        &project.folder,
+        VERSION,
+        &["v1 already, in src/greeting/v1.rs", "choose another"],
+    );
     assert_refused(&project.folder, &["add", "version", "Greeting", "one"], 2, &["'one' for '<VERSION>'"]);
 }
 

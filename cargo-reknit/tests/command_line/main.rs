@@ -161,6 +161,7 @@ fn commands_for_a_project_are_refused_outside_of_one() {
         &["add", "version", "Greeting", "v1"],
         &["crd"],
         &["rbac"],
+        &["dev"],
     ] {
         assert_refused(folder.path(), args, 1, &["no project in", "cargo reknit new"]);
     }

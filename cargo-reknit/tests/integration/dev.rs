@@ -16,6 +16,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::project::Project;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
+/// The time without requests that a deployed webhook waits for before it stops.
+const QUIET_PERIOD: Duration = Duration::from_secs(10);
 
 /// A running `cargo reknit dev` and the lines that it prints.
 struct Dev {
@@ -72,6 +74,7 @@ impl Drop for Dev {
 #[tokio::test]
 async fn programs_follow_the_sources_until_ctrl_c() {
     let project = Project::new("notes", &["--group", "notes.example.com", "--kind", "Note"]);
+    project.cargo(&["reknit", "add", "webhook", "Note", "--validation"]);
     let mut dev = Dev::start(&project);
     let kubeconfig = dev.wait_for("export KUBECONFIG=");
     let kubeconfig =
@@ -91,7 +94,9 @@ async fn programs_follow_the_sources_until_ctrl_c() {
         "mark_false(\"Ready\", \"Changed\", \"by the test\")",
     );
     dev.wait_for("received SIGTERM");
+    let stopping = Instant::now();
     dev.wait_for("running notes as notes/controller");
+    assert!(stopping.elapsed() < QUIET_PERIOD, "{:?}", stopping.elapsed());
     dev.wait_for("False");
 
     dev.interrupt();
