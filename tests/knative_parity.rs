@@ -253,8 +253,11 @@ fn apply_step(set: &ConditionSet, status: &mut Status, step: Step) -> CheckResul
         "trueReason" => conditions.mark_true_with_reason(&kind, &reason, message),
         "unknown" => conditions.mark_unknown(&kind, &reason, message),
         "false" => conditions.mark_false(&kind, &reason, message),
-        "clear" => error = conditions.clear(&kind).err().map(|error| error.to_string()).unwrap_or_default(),
-        "set" => conditions.set(Condition {
+        "clear" => {
+            error =
+                conditions.remove_condition(&kind).err().map(|error| error.to_string()).unwrap_or_default()
+        }
+        "set" => conditions.set_condition(Condition {
             kind,
             status: step.status,
             severity: (&*step.severity).into(),

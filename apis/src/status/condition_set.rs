@@ -87,8 +87,8 @@ impl ConditionSet {
 /// same holds for an Unknown top.
 ///
 /// Conditions outside the set get the severity `Info` and do not affect the top condition. As in Knative, every stored
-/// condition without a severity counts as a dependent. So [`clear`](Self::clear) a condition that a newer version of
-/// your controller no longer has in its set.
+/// condition without a severity counts as a dependent. So [remove](Self::remove_condition) a condition that a newer
+/// version of your controller no longer has in its set.
 ///
 /// ```
 /// use reknit_apis::{ConditionSet, DuckStatus};
@@ -100,7 +100,8 @@ impl ConditionSet {
 /// conditions.mark_true("Deployed");
 /// conditions.mark_false("Routed", "NoDomain", "no domain is configured");
 ///
-/// let top = conditions.get("Ready").unwrap();
+/// assert!(conditions.is_true("Deployed") && conditions.is_false("Routed"));
+/// let top = conditions.condition("Ready").unwrap();
 /// assert_eq!(top.status, "False");
 /// assert_eq!(top.reason.as_deref(), Some("NoDomain"));
 /// ```
@@ -110,25 +111,40 @@ pub struct Conditions<'a> {
     duck: &'a mut DuckStatus,
 }
 
-/// The error of clearing the top condition or one of its dependents.
+/// The error of removing the top condition or one of its dependents. The message is Knative's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("clearing terminal conditions not implemented")]
-pub struct ClearError;
+pub struct RemoveConditionError;
 
 impl Conditions<'_> {
     /// Returns true if the top condition is True.
     pub fn is_happy(&self) -> bool {
-        self.status(self.set.top) == ConditionStatus::True
+        self.is_true(self.set.top)
     }
 
     /// Returns the condition of this type, if it is set.
-    pub fn get(&self, kind: &str) -> Option<&Condition> {
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.duck.condition(kind)
+    }
+
+    /// Returns true if the condition is True. An absent condition is Unknown.
+    pub fn is_true(&self, kind: &str) -> bool {
+        self.status(kind) == ConditionStatus::True
+    }
+
+    /// Returns true if the condition is False. An absent condition is Unknown.
+    pub fn is_false(&self, kind: &str) -> bool {
+        self.status(kind) == ConditionStatus::False
+    }
+
+    /// Returns true if the condition is Unknown or absent.
+    pub fn is_unknown(&self, kind: &str) -> bool {
+        self.status(kind) == ConditionStatus::Unknown
     }
 
     /// Returns the top condition, if it is set.
     pub fn top(&self) -> Option<&Condition> {
-        self.get(self.set.top)
+        self.condition(self.set.top)
     }
 
     /// Adds missing conditions: the top condition as Unknown, and dependents as True if the top is True, or else as
@@ -160,9 +176,8 @@ impl Conditions<'_> {
     pub fn mark_unknown(&mut self, kind: &str, reason: &str, message: impl Into<String>) {
         let message = message.into();
         self.mark(kind, ConditionStatus::Unknown, reason, message.clone());
-        let is_false = |dependent: &&str| self.status(dependent) == ConditionStatus::False;
-        if self.set.dependents.iter().any(is_false) {
-            if self.status(self.set.top) != ConditionStatus::False {
+        if self.set.dependents.iter().any(|dependent| self.is_false(dependent)) {
+            if !self.is_false(self.set.top) {
                 self.mark_false(self.set.top, reason, message);
             }
         } else if self.set.dependents.contains(&kind) {
@@ -201,10 +216,13 @@ impl Conditions<'_> {
     }
 
     /// Stores the condition with the current time, and does not change the top condition.
-    pub fn set(&mut self, mut condition: Condition) {
+    pub fn set_condition(&mut self, mut condition: Condition) {
         condition.reason = condition.reason.filter(|text| !text.is_empty());
         condition.message = condition.message.filter(|text| !text.is_empty());
-        if self.get(&condition.kind).is_some_and(|stored| stored.eq_ignoring_transition_time(&condition)) {
+        if self
+            .condition(&condition.kind)
+            .is_some_and(|stored| stored.eq_ignoring_transition_time(&condition))
+        {
             return;
         }
         condition.last_transition_time = Some(Time(Timestamp::now()));
@@ -219,9 +237,9 @@ impl Conditions<'_> {
     /// # Errors
     ///
     /// The top condition and its dependents cannot be removed.
-    pub fn clear(&mut self, kind: &str) -> Result<(), ClearError> {
+    pub fn remove_condition(&mut self, kind: &str) -> Result<(), RemoveConditionError> {
         if self.set.is_terminal(kind) {
-            return Err(ClearError);
+            return Err(RemoveConditionError);
         }
         self.duck.conditions.retain(|stored| stored.kind != kind);
         Ok(())
@@ -246,17 +264,17 @@ impl Conditions<'_> {
     }
 
     fn status(&self, kind: &str) -> ConditionStatus {
-        self.get(kind).map_or(ConditionStatus::Unknown, |condition| condition.status)
+        self.condition(kind).map_or(ConditionStatus::Unknown, |condition| condition.status)
     }
 
     fn add_if_missing(&mut self, kind: &str, status: ConditionStatus) {
-        if self.get(kind).is_none() {
+        if self.condition(kind).is_none() {
             self.mark(kind, status, "", "");
         }
     }
 
     fn mark(&mut self, kind: &str, status: ConditionStatus, reason: &str, message: impl Into<String>) {
-        self.set(Condition {
+        self.set_condition(Condition {
             kind: kind.into(),
             status,
             severity: self.set.severity(kind),
@@ -326,6 +344,25 @@ mod tests {
         let mut conditions = ConditionSet::living(&["Ready"]).manage(&mut status);
         conditions.mark_true("Ready");
         assert!(conditions.is_happy());
+    }
+
+    #[test]
+    fn an_absent_condition_is_unknown_and_only_a_condition_outside_of_the_set_can_be_removed() {
+        let mut status = DuckStatus::default();
+        let mut conditions = ConditionSet::living(&["A"]).manage(&mut status);
+        assert!(
+            conditions.is_unknown("Extra") && !conditions.is_true("Extra") && !conditions.is_false("Extra")
+        );
+        conditions.mark_true("Extra");
+        assert!(conditions.is_true("Extra"));
+        conditions.mark_false("Extra", "Off", "");
+        assert!(conditions.is_false("Extra") && !conditions.is_unknown("Extra"));
+        conditions.mark_false("A", "Missing", "");
+        assert_eq!(
+            ["Extra", "A", "Ready"].map(|kind| conditions.remove_condition(kind).is_ok()),
+            [true, false, false]
+        );
+        assert!(conditions.is_unknown("Extra") && conditions.is_false("A") && conditions.is_false("Ready"));
     }
 
     /// The status as the next pass reads it: with transition times in whole seconds.

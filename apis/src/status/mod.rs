@@ -9,7 +9,7 @@ mod status_conditions;
 pub use self::{
     addressable::{AddressStatus, Addressable},
     condition::{Condition, ConditionStatus, Severity},
-    condition_set::{ClearError, ConditionSet, Conditions},
+    condition_set::{ConditionSet, Conditions, RemoveConditionError},
     duck::{DuckShaped, DuckStatus},
     status_conditions::StatusConditions,
 };
