@@ -6,7 +6,7 @@ use k8s_openapi::api::{
     admissionregistration::v1::MutatingWebhookConfiguration,
     apps::v1::Deployment,
     batch::v1::Job,
-    core::v1::{Pod, PodSpec},
+    core::v1::{Namespace, Pod, PodSpec},
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -19,7 +19,7 @@ use reknit_reconciler::{
     Binder, Controller, FinalizeKind, Outcome, ReconcileKind, Result, Run, leader::Leadership,
 };
 use reknit_testing::{ControlPlane, eventually};
-use reknit_webhook::Webhook;
+use reknit_webhook::{BindingSelection, Webhook};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -242,4 +242,48 @@ async fn the_configuration_of_bindings_gets_its_rules_and_selectors() {
     assert_eq!(json!(webhook.object_selector.unwrap())["matchExpressions"], json!([exclude]));
     let of_namespaces = &json!(webhook.namespace_selector.unwrap())["matchExpressions"];
     assert_eq!(of_namespaces[1], exclude);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inclusion_binds_only_labelled_objects_in_labelled_namespaces() {
+    ControlPlane::shared().await.unwrap().install::<Paint>().await.unwrap();
+    let inclusion =
+        |webhook: Webhook| webhook.binding::<Paint>().binding_selection(BindingSelection::Inclusion);
+    let process = Process::start("inclusion", inclusion).await;
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(process.client.clone());
+    let configuration = serde_json::from_value(process.configuration("bindings", "/bindings")).unwrap();
+    configurations.create(&PostParams::default(), &configuration).await.unwrap();
+    let paints: Api<Paint> = Api::namespaced(process.client.clone(), &process.namespace);
+    let blue = serde_json::from_value(paint("blue", "Deployment", "apps/v1")).unwrap();
+    paints.create(&PostParams::default(), &blue).await.unwrap();
+
+    let set_label_of_namespace = async |value: Value| {
+        let namespaces: Api<Namespace> = Api::all(process.client.clone());
+        let labels = Patch::Merge(json!({"metadata": {"labels": {"bindings.knative.dev/include": value}}}));
+        namespaces.patch(&process.namespace, &PatchParams::default(), &labels).await.unwrap();
+    };
+    let deployments: Api<Deployment> = Api::namespaced(process.client.clone(), &process.namespace);
+    let color_at_admission = async |labels: &Value| {
+        let mut deployment = deployment("web");
+        deployment["metadata"]["labels"] = labels.clone();
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let created = deployments.create(&dry_run, &serde_json::from_value(deployment).unwrap()).await;
+        created.map(|deployment| deployment_color(&deployment))
+    };
+    let included = json!({"tier": "front", "bindings.knative.dev/include": "true"});
+    let wait_for_color = async |expected: Option<&str>| {
+        eventually(format!("the color {expected:?}"), TIMEOUT, async || {
+            match color_at_admission(&included).await {
+                Ok(color) if color.as_deref() == expected => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    };
+
+    set_label_of_namespace(json!("true")).await;
+    wait_for_color(Some("blue")).await;
+    assert_eq!(color_at_admission(&json!({"tier": "front"})).await.unwrap(), None);
+    set_label_of_namespace(Value::Null).await;
+    wait_for_color(None).await;
 }

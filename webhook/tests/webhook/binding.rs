@@ -1,5 +1,6 @@
 //! Tests of bindings without a server.
 
+use kube::{api::ApiResource, core::GroupVersionKind};
 use reknit_injection::Context;
 use reknit_testing::ApiServer;
 use reknit_webhook::{TestRequest, Webhook};
@@ -73,6 +74,18 @@ async fn other_objects_are_not_bound() {
     let mut unlabelled = deployment("shop", "web");
     unlabelled["metadata"]["labels"] = json!({"tier": "back"});
     assert_eq!(admit_creation(paint_by_labels(), unlabelled.clone()).await, unlabelled);
+}
+
+#[tokio::test]
+async fn a_subject_of_another_kind_is_bound_once_the_webhook_names_its_kind() {
+    let paint = paint(json!({"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": "web"}));
+    let mut service = deployment("shop", "web");
+    (service["apiVersion"], service["kind"]) = (json!("serving.knative.dev/v1"), json!("Service"));
+    assert_eq!(admit_creation(paint.clone(), service.clone()).await, service);
+    let service_kind = ApiResource::from_gvk(&GroupVersionKind::gvk("serving.knative.dev", "v1", "Service"));
+    let webhook = webhook(paint).binding_subject(&service_kind);
+    let admitted = webhook.admit(TestRequest::create(service.clone())).await.unwrap();
+    assert_eq!(admitted.object, painted(service));
 }
 
 #[tokio::test]
