@@ -44,7 +44,7 @@ fn job() -> Job {
 }
 
 #[tokio::test]
-async fn a_deleted_job_is_gone_with_its_pods() {
+async fn a_deleted_job_is_gone_from_the_api_server_and_from_the_cache() {
     let fixture = Fixture::<Job>::new();
     let job = fixture.children.create(&lamp(), job()).await.unwrap();
     fixture.children.delete(&job).await.unwrap();
