@@ -62,6 +62,27 @@ where
 }
 
 #[tokio::test]
+async fn the_api_server_refuses_a_condition_of_kubernetes_without_reason() {
+    let plane = ControlPlane::shared().await.unwrap();
+    plane.install::<Outlet>().await.unwrap();
+    let fixture = Fixture::new("conditions").await;
+    let outlets: Api<Outlet> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
+    outlets.create(&PostParams::default(), &Outlet::new("x", OutletSpec {})).await.unwrap();
+    let set = async |condition: &Value| {
+        let patch = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+        outlets.patch_status("x", &PatchParams::default(), &patch).await
+    };
+    let mut condition = json!({
+        "type": "Wired", "status": "True", "message": "", "lastTransitionTime": "2026-11-25T10:00:00Z",
+    });
+    let kube::Error::Api(refused) = set(&condition).await.unwrap_err() else { panic!("another error") };
+    assert_eq!((refused.code, &*refused.reason), (422, "Invalid"));
+    assert!(refused.message.contains("status.conditions[0].reason: Required value"), "{}", refused.message);
+    condition["reason"] = json!("Done");
+    set(&condition).await.unwrap();
+}
+
+#[tokio::test]
 async fn two_field_managers_apply_different_conditions_of_knative() {
     let socket = apply_two_conditions(Socket::new("x", SocketSpec {}), &json!({})).await;
     let status = socket.status.unwrap();

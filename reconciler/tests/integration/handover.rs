@@ -1,9 +1,9 @@
 //! The handover from a controller that updates its children to a controller that applies them, on a real API server.
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::{
     Resource, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    api::{DynamicObject, Patch, PatchParams, PostParams},
 };
 use reknit_injection::Context;
 use reknit_reconciler::{Applied, Controller, Owned, controller_reference};
@@ -31,6 +31,49 @@ async fn child_of_go_controller(fixture: &Fixture, owner: &ConfigMap) -> ConfigM
     let kubectl = PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
     let noted = Patch::Merge(json!({"metadata": {"annotations": {"note": "kept"}}}));
     fixture.maps().patch("child", &kubectl, &noted).await.unwrap()
+}
+
+/// The Deployment `child` with these environment variables and this label.
+fn deployment(env: &Value, label: &str) -> Value {
+    let container = json!({"name": "main", "image": "i", "env": env});
+    json!({
+        "metadata": {"name": "child", "labels": {label: "yes"}},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": "a"}},
+            "template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [container]}},
+        },
+    })
+}
+
+/// Creates the Deployment `child` as the Go program `controller` does, and updates it with an environment variable and
+/// a label that the new controller does not set.
+async fn deployment_of_go_controller(fixture: &Fixture, owner: &ConfigMap) -> Deployment {
+    let go = PostParams { field_manager: Some("controller".into()), ..PostParams::default() };
+    let mut created: Deployment = serde_json::from_value(deployment(&json!([]), "kept")).unwrap();
+    created.metadata.owner_references = Some(vec![controller_reference(owner)]);
+    let created = fixture.deployments().create(&go, &created).await.unwrap();
+    let env = json!([{"name": "KEPT", "value": "by-go"}, {"name": "STALE", "value": "by-go"}]);
+    let mut changed: Deployment = serde_json::from_value(deployment(&env, "stale")).unwrap();
+    changed.metadata.owner_references.clone_from(&created.metadata.owner_references);
+    changed.metadata.resource_version.clone_from(&created.metadata.resource_version);
+    changed.labels_mut().insert("kept".into(), "yes".into());
+    fixture.deployments().replace("child", &go, &changed).await.unwrap()
+}
+
+/// The Deployment that the new controller applies.
+fn desired_deployment() -> Value {
+    deployment(&json!([{"name": "KEPT", "value": "by-reknit"}]), "kept")
+}
+
+/// Asserts that the Deployment has the desired fields and the uid of the earlier one, and nothing else that the Go
+/// controller set.
+async fn assert_handed_over(fixture: &Fixture, by_go: &Deployment) {
+    let stored = fixture.deployments().get("child").await.unwrap();
+    assert_eq!(stored.uid(), by_go.uid(), "the child was created again");
+    assert_eq!(json!(stored.labels()), json!({"kept": "yes"}));
+    let template = &json!(stored.spec)["template"];
+    assert_eq!(template["spec"]["containers"][0]["env"], json!([{"name": "KEPT", "value": "by-reknit"}]));
 }
 
 fn subscription(data: Value) -> ConfigMap {
@@ -62,6 +105,36 @@ async fn fields_that_an_earlier_controller_updated_are_removed_by_the_first_appl
     let next_process = children_of_new_process(&fixture, &[&owner, &stored], &["controller"]);
     let unchanged = next_process.apply(&owner, desired).await.unwrap();
     assert_eq!(unchanged.meta().resource_version, stored.metadata.resource_version);
+}
+
+#[tokio::test]
+async fn an_environment_variable_and_a_label_of_an_earlier_controller_are_removed_from_a_deployment() {
+    let fixture = Fixture::new("handover").await;
+    let owner = fixture.create("owner", &[]).await;
+    let by_go = deployment_of_go_controller(&fixture, &owner).await;
+    assert_eq!(by_go.labels().len(), 2);
+    let cached = vec![json!(owner), json!(by_go)];
+    let cx = Context::preloaded("reknit", fixture.client.clone(), cached);
+    let children: Owned<Deployment> = Controller::of::<ConfigMap>(&cx).owns().upgrading_from(["controller"]);
+    children.apply(&owner, serde_json::from_value(desired_deployment()).unwrap()).await.unwrap();
+    assert_handed_over(&fixture, &by_go).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fields_of_an_earlier_controller_are_removed_from_a_child_of_a_kind_that_a_template_names() {
+    let fixture = Fixture::new("handover").await;
+    let owner = fixture.create("owner", &[]).await;
+    let by_go = deployment_of_go_controller(&fixture, &owner).await;
+    let (children, informers) = {
+        let cx = Context::new("reknit", fixture.client.clone());
+        let mut build = Controller::of::<ConfigMap>(&cx);
+        (build.owns_any().upgrading_from(["controller"]), cx.informers())
+    };
+    informers.start();
+    let deployments = children.kind(&owner, "apps/v1", "Deployment").await.unwrap();
+    let desired: DynamicObject = serde_json::from_value(desired_deployment()).unwrap();
+    deployments.apply(&owner, desired).await.unwrap();
+    assert_handed_over(&fixture, &by_go).await;
 }
 
 /// The data of the child after a process has applied one field and taken over the fields of these field managers.

@@ -4,7 +4,9 @@
 mod children;
 mod children_any;
 mod conditions;
+mod create_or_update;
 mod deletion;
+mod global_resync;
 mod handover;
 mod leader;
 mod namespaces;
@@ -15,6 +17,7 @@ mod schemas;
 use std::time::Duration;
 
 use k8s_openapi::api::{
+    apps::v1::Deployment,
     core::v1::{ConfigMap, Namespace},
     events::v1::Event as StoredEvent,
 };
@@ -66,6 +69,10 @@ impl Fixture {
     }
 
     fn maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    fn deployments(&self) -> Api<Deployment> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 

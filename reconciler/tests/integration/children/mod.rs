@@ -11,7 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{Patch, PatchParams, PostParams},
     client::Body,
 };
@@ -131,7 +131,7 @@ impl Process {
 }
 
 /// Returns a client that records its requests for single Deployments, as the method and the name.
-fn recording_client(client: &Client) -> (Client, Arc<Mutex<Vec<String>>>) {
+pub(crate) fn recording_client(client: &Client) -> (Client, Arc<Mutex<Vec<String>>>) {
     let (client, recorded) = (client.clone(), Arc::<Mutex<Vec<String>>>::default());
     let log = recorded.clone();
     let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -188,10 +188,6 @@ fn not_applied(error: &Error) -> &NotApplied {
 }
 
 impl Fixture {
-    fn deployments(&self) -> Api<Deployment> {
-        Api::namespaced(self.client.clone(), &self.namespace)
-    }
-
     async fn child(&self) -> Deployment {
         self.deployments().get("child").await.unwrap()
     }
