@@ -325,9 +325,9 @@ fn readiness_names_the_missing_kind_and_other_controllers_work() {
 
 fn a_panic_of_a_reconciler_is_logged_in_one_line_with_the_key() {
     with_cluster(async |cluster| {
-        cluster.apply_map("wrong", json!({"panic": "out of oil"})).await;
+        cluster.apply_map("wrong", json!({"panic": "no lamp"})).await;
         let child = cluster.command("maps").arg("--disable-ha").spawn();
-        let panic = parse_line(&child.wait_for_line("panicked: out of oil"));
+        let panic = parse_line(&child.wait_for_line("panicked: no lamp"));
         assert_eq!(panic["severity"], "ERROR");
         assert_eq!(panic["knative.dev/key"], format!("{}/wrong", cluster.namespace));
         cluster.apply_map("right", json!({})).await;

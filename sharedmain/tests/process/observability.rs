@@ -149,12 +149,12 @@ fn reconciles_are_traced(protocol: &str) {
             "tracing-protocol": protocol, "tracing-endpoint": collector.url(), "tracing-sampling-rate": "1",
         });
         cluster.configure_observability(settings).await;
-        cluster.apply_map("wrong", json!({"panic": "out of oil"})).await;
+        cluster.apply_map("wrong", json!({"panic": "no lamp"})).await;
         // The log level does not affect spans.
         let filter = concat!("error,", env!("CARGO_CRATE_NAME"), "=info");
         let child = cluster.command_with_three_maps().await.env("RUST_LOG", filter).spawn();
         wait_for_all_reconciles(&child);
-        child.wait_for_line("panicked: out of oil");
+        child.wait_for_line("panicked: no lamp");
         child.signal("TERM");
         assert_eq!(child.wait().0, 0);
         let spans = collector.spans();
