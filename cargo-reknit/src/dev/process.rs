@@ -13,8 +13,8 @@ use tokio::{
     time::timeout,
 };
 
-/// The time for running reconciles and tasks to end. By default, a webhook goes on for ten seconds, for API servers that
-/// do not know yet that it stops. Here there is none.
+/// The time for running reconciles and tasks to end. It cuts off the ten seconds in which a webhook still answers API
+/// servers that do not know yet that it stops.
 const SHUTDOWN_TIMEOUT: &str = "1s";
 /// The limit on a shutdown, which also publishes events and exports metrics.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
