@@ -9,7 +9,7 @@ use crate::{
     project::{Project, cargo},
 };
 
-/// Prints the CustomResourceDefinitions, by the project's program `crd`
+/// Runs the program `crd` of the project, which prints the CustomResourceDefinitions
 #[derive(Debug, clap::Args)]
 pub(crate) struct Crd {
     /// Writes them to config/300-crds.yaml
@@ -23,7 +23,7 @@ impl Crd {
     }
 }
 
-/// Prints the service account and the roles that the constructors need, by the project's program `rbac`
+/// Runs the program `rbac` of the project, which prints the service account and the roles that the constructors need
 #[derive(Debug, clap::Args)]
 pub(crate) struct Rbac {
     /// Writes them to config/200-rbac.yaml

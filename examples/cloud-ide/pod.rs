@@ -1,4 +1,5 @@
-//! The Pod of a space: its creation from a request, and its state.
+//! The Pod that runs a space, which is the environment of one user: built from a gRPC request, and read back as its
+//! state.
 
 use k8s_openapi::{
     api::core::v1::{Container, ContainerPort, Pod, PodSpec, ResourceRequirements},
@@ -41,7 +42,8 @@ pub(crate) fn build(request: &PodInfo) -> Result<Pod, Status> {
     Ok(Pod { metadata, spec: Some(spec), ..Pod::default() })
 }
 
-/// Refuses a name that no Pod can have, because it would become part of a request path.
+/// Refuses a name that no Pod can have. It is checked here because the client puts it into the URL of its requests to
+/// the API server.
 pub(crate) fn check_name(name: &str) -> Result<(), Status> {
     let problems = dns_subdomain(name);
     if problems.is_empty() {

@@ -2,10 +2,13 @@
 
 use reknit_injection::{Declared, Permission, Selection, Verb};
 
-/// The resources and verbs that a builder call declares for Kinds that are known only at run time.
+/// The permissions of one tracker or owner of children whose Kinds are chosen at run time. The developer lists the
+/// resources in advance, so that the roles can be generated.
 #[derive(Clone)]
 pub(crate) struct DeclaredKinds {
+    /// The place of these permissions among those of the controller.
     declared: Declared,
+    /// All namespaces if empty.
     namespaces: Vec<String>,
     verbs: Vec<Verb>,
     /// API group and plural name.
@@ -28,9 +31,9 @@ impl DeclaredKinds {
         self.declare();
     }
 
-    /// Replaces the verbs of the requests that write. Informers list and watch in any case.
-    pub(crate) fn set_verbs(&mut self, verbs: &[Verb]) {
-        self.verbs = [&[Verb::List, Verb::Watch], verbs].concat();
+    /// Replaces the verbs by list and watch, which informers always need, and these verbs of writes.
+    pub(crate) fn set_write_verbs(&mut self, write_verbs: &[Verb]) {
+        self.verbs = [&[Verb::List, Verb::Watch], write_verbs].concat();
         if !self.resources.is_empty() {
             self.declare();
         }

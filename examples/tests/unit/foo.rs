@@ -59,11 +59,14 @@ async fn the_status_has_the_available_replicas_of_the_deployment() {
     let second = given(foo_x()).and(deployment).reconcile(controller, "default/x").await;
     assert_eq!(second.writes(), ["patch foos/status default/x"]);
     assert_eq!(second.write(0).body["status"], json!({"availableReplicas": 2}));
+}
 
+#[tokio::test]
+async fn a_new_deployment_has_no_available_replicas() {
     let mut foo = foo_x();
     foo.status = Some(FooStatus { available_replicas: 2 });
-    let third = given(foo).reconcile(controller, "default/x").await;
-    assert_eq!(third.object::<Foo>("default/x").unwrap().status, Some(FooStatus { available_replicas: 0 }));
+    let effects = given(foo).reconcile(controller, "default/x").await;
+    assert_eq!(effects.object::<Foo>("default/x").unwrap().status, Some(FooStatus { available_replicas: 0 }));
 }
 
 #[tokio::test]
@@ -91,6 +94,7 @@ async fn a_failed_request_is_an_error_that_is_retried() {
 async fn each_declared_permission_is_needed() {
     each_permission_is_needed(|| {
         let mut foo = foo_x();
+        // The pass writes another status.
         foo.status = Some(FooStatus { available_replicas: 2 });
         failed_status_writes(controller, "foos", "default/x", || given(foo.clone()))
     })

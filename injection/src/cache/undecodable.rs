@@ -15,7 +15,8 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// Returns the uid of the object. `kubectl describe` shows only events that contain it.
+    /// Returns the uid of the object, for the warning event about it: `kubectl describe` shows only events that have the
+    /// uid.
     pub fn uid(&self) -> Option<&str> {
         self.uid.as_deref()
     }
@@ -69,13 +70,14 @@ impl Undecodable {
         self.0.get(&key).is_some_and(|entry| !is_newer(entry)) && self.remove(&key)
     }
 
-    /// Starts the list of one part of the selection. `is_in_part` returns true for the keys of that part.
+    /// Marks the entries of one part of the selection, such as one of its namespaces, as not listed, because a list of
+    /// that part starts. `is_in_part` returns true for the keys of the part.
     pub(crate) fn start_list(&mut self, is_in_part: impl Fn(&Key) -> bool) {
         let entries = self.0.iter_mut().filter(|(key, _)| is_in_part(key));
         entries.for_each(|(_, entry)| entry.is_listed = false);
     }
 
-    /// Ends the list of one part of the selection. Removes the states of that part that the list did not contain, and
+    /// Called when the list of that part has ended. Removes the states of that part that the list did not contain, and
     /// returns their keys.
     pub(crate) fn finish_list(&mut self, is_in_part: impl Fn(&Key) -> bool) -> Vec<Key> {
         self.0.extract_if(|key, entry| !entry.is_listed && is_in_part(key)).map(|(key, _)| key).collect()

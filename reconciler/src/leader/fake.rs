@@ -30,7 +30,8 @@ struct State {
     requests: Vec<(Method, Value)>,
     faults: VecDeque<(Method, Fault)>,
     down: bool,
-    no_namespace: bool,
+    /// The namespace of the Leases does not exist: creations are answered with 404.
+    lacks_namespace: bool,
     /// The source of random faults, and the percentage of requests with one.
     random_faults: Option<(StdRng, u32)>,
 }
@@ -42,9 +43,9 @@ pub(super) enum Fault {
     Refused(u16),
     /// The request is applied, and never answered.
     AnswerLost,
-    /// The request is applied and answered after this time.
+    /// The request is applied only after this time, and then answered.
     Late(Duration),
-    /// The request is applied at once, and answered after this time.
+    /// The request is applied at once, and answered only after this time.
     LateAnswer(Duration),
     /// The request is applied, and the body of the answer never arrives.
     BodyLost,
@@ -129,7 +130,7 @@ impl FakeApi {
         self.0.lock().faults.push_back((method, fault));
     }
 
-    /// Stops or resumes answering.
+    /// Stops or resumes answering. Requests that arrive meanwhile are never answered.
     pub(super) fn set_down(&self, down: bool) {
         self.0.lock().down = down;
     }
@@ -140,7 +141,7 @@ impl FakeApi {
     }
 
     pub(super) fn without_namespace(self) -> Self {
-        self.0.lock().no_namespace = true;
+        self.0.lock().lacks_namespace = true;
         self
     }
 
@@ -185,7 +186,7 @@ impl State {
         let name = body["metadata"]["name"].as_str().unwrap_or(name).to_owned();
         match (method, self.leases.get(&name).cloned()) {
             (&Method::GET, Some(lease)) => lease_response(&lease),
-            (&Method::POST, _) if self.no_namespace => status_response(404),
+            (&Method::POST, _) if self.lacks_namespace => status_response(404),
             (&Method::POST, None) => {
                 let mut lease = body;
                 lease["metadata"]["uid"] = json!(format!("uid-{}", self.version));

@@ -30,9 +30,10 @@ use serde_json::Value;
 pub enum Applied<T> {
     /// The child did not exist and was created.
     Created(Arc<T>),
-    /// The child was changed by this call.
+    /// The child differs from the cached one.
     Updated {
-        /// The child as it was last read. It may be older than the state that was changed.
+        /// The child as it was cached before the call. If another client wrote the child in between, the differences
+        /// to `new` include that change.
         old: Arc<T>,
         /// The child as the API server answered.
         new: Arc<T>,
@@ -51,7 +52,7 @@ impl<T> Applied<T> {
 }
 
 impl<T: Resource + Serialize> Applied<T> {
-    /// The effect of a request whose answer is `new`. `old` is the child before the request, if it existed.
+    /// The effect of a request whose answer is `new`. `old` is the cached child, if it existed.
     pub(super) fn of(old: Option<Arc<T>>, new: Arc<T>) -> Self {
         match old {
             None => Self::Created(new),
@@ -71,13 +72,14 @@ impl<T> Deref for Applied<T> {
     }
 }
 
-/// Returns true if the objects are equal apart from their status. A status may have changed since `old` was cached.
+/// Returns true if the objects are equal apart from what a controller does not apply: their status, which may have
+/// changed since `old` was cached, and what the API server changes with each write.
 fn is_same<T: Resource + Serialize>(old: &T, new: &T) -> bool {
     old.meta().resource_version == new.meta().resource_version
-        || matches!((desired_state(old), desired_state(new)), (Some(old), Some(new)) if old == new)
+        || matches!((applied_part(old), applied_part(new)), (Some(old), Some(new)) if old == new)
 }
 
-fn desired_state<T: Serialize>(object: &T) -> Option<Value> {
+fn applied_part<T: Serialize>(object: &T) -> Option<Value> {
     let mut object = serde_json::to_value(object).ok()?;
     let fields = object.as_object_mut()?;
     for name in ["status", "apiVersion", "kind"] {

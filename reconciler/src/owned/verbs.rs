@@ -40,7 +40,7 @@ impl<T: Cached> Owned<T> {
 impl OwnedAny {
     /// Sets the verbs of the children in the generated RBAC rules, as [`Owned::verbs`] does.
     pub fn verbs(mut self, verbs: impl IntoIterator<Item = Verb>) -> Self {
-        self.declared.set_verbs(&verbs.into_iter().collect::<Vec<_>>());
+        self.declared.set_write_verbs(&verbs.into_iter().collect::<Vec<_>>());
         self
     }
 

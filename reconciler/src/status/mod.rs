@@ -23,7 +23,8 @@ pub(crate) struct StatusChange(Value);
 
 /// The result of writing a status.
 pub(crate) enum StatusWrite {
-    /// The object is the one that the pass read, with the status that the pass computed.
+    /// The status is stored, and no other client has changed the object since the pass read it. The metadata is that of
+    /// the next write.
     UpToDate(WriteMeta),
     /// The status is stored, but another client changed the object before. That change has enqueued the key.
     ObjectChanged,
@@ -46,7 +47,7 @@ impl StatusChange {
         }
         let (before, after) = (to_value(before)?, to_value(after)?);
         if stored.is_none() {
-            // Without a stored status, the patch is the whole status, since default values are not stored either.
+            // The patch is the whole status: a diff from the default would leave out equal values.
             return Ok((after != before).then_some(Self(after)));
         }
         Ok(diff(&before, after).map(Self))
@@ -59,8 +60,8 @@ impl StatusChange {
         Self::between::<K>(object.read_status(), &mut serde_json::from_value(desired)?)
     }
 
-    /// Returns true if this change would overwrite another client's change between `before` and `now`, such as an entry
-    /// of a list.
+    /// Returns true if this change would overwrite another client's change between `before` and `now`: a merge patch
+    /// replaces a list as a whole, for example, to which another client may have added an entry.
     fn overwrites<K: Kind>(&self, before: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
         let value = |status: Option<&StatusOf<K>>| to_value(status.cloned().unwrap_or_default());
         Ok(conflicts_with(&self.0, Some(&value(before)?), Some(&value(now)?)))
@@ -103,15 +104,15 @@ async fn write_again<K: Kind>(
     let mut last_read: Option<K> = None;
     for attempt in 1.. {
         let code = status_code(&error);
-        let is_conflict = code == Some(409) && attempt < ATTEMPTS;
-        if !is_conflict && code != Some(404) {
+        let may_retry = code == Some(409) && attempt < ATTEMPTS;
+        if !may_retry && code != Some(404) {
             return Err(error.into());
         }
         tokio::time::sleep(RETRY_PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
         let Some(now) = client.get(key).await?.filter(|now| now.meta().uid == object.meta().uid) else {
             return Ok(StatusWrite::ObjectGone);
         };
-        if !is_conflict {
+        if !may_retry {
             return Err(error.into()); // 404 although the object exists: it has no status subresource
         }
         let Some(remaining) = change.remaining(&now)? else { break };

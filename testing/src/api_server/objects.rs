@@ -29,7 +29,7 @@ pub(super) struct Objects {
     stored: BTreeMap<ObjectKey, Stored>,
     /// The number of changes of each resource: resourceVersions of different resources are not comparable.
     changes: BTreeMap<String, u64>,
-    /// The last number of [`next_number`](Self::next_number).
+    /// The last number that was used in a uid or a generated name: see [`next_number`](Self::next_number).
     last_number: u64,
     /// The Kind of each resource of which an object has been stored.
     kinds: BTreeMap<String, String>,
@@ -209,7 +209,7 @@ impl Objects {
         self.latest_version(collection).to_string()
     }
 
-    /// Returns a number that no other call returns.
+    /// Returns a number for a uid or a generated name. No other call returns it.
     pub(super) fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
@@ -226,8 +226,8 @@ impl Objects {
         }
     }
 
-    /// Raises the number of changes if the object has the version of another server, so that the next version is
-    /// higher.
+    /// Raises the number of changes if a test adds an object with a higher resourceVersion, such as one that was copied
+    /// from a cluster, so that the next version is higher than that.
     fn raise_version(&mut self, collection: &Collection, object: &Value) {
         let version: Option<u64> = text(&object["metadata"]["resourceVersion"]).parse().ok();
         let changes = self.changes.entry(collection.full_resource()).or_default();

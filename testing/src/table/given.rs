@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{
     Effects,
     comparable::{unified_diff, yaml},
-    mutation::{self, MutationCheck, OpenMutationCheck},
+    mutation::{self, MutationCheck, StartMutationCheck},
 };
 use crate::{ApiServer, ControllerExt, TestObject, Verb, Write};
 
@@ -61,7 +61,7 @@ use crate::{ApiServer, ControllerExt, TestObject, Verb, Write};
 pub struct Given {
     server: ApiServer,
     objects: Vec<Value>,
-    mutation_checks: Vec<OpenMutationCheck>,
+    mutation_checks: Vec<StartMutationCheck>,
     provided: Vec<Provide>,
     system_namespace: String,
     following: bool,
@@ -222,7 +222,7 @@ impl Given {
     }
 
     /// Creates the Context of the constructor, and provides the values to it.
-    fn into_context(self) -> (Context, ApiServer, Vec<OpenMutationCheck>) {
+    fn into_context(self) -> (Context, ApiServer, Vec<StartMutationCheck>) {
         let Self { server, objects, mutation_checks, provided, system_namespace, .. } = self;
         let cx = Context::builder("test", server.client())
             .system_namespace(Some(system_namespace))

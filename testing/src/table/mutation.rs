@@ -1,4 +1,5 @@
-//! Detection of changes in memory to the objects that a reconcile reads.
+//! Detection of changes in memory to the objects that a reconcile reads. Rust allows such a change only through
+//! interior mutability.
 
 use std::collections::BTreeSet;
 
@@ -17,9 +18,9 @@ type Written = BTreeSet<(String, Key)>;
 pub(super) type MutationCheck = Box<dyn Fn(&Written) -> Option<(Value, Value)> + Send>;
 
 /// Creates the check of one object, with the informer from the context. `None` if the object cannot be decoded.
-pub(super) type OpenMutationCheck = Box<dyn FnOnce(&Context) -> Option<MutationCheck>>;
+pub(super) type StartMutationCheck = Box<dyn FnOnce(&Context) -> Option<MutationCheck>>;
 
-pub(super) fn mutation_check<K: TestObject>(resource: ApiResource, object: Value) -> OpenMutationCheck {
+pub(super) fn mutation_check<K: TestObject>(resource: ApiResource, object: Value) -> StartMutationCheck {
     Box::new(move |cx| {
         let object: K = serde_json::from_value(object).ok()?;
         let (meta, read) = (object.meta(), K::reader(cx, &resource));

@@ -1,7 +1,7 @@
 //! Rolling updates that change the number of buckets.
 
 use super::{
-    cluster::{Cluster, Replica, SHORT},
+    cluster::{Cluster, Replica, SHORT_LEASES},
     load::Load,
     report::{Gap, Report},
 };
@@ -9,7 +9,7 @@ use super::{
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn a_rolling_update_of_the_number_of_buckets_leaves_each_key_with_one_leader_and_short_gaps() {
-    let cluster = Cluster::start("buckets", SHORT, 1).await;
+    let cluster = Cluster::start("buckets", SHORT_LEASES, 1).await;
     let mut replicas = Vec::new();
     for _ in 0..3 {
         replicas.push(cluster.start_replica().await);
@@ -17,11 +17,11 @@ async fn a_rolling_update_of_the_number_of_buckets_leaves_each_key_with_one_lead
     let load = Load::mixed(&cluster.objects, 10, 0).await;
     load.wait_for_operations(20).await;
 
-    cluster.configure(10).await;
+    cluster.set_buckets(10).await;
     let replicas = replace(&cluster, replicas).await;
     cluster.wait_for_shares(&[4, 3, 3]).await;
     load.wait_for_operations(20).await;
-    cluster.configure(1).await;
+    cluster.set_buckets(1).await;
     let _replicas = replace(&cluster, replicas).await;
     load.wait_for_operations(20).await;
     load.stop().await.wait_until_reconciled(&cluster.objects).await;
@@ -31,8 +31,8 @@ async fn a_rolling_update_of_the_number_of_buckets_leaves_each_key_with_one_lead
     report.assert_only_leaders_wrote(&[]);
     let longest = report.gaps().into_iter().max_by_key(|gap| gap.length).expect("a key");
     let Gap { length, end, last, key } = &longest;
-    println!("the longest time without a leader: {length:?} until {end}, of {key} after {last:?}");
-    assert!(longest.length <= SHORT.retry_period * 2, "{longest:#?}");
+    println!("the longest time without a leader: {length:?} until {end}, for {key}; its last term: {last:?}");
+    assert!(longest.length <= SHORT_LEASES.retry_period * 2, "{longest:#?}");
 }
 
 /// Replaces the replicas one after the other, as a Deployment does: each new one is ready before an old one stops.

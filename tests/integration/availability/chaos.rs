@@ -5,7 +5,7 @@ use std::{env, str::FromStr, time::Duration};
 use k8s_openapi::jiff::SignedDuration;
 
 use super::{
-    cluster::{Cluster, SHORT},
+    cluster::{Cluster, SHORT_LEASES},
     disturber::Disturber,
     load::Load,
     report::{Gap, Report},
@@ -22,7 +22,7 @@ async fn each_key_has_one_leader_and_no_object_is_wrong_after_random_disturbance
     let seed = variable("CHAOS_SEED").unwrap_or_else(|| rand::random_range(0..1_000_000));
     let length = Duration::from_secs(variable("CHAOS_SECONDS").unwrap_or(DEFAULT_SECONDS));
     println!("to repeat: CHAOS_SEED={seed} CHAOS_SECONDS={}", length.as_secs());
-    let cluster = Cluster::start("chaos", SHORT, 10).await;
+    let cluster = Cluster::start("chaos", SHORT_LEASES, 10).await;
     let load = Load::mixed(&cluster.objects, OPERATIONS_PER_SECOND, seed).await;
     let mut disturber = Disturber::new(&cluster, seed);
     disturber.run(length).await;
@@ -48,7 +48,7 @@ async fn each_key_has_one_leader_and_no_object_is_wrong_after_random_disturbance
 /// after its leader was disturbed.
 fn assert_led_again_in_time(gap: &Gap, disturber: &Disturber) {
     let disturbed = disturber.last_disturbance(&gap.last.holder, gap.end);
-    let after_disturbance = disturbed.map(|time| time + signed(SHORT.lease + TIME_TO_LEAD));
+    let after_disturbance = disturbed.map(|time| time + signed(SHORT_LEASES.lease + TIME_TO_LEAD));
     let limit = after_disturbance.into_iter().chain([gap.last.until + signed(TIME_TO_LEAD)]).max();
     assert!(
         Some(gap.end) <= limit,

@@ -36,9 +36,9 @@ pub(super) struct Durations {
 }
 
 /// The default durations.
-pub(super) const LONG: Durations = durations(60, 40, 10);
+pub(super) const DEFAULT_LEASES: Durations = durations(60, 40, 10);
 /// Short durations, so that a lease expires within seconds.
-pub(super) const SHORT: Durations = durations(6, 4, 1);
+pub(super) const SHORT_LEASES: Durations = durations(6, 4, 1);
 
 const fn durations(lease: u64, renew_deadline: u64, retry_period: u64) -> Durations {
     Durations {
@@ -89,13 +89,13 @@ impl Cluster {
                 }],
             }))
             .await;
-        cluster.configure(buckets).await;
+        cluster.set_buckets(buckets).await;
         cluster.objects.create_service(SERVICE).await;
         cluster
     }
 
-    /// Sets the number of buckets for the replicas that start from now on.
-    pub(super) async fn configure(&self, buckets: u32) {
+    /// Sets the number of buckets of the replicas that start from now on.
+    pub(super) async fn set_buckets(&self, buckets: u32) {
         let seconds = |duration: Duration| format!("{}s", duration.as_secs());
         self.apply(&json!({
             "apiVersion": "v1",

@@ -12,7 +12,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::cluster::{Cluster, Replica, SHORT};
+use super::cluster::{Cluster, Replica, SHORT_LEASES};
 use crate::support::{link::Condition, process::Signal};
 
 const TICK: Duration = Duration::from_millis(250);
@@ -26,7 +26,7 @@ const LENGTH: std::ops::Range<u64> = 500..10_000;
 
 /// The time after which a replica knows for how long each lease has not been renewed: a lease duration after it started or
 /// recovered, and a second to start.
-const TIME_TO_SETTLE: Duration = Duration::from_secs(SHORT.lease.as_secs() + 1);
+const TIME_TO_SETTLE: Duration = Duration::from_secs(SHORT_LEASES.lease.as_secs() + 1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {

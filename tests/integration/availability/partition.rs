@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{
-    cluster::{Cluster, Replica, SHORT},
+    cluster::{Cluster, Replica, SHORT_LEASES},
     load::Load,
     report::Report,
 };
@@ -12,7 +12,7 @@ use crate::support::link::Condition;
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn a_replica_without_the_api_server_stops_leading_before_another_starts_and_recovers() {
-    let cluster = Cluster::start("partition", SHORT, 10).await;
+    let cluster = Cluster::start("partition", SHORT_LEASES, 10).await;
     let [broken, silent, _third] = &cluster.start_three_replicas().await;
     let load = Load::mixed(&cluster.objects, 20, 0).await;
     load.wait_for_operations(40).await;

@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::{
-    cluster::{Cluster, SHORT},
+    cluster::{Cluster, SHORT_LEASES},
     load::Load,
     report::Report,
 };
@@ -17,7 +17,7 @@ const DROPPED: &str = "the pass is dropped: the key is no longer led";
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn a_paused_replica_writes_no_object_of_a_lost_bucket_when_it_resumes() {
-    let cluster = Cluster::start("pausing", SHORT, 10).await;
+    let cluster = Cluster::start("pausing", SHORT_LEASES, 10).await;
     let replicas = cluster.start_three_replicas().await;
     let paused = &replicas[0];
     let load = Load::mixed(&cluster.objects, 20, 0).await;
@@ -46,7 +46,7 @@ async fn a_paused_replica_writes_no_object_of_a_lost_bucket_when_it_resumes() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn a_paused_pass_is_dropped_when_the_process_resumes_without_its_bucket() {
-    let cluster = Cluster::start("pass", SHORT, 1).await;
+    let cluster = Cluster::start("pass", SHORT_LEASES, 1).await;
     let proxy = cluster.proxy().await;
     let mut paused = cluster.start_replica_through(&proxy).await;
     let _other = cluster.start_replica().await;

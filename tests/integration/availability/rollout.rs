@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use super::{
-    cluster::{Cluster, LONG},
+    cluster::{Cluster, DEFAULT_LEASES},
     load::Load,
     report::Report,
 };
@@ -13,7 +13,7 @@ use super::{
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn every_object_is_reconciled_within_two_seconds_during_a_rolling_restart() {
-    let cluster = Cluster::start("rollout", LONG, 10).await;
+    let cluster = Cluster::start("rollout", DEFAULT_LEASES, 10).await;
     let replicas = cluster.start_three_replicas().await;
     let load = Load::creating(&cluster.objects, 20).await;
     load.wait_for_operations(20).await;

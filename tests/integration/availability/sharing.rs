@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::{
-    cluster::{Cluster, SHORT},
+    cluster::{Cluster, SHORT_LEASES},
     history::bucket_names,
     report::Report,
 };
@@ -11,7 +11,7 @@ use super::{
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn replicas_share_the_buckets_and_few_move_when_one_joins_or_dies() {
-    let cluster = Cluster::start("sharing", SHORT, 10).await;
+    let cluster = Cluster::start("sharing", SHORT_LEASES, 10).await;
     let first = cluster.start_replica().await;
     cluster.wait_for_shares(&[10]).await;
     let second = cluster.start_replica().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use super::{
-    cluster::{Cluster, Durations, LONG, SHORT},
+    cluster::{Cluster, DEFAULT_LEASES, Durations, SHORT_LEASES},
     load::Load,
     report::Report,
 };
@@ -17,13 +17,14 @@ const SECOND: Duration = Duration::from_secs(1);
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn objects_of_a_replica_that_stops_are_reconciled_within_a_second() {
-    assert_reconciled_after_end_of_leader("sigterm", LONG, Signal::TERM, SECOND).await;
+    assert_reconciled_after_end_of_leader("sigterm", DEFAULT_LEASES, Signal::TERM, SECOND).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it needs an idle machine: hack/test.sh runs it after the others"]
 async fn objects_of_a_killed_replica_are_reconciled_a_second_after_its_leases_expire() {
-    assert_reconciled_after_end_of_leader("sigkill", SHORT, Signal::KILL, SHORT.lease + SECOND).await;
+    assert_reconciled_after_end_of_leader("sigkill", SHORT_LEASES, Signal::KILL, SHORT_LEASES.lease + SECOND)
+        .await;
 }
 
 /// Ends one of three replicas by the signal while objects are created, and checks how long each object waits.

@@ -21,8 +21,8 @@ pub enum MigrationError {
         /// The error of the API server.
         source: kube::Error,
     },
-    /// The definition has no storage version.
-    #[error("CustomResourceDefinition {0} has no storage version")]
+    /// The definition has no storage version, or serves no version.
+    #[error("CustomResourceDefinition {0} has no storage version, or serves no version")]
     NoStorageVersion(String),
     /// The objects cannot be listed, or an object cannot be updated.
     #[error("failed to {operation}: {source}")]
@@ -46,7 +46,7 @@ pub enum MigrationError {
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let client = kube::Client::try_default().await?;
 /// let count = reknit_webhook::migrate_storage(&client, "lamps.demo.reknit.dev").await?;
-/// println!("{count} lamps are stored in the latest version");
+/// println!("{count} lamps are stored in the storage version");
 /// # Ok(()) }
 /// ```
 ///
@@ -70,12 +70,15 @@ pub async fn migrate_storage(client: &Client, definition: &str) -> Result<usize,
     Ok(count)
 }
 
-/// Returns the resource in its storage version, and the name of that version.
+/// Returns the resource in a version that is served, and the name of the storage version, which need not be served. The
+/// API server stores an object in the storage version whatever the version of the request.
 fn storage_version(crd: &CustomResourceDefinition) -> Option<(ApiResource, String)> {
     let (spec, names) = (&crd.spec, &crd.spec.names);
-    let version = spec.versions.iter().find(|version| version.storage)?.name.clone();
-    let kind = GroupVersionKind::gvk(&spec.group, &version, &names.kind);
-    Some((ApiResource::from_gvk_with_plural(&kind, &names.plural), version))
+    let storage = spec.versions.iter().find(|version| version.storage)?;
+    let served = Some(storage).filter(|version| version.served);
+    let served = served.or_else(|| spec.versions.iter().find(|version| version.served))?;
+    let kind = GroupVersionKind::gvk(&spec.group, &served.name, &names.kind);
+    Some((ApiResource::from_gvk_with_plural(&kind, &names.plural), storage.name.clone()))
 }
 
 /// Sends an empty patch for every object, which stores it in the storage version. Returns the number of objects.

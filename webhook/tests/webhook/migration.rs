@@ -37,12 +37,25 @@ fn stored_versions(server: &ApiServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_migration_continues_after_a_conflict() {
+async fn an_object_that_another_client_writes_meanwhile_counts_as_migrated() {
     let server = server_with_lamps();
     server.fail_times(Verb::Patch, "lamps", 409, 1);
     assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
     assert_eq!(server.take_writes().iter().filter(|write| write.resource == "lamps").count(), 3);
     assert_eq!(stored_versions(&server), ["v1"]);
+}
+
+#[tokio::test]
+async fn objects_are_migrated_to_a_storage_version_that_is_not_served() {
+    let server = server_with_lamps();
+    let mut definition: CustomResourceDefinition = server.object(None, LAMPS).unwrap();
+    let mut next = definition.spec.versions[0].clone();
+    (next.name, next.served) = ("v2".into(), false);
+    definition.spec.versions[0].storage = false;
+    definition.spec.versions.push(next);
+    server.insert(&definition);
+    assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
+    assert_eq!(stored_versions(&server), ["v2"]);
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! The program under test, its client, and the Pods of its spaces.
+//! The program under test, its client, and the Pods of its spaces. A space is the environment of one user: a Pod of the
+//! same name.
 
 use std::time::Duration;
 
