@@ -3,6 +3,7 @@
 
 mod cloud_ide;
 mod cronjob;
+mod definitions;
 mod environment;
 mod eventing;
 mod foo;
