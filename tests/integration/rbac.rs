@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role};
 use kube::{Api, Client, ResourceExt, api::DeleteParams};
 use reknit::testing::{ControlPlane, eventually};
+use samples_apis::{AddressableService, SimpleDeployment};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -63,6 +64,43 @@ async fn assert_role_in_one_namespace_suffices(server: &Server, kubeconfig: &std
     exercise_controllers(&objects, "x").await;
     controller.stop().await;
     assert_no_request_was_refused(server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generated_role_in_each_of_two_namespaces_suffices_and_a_third_namespace_is_left_alone() {
+    let server = Server::own(ControlPlane::builder().audited()).await;
+    server.install::<AddressableService>().await.expect("the CRD");
+    server.install::<SimpleDeployment>().await.expect("the CRD");
+    for namespace in [SYSTEM_NAMESPACE, "team-a", "team-b", "team-c"] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        server.apply_yaml(&namespace.to_string()).await.expect("a namespace");
+    }
+    // Without any ConfigMap the process checks whether its namespace exists, which no role has to allow.
+    let metadata = json!({"namespace": SYSTEM_NAMESPACE, "name": "config-logging"});
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    server.apply_yaml(&config.to_string()).await.expect("a ConfigMap");
+    let manifests = process::rbac_manifests(&["team-a", "team-b"]);
+    assert!(!manifests.contains("kind: ClusterRole\n"), "{manifests}");
+    server.apply_yaml(&manifests).await.expect("the roles are applied");
+    let kubeconfig = server.kubeconfig_as(SYSTEM_NAMESPACE, "controller").await.expect("the service account");
+    let client = server.client().expect("a client");
+    let [a, b, third] = ["team-a", "team-b", "team-c"]
+        .map(|namespace| Objects { client: client.clone(), namespace: namespace.into() });
+    third.create_service("web").await;
+    third.create_addressable("x", "web").await;
+    third.create_deployment("x", IMAGE, 1).await;
+
+    let controller = process::controller(&kubeconfig)
+        .with_leader_election(SYSTEM_NAMESPACE, "one")
+        .in_namespace("team-a,team-b")
+        .spawn();
+    controller.wait_until_ready().await;
+    exercise_controllers(&a, "x").await;
+    exercise_controllers(&b, "x").await;
+    controller.stop().await;
+    let untouched = third.get_addressable("x").await;
+    assert!(untouched.status.is_none(), "{untouched:?}");
+    assert_no_request_was_refused(&server);
 }
 
 /// Makes the controllers send at least one request of each type that they use.
