@@ -1,7 +1,8 @@
 //! The files of `template/`, with the names of a user's project.
 //!
-//! The files belong to a project `hello-world` with a Kind `WarmGreeting`. Its names occur for nothing else, so
-//! they are replaced as text. `project/` is what a project starts with; the other folders hold what is added to it.
+//! The files belong to a project `hello-world` with a Kind `WarmGreeting`. These names mean nothing
+//! else in the files, so they are replaced as text. `project/` is what a project starts with; the other folders hold what
+//! is added to it.
 
 use crate::{
     names::{Group, Kind, Plural, ProjectName, Version},
@@ -47,7 +48,7 @@ pub(crate) const KIND_FILES: &[File] = files!("project":
     "config/example/warm_greeting.yaml",
 );
 
-/// The webhook of a program.
+/// What a project gets once with its webhook server.
 pub(crate) const WEBHOOK: &[File] = files!("webhook": "src/webhook.rs");
 pub(crate) const WEBHOOK_MANIFESTS: &[File] =
     files!("webhook": "config/400-webhook-service.yaml", "config/500-webhook-config.yaml");
@@ -63,14 +64,14 @@ pub(crate) const VALIDATION_MANIFESTS: &[File] = files!("webhook": "config/500-w
 /// The tests of the webhook with a Kind.
 pub(crate) const WEBHOOK_TESTS: &[File] = files!("webhook": "tests/warm_greeting_webhook.rs");
 
-/// The conversion of the Kinds with several versions.
+/// What a project gets once with its first conversion.
 pub(crate) const CONVERSION: &[File] = files!("version": "src/conversion.rs");
 
-/// The conversion of another version of a Kind, and its tests.
+/// What each added version of a Kind gets: its conversion, and the tests of it.
 pub(crate) const VERSION: &[File] =
     files!("version": "src/warm_greeting/v1beta1_conversion.rs", "tests/warm_greeting_v1beta1.rs");
 
-/// The versions that reknit is tested with, with packages that a project does not need.
+/// The versions of the dependencies that reknit is tested with. Also lists packages that a project does not need.
 pub(crate) const CARGO_LOCK: &str = include_str!(concat!(env!("OUT_DIR"), "/Cargo.lock"));
 
 /// The dependency on reknit in the template.
@@ -115,7 +116,7 @@ impl Names {
         self
     }
 
-    /// The version that is added to `version`.
+    /// The version that is added to a Kind beside [`Names::version`].
     pub(crate) fn new_version(mut self, version: &Version) -> Self {
         self.0.push(("v1beta1", version.as_str().into()));
         self

@@ -31,7 +31,7 @@ pub fn next_clock_change(clock: &Clock) -> impl Future<Output = ()> + Send + use
     clock.next_change()
 }
 
-/// Returns true for a clock that a test sets, and false for the system clock.
+/// Returns true for a clock that a test controls, also before the test sets it, and false for the system clock.
 pub fn is_test_clock(clock: &Clock) -> bool {
     clock.is_set()
 }

@@ -27,11 +27,12 @@ pub(crate) struct Deployed {
 }
 
 impl Deployed {
+    /// Starts the program of this name in the namespace of the same name, which `config/` creates.
     pub(crate) async fn start(project: &Project, name: &str, group: &str) -> Self {
         let plane = ControlPlane::builder().audited().start().await.unwrap();
         plane.apply_path(project.folder.join("config")).await.unwrap();
         let kubeconfig = plane.kubeconfig_as(name, "controller").await.unwrap();
-        let program = Program::new(project.program(name), &kubeconfig).with_leader_election(name, "one");
+        let program = Program::new(project.program(name), &kubeconfig).with_leader_election(name, "pod-1");
         let program = program.env("WEBHOOK_PORT", "0").spawn();
         let deployed = Self { plane, program, namespace: name.into(), group: group.into() };
         deployed.program.wait_until_ready().await;
@@ -48,8 +49,9 @@ impl Deployed {
         Api::namespaced_with(self.client(), "default", &kind)
     }
 
-    /// Makes the API server call the webhook by its address, since there is no network for Services.
-    pub(crate) async fn reach_webhook(&self, definition: &str) {
+    /// Makes the API server call the webhook by its address, since there is no network for Services: for admission, and
+    /// for conversions of the CustomResourceDefinition of this name.
+    pub(crate) async fn reach_webhook(&self, crd: &str) {
         let (address, group) = (self.program.address("webhook").await, &self.group);
         let url = |path: &str| json!({"url": format!("https://{address}/{path}")});
         let (defaulting, validation) =
@@ -58,7 +60,7 @@ impl Deployed {
         self.edit::<MutatingWebhookConfiguration>(&defaulting, entry, url("defaulting")).await;
         self.edit::<ValidatingWebhookConfiguration>(&validation, entry, url("resource-validation")).await;
         let conversion = "/spec/conversion/webhook/clientConfig";
-        self.edit::<CustomResourceDefinition>(definition, conversion, url("resource-conversion")).await;
+        self.edit::<CustomResourceDefinition>(crd, conversion, url("resource-conversion")).await;
     }
 
     /// Replaces a value in an object. The program writes the same objects, so this is repeated after a conflict.
@@ -74,7 +76,7 @@ impl Deployed {
         .await;
     }
 
-    /// Waits until the API server refuses to create an object, and asserts that the message contains the text.
+    /// Waits until the API server refuses to create an object with a message that contains the text.
     pub(crate) async fn assert_refused(&self, version: &str, kind: &str, spec: Value, text: &str) {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(&self.group, version, kind));
         let object = DynamicObject::new("refused", &resource).data(json!({ "spec": spec }));
@@ -99,6 +101,7 @@ impl Deployed {
         let objects = self.objects(version, kind);
         eventually(format!("{kind} {name} to be ready"), TIMEOUT, async || {
             let mut object = objects.get(name).await.map_err(|error| error.to_string())?;
+            // Ready is the only condition of the Kinds.
             match object.data["status"]["conditions"][0]["status"] == "True" {
                 true => Ok(object.data["spec"].take()),
                 false => Err(object.data.to_string()),

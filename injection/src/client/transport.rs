@@ -24,7 +24,9 @@ type ResponseFuture = BoxFuture<'static, kube::Result<HttpResponse>>;
 ///
 /// A kube `Client` has one task, through which it passes every request. That costs two switches between tasks for each
 /// request, and four if the client wraps another client. A `Transport` calls its layers in the task that makes the
-/// request. Tests create the transport of a [`Context`](crate::Context) from a client.
+/// request.
+///
+/// Tests, for which that cost does not matter, create the transport of a [`Context`](crate::Context) from a client:
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), kube::Error> {

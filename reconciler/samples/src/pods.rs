@@ -23,8 +23,8 @@ pub(crate) fn runs(pod: &Pod, image: &str) -> bool {
     containers.iter().any(|container| container.image.as_deref() == Some(image))
 }
 
-/// Returns the pods to delete so that `keep` remain. The order is that of a ReplicaSet: pods without a node, pods that
-/// are not running, pods that are not ready, and then the youngest pods.
+/// Returns the pods to delete so that `keep` remain. The order is roughly that of a ReplicaSet: pods without a node,
+/// pods that are not running, pods that are not ready, and then the youngest pods.
 pub(crate) fn least_useful(mut pods: Vec<Arc<Pod>>, keep: usize) -> Vec<Arc<Pod>> {
     pods.sort_by_cached_key(|pod| {
         let is_scheduled = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());

@@ -11,8 +11,8 @@ use reknit_injection::{Cached, Informer};
 
 use super::trackers::Tracker;
 
-/// Objects of one Kind for a pass to read. When an object that was read is created, changed or deleted, the key of the
-/// observer, the object whose pass read it, is enqueued.
+/// Objects of one Kind for a pass to read. The object that is reconciled becomes an observer of each object that its
+/// pass reads: its key is enqueued when that object is created, changed or deleted.
 ///
 /// Comes from [`Builder::track`](crate::Builder::track). A read is recorded before the cache is read, so no change is
 /// missed in between. The record is dropped after a successful pass that does not repeat the read. All clones share one

@@ -68,6 +68,7 @@ async fn the_watch_that_a_reference_opened_ends_with_the_last_reference() {
 
     let _ = controller.once(&key).await.unwrap();
     eventually("the watch", TIMEOUT, async || open_watches(&fixture).await == 1).await;
+    // With the watch open, a pass reads the object from it.
     let _ = controller.once(&key).await.unwrap();
     *has_reference.lock().unwrap() = false;
     let _ = controller.once(&key).await.unwrap();

@@ -10,8 +10,8 @@ use reknit_reconciler::{Health, RunningPass, leader::Leadership};
 use super::probes::{Check, HealthCheck};
 
 /// An informer counts as stuck if it has made no request for this time, and a reconcile if it has run for this time. A
-/// watch ends within minutes, and a failed request is retried within a minute. A controller may allow slower
-/// reconciles.
+/// watch ends within minutes, and a failed request is retried within a minute. For a
+/// controller that allows slower reconciles, its own limit counts instead.
 const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// The controllers, informers and webhooks of a process.
@@ -24,9 +24,9 @@ pub(crate) struct ProcessHealth {
 impl HealthCheck for ProcessHealth {
     fn readiness(&self) -> Vec<Check> {
         let of_controller = |(health, leadership): &(Health, Leadership)| {
-            let not_synced =
+            let describe =
                 |informer: &Arc<dyn InformerHandle>| not_synced(informer.name(), &informer.state());
-            let waiting = health.informers().iter().filter_map(not_synced).collect();
+            let waiting = health.informers().iter().filter_map(describe).collect();
             let informers = Check::new(format!("informers/{}", health.name()), waiting);
             [Some(informers), leader_election(health.name(), leadership)].into_iter().flatten()
         };
@@ -41,8 +41,9 @@ impl HealthCheck for ProcessHealth {
             Check::new(format!("reconciles/{}", health.name()), stuck.iter().map(stuck_reconcile).collect())
         });
         let webhooks = self.webhooks.iter().map(|webhook| {
-            let stuck =
-                webhook.stuck_for().map(|age| format!("code has been running for {}s", age.as_secs()));
+            let stuck = webhook.stuck_for().map(|age| {
+                format!("a defaulting or validation function has been running for {}s", age.as_secs())
+            });
             Check::new("webhook", stuck.into_iter().collect())
         });
         let informers = Check::new("informers", informers.collect());
@@ -164,7 +165,11 @@ mod tests {
         let reason = eventually("the process to be unhealthy", Duration::from_secs(5), async || {
             reasons().pop().filter(|reason| reason.starts_with("[-]")).ok_or("it is healthy")
         });
-        assert!(reason.await.starts_with("[-]webhook failed: code has been running for "));
+        assert!(
+            reason
+                .await
+                .starts_with("[-]webhook failed: a defaulting or validation function has been running for ")
+        );
         drop(release);
         eventually("the process to be healthy", Duration::from_secs(5), async || {
             reasons() == ["[+]informers ok", "[+]webhook ok"]

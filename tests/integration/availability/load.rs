@@ -29,8 +29,8 @@ pub(super) struct Load {
     operations: watch::Receiver<usize>,
 }
 
-/// The objects of a load that exist after it.
-pub(super) struct Outcome {
+/// The objects that a load has left behind.
+pub(super) struct RemainingObjects {
     /// The prefix of the names of the load's objects.
     prefix: String,
     /// The name of the Service of each object.
@@ -90,10 +90,10 @@ impl Load {
     }
 
     /// Stops the load.
-    pub(super) async fn stop(self) -> Outcome {
+    pub(super) async fn stop(self) -> RemainingObjects {
         // An error means that the task has panicked, which the next line reports.
         let _ = self.stop.send(());
-        Outcome { prefix: self.prefix, services: self.task.await.expect("the load succeeds") }
+        RemainingObjects { prefix: self.prefix, services: self.task.await.expect("the load succeeds") }
     }
 }
 
@@ -108,14 +108,14 @@ async fn create(
     existing.insert(name, service);
 }
 
-/// Names the other Service in the spec, which changes the status.
+/// Sets the Service in the spec to the other of the two, which also changes the status.
 async fn change(objects: &Objects, existing: &mut BTreeMap<String, &'static str>, name: String) {
     let service = if existing[&name] == SERVICES[0] { SERVICES[1] } else { SERVICES[0] };
     objects.set_service_name(&name, service).await;
     existing.insert(name, service);
 }
 
-impl Outcome {
+impl RemainingObjects {
     /// Waits until exactly these objects of the load exist, each with the status that its spec requires.
     pub(super) async fn wait_until_reconciled(&self, objects: &Objects) {
         let expected: BTreeMap<_, _> = self
@@ -123,7 +123,7 @@ impl Outcome {
             .iter()
             .map(|(name, service)| (name.clone(), Some(expected_state(objects, service))))
             .collect();
-        eventually("each object is reconciled", TIMEOUT, async || {
+        eventually("the reconciliation of each object", TIMEOUT, async || {
             let list =
                 objects.addressables().list(&Default::default()).await.map_err(|error| error.to_string())?;
             let observed = |object: &_| if is_observed(object) { state(object) } else { None };
@@ -134,10 +134,11 @@ impl Outcome {
                 .collect();
             let wrong: Vec<_> =
                 actual.iter().filter(|(name, state)| expected.get(*name) != Some(state)).collect();
-            if wrong.is_empty() && actual.len() == expected.len() {
+            let missing: Vec<_> = expected.keys().filter(|name| !actual.contains_key(*name)).collect();
+            if wrong.is_empty() && missing.is_empty() {
                 Ok(())
             } else {
-                Err(format!("wrong: {wrong:?}"))
+                Err(format!("wrong: {wrong:?}, missing: {missing:?}"))
             }
         })
         .await;

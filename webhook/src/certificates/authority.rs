@@ -23,7 +23,8 @@ use super::identity::read_certified_key;
 
 /// The organisation in the certificates of Knative's webhooks.
 const ORGANISATION: &str = "knative.dev";
-/// The time by which the clock of an API server may be slow without rejecting a new certificate.
+/// The time before its creation from which a certificate is valid, so that an API server whose clock is slow accepts
+/// it.
 const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// The error of a certificate that cannot be created.
@@ -48,12 +49,14 @@ impl fmt::Debug for CertificateAndKey {
 impl CertificateAndKey {
     /// Creates a self-signed authority.
     pub(crate) fn self_signed_authority(now: Timestamp, validity: Duration) -> Result<Self, IssueError> {
+        let key = KeyPair::generate()?;
         // Each authority has a name of its own, since a client that trusts several authorities finds the issuer by
-        // name.
-        let mut params = certificate_params(&[], &format!("webhook CA of {now}"), now, validity)?;
+        // name. Two may be created at the same time.
+        let id: String =
+            key.public_key_raw().iter().rev().take(4).map(|byte| format!("{byte:02x}")).collect();
+        let mut params = certificate_params(&[], &format!("webhook CA {id} of {now}"), now, validity)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let key = KeyPair::generate()?;
         Ok(Self { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
     }
 
@@ -79,18 +82,18 @@ impl CertificateAndKey {
         read_certified_key(self.certificate.as_bytes(), self.key.as_bytes()).is_ok()
     }
 
-    /// Returns true if a client that trusts these authorities (PEM) accepts the certificate at this time, for a server
-    /// of the certificate's first name.
+    /// Returns true if a client that trusts these authorities (PEM) accepts the certificate at this time, when it
+    /// connects to the first of the certificate's names.
     pub(crate) fn is_accepted(&self, trusted: &str, now: Timestamp) -> bool {
         let verify = || {
             let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(parse_chain(trusted)?);
+            roots.add_parsable_certificates(parse_certificates(trusted)?);
             let provider = Arc::new(default_provider());
             let verifier =
                 WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
             let name = read_certificate(&self.certificate)?.names.into_iter().next()?;
             let name = ServerName::try_from(name).ok()?;
-            let chain = parse_chain(&self.certificate)?;
+            let chain = parse_certificates(&self.certificate)?;
             let (end_entity, intermediates) = chain.split_first()?;
             let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().ok()?));
             verifier.verify_server_cert(end_entity, intermediates, &name, &[], now).ok()
@@ -99,7 +102,7 @@ impl CertificateAndKey {
     }
 }
 
-fn parse_chain(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
+fn parse_certificates(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().ok()
 }
 
@@ -168,6 +171,17 @@ mod tests {
             CertificateInfo { not_before: now - CLOCK_SKEW, not_after: now + week, names: names.into() };
         assert_eq!(read_certificate(&issued.certificate).unwrap(), expected);
         assert_eq!(read_certificate("nonsense"), None);
+    }
+
+    #[test]
+    fn two_authorities_of_the_same_time_have_different_names() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let subject = || {
+            let authority = CertificateAndKey::self_signed_authority(now, Duration::from_secs(60)).unwrap();
+            let der = CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap();
+            X509Certificate::from_der(&der).unwrap().1.subject().to_string()
+        };
+        assert_ne!(subject(), subject());
     }
 
     #[test]

@@ -137,7 +137,7 @@ async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Res
 fn probe(shared: &Shared) -> Response {
     let failure = match shared.health.stuck_for() {
         _ if shared.drain.is_draining() => "shutting down\n".into(),
-        Some(age) => format!("code has been running for {}s\n", age.as_secs()),
+        Some(age) => format!("a defaulting or validation function has been running for {}s\n", age.as_secs()),
         None => return StatusCode::OK.into_response(),
     };
     (StatusCode::SERVICE_UNAVAILABLE, failure).into_response()

@@ -29,8 +29,9 @@ pub(crate) async fn wait_until_idle(
     }
 }
 
-/// Waits until this machine is idle, so that the API server's own work is not measured: the rest of its start after it
-/// is ready, and garbage collection after a list. After 15 seconds prints that the machine is not idle, and returns.
+/// Waits until this machine is idle. Otherwise the API server's own work would be measured: it is busy for a while
+/// after it reports that it is ready, and collects garbage after a list. After 15 seconds prints that the machine is not
+/// idle, and returns.
 pub(crate) async fn wait_for_idle_machine() -> Result<()> {
     let idle = wait_until_idle(machine_cpu_time, SAMPLE, IDLE_CPU_TIME);
     timeout(MACHINE_TIMEOUT, idle).await.unwrap_or_else(|_| {

@@ -102,7 +102,7 @@ fn with_status(object: CronJob, active: &[Job], last: Option<&str>, reports: &[R
     CronJob { status: Some(status), ..object }
 }
 
-/// The CronJob with an empty history, as it is at first.
+/// The CronJob with the status of its first pass if no run is due: no Jobs and no last run.
 fn idle(object: CronJob) -> CronJob {
     with_status(object, &[], None, &IDLE)
 }

@@ -63,7 +63,7 @@ async fn slow_clients_are_disconnected_and_do_not_block_others() {
     }
     let took = start.elapsed();
     println!(
-        "500 slow clients disconnected within {took:?} and {peak} MiB, those of the clients included; {answered} other requests answered"
+        "500 slow clients were disconnected in {took:?}; memory grew by {peak} MiB, clients included; {answered} other requests were answered"
     );
     assert!(answered > 0 && peak < 200, "{peak} MiB");
 }
@@ -86,11 +86,9 @@ async fn a_connection_beyond_the_limit_waits_until_another_is_answered() {
     }
     let _both = begun.acquire_many(2).await.unwrap();
     let mut third = Box::pin(post(&server, "/defaulting", body.as_bytes()));
-    let mut fourth = Box::pin(post(&server, "/defaulting", body.as_bytes()));
     assert!(tokio::time::timeout(Duration::from_millis(300), &mut third).await.is_err());
     release.add_permits(1);
     assert_eq!(third.await.0, 200);
-    assert_eq!(fourth.as_mut().await.0, 200);
     release.add_permits(1);
     for mut stream in blocked_requests {
         assert_eq!(read(&mut stream).await.0, 200);
@@ -104,6 +102,7 @@ async fn silent_connections_do_not_shut_out_others() {
     for _ in 0..8 {
         silent.push(connect(&server).await);
     }
+    // At the limit, the connection that has waited longest for its client is closed.
     assert_answered_promptly(&server).await;
 }
 

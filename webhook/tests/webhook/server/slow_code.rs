@@ -61,7 +61,8 @@ async fn probes_fail_while_stuck_code_blocks_other_requests() {
     assert_eq!(post(&server, "/resource-validation", hall.as_bytes()).await.0, 504);
     eventually("the probe to fail", Duration::from_secs(5), async || {
         let (code, message) = probe().await;
-        let stuck = code == 503 && message.starts_with("code has been running for ");
+        let stuck =
+            code == 503 && message.starts_with("a defaulting or validation function has been running for ");
         if stuck { Ok(()) } else { Err(format!("{code} {message}")) }
     })
     .await;
