@@ -89,8 +89,8 @@
 //! implements [`ReconcileKey`](reconciler::ReconcileKey).
 //!
 //! **A Kind** is declared with [`kind!`](prelude::kind), optionally with Knative's conditions, which the framework
-//! initializes, or with Kubernetes' own (`metav1`), whose `observedGeneration` it sets. The built-in Kinds of Kubernetes
-//! are already declared.
+//! initializes, or with Kubernetes' own (`metav1`), whose `observedGeneration` it sets. The built-in Kinds of
+//! Kubernetes are already declared.
 //!
 //! **Blocking code.** Run it in `tokio::task::spawn_blocking`. Do not wait long in a reconcile: start a task, return, and
 //! let the task enqueue the key through `build.queue()`. Keep such a task, or other state of a key, in

@@ -1,5 +1,5 @@
-//! The pages in docs/ and the README: links, the summary of the book, the pages whose examples are compiled, and the names
-//! that the page on operations has to list.
+//! The pages in docs/ and the README: links, the summary of the book, the pages whose examples are compiled, and the
+//! names that the page on operations has to list.
 #![cfg(test)]
 
 use std::{

@@ -1,9 +1,9 @@
 //! The data types of Kubernetes Kinds in the style of Knative: conditions, addresses, references and validation.
 //!
-//! The crate has no client and no runtime. [`kind!`] declares a Kind, with Knative's conditions or without. It implements
-//! [`KRShaped`], Knative's name for a Kind with conditions and an observed generation. JSON names, condition transitions
-//! and validation messages are the same as in Knative's Go library `knative.dev/pkg`, so each side can read the objects
-//! of the other.
+//! The crate has no client and no runtime. [`kind!`] declares a Kind, with Knative's conditions or without. It
+//! implements [`KRShaped`], Knative's name for a Kind with conditions and an observed generation. JSON names, condition
+//! transitions and validation messages are the same as in Knative's Go library `knative.dev/pkg`, so each side can read
+//! the objects of the other.
 //!
 //! ```
 //! use reknit_apis::{DuckStatus, KRShaped, kind};

@@ -1,4 +1,5 @@
-//! The SinkBinding Kind, and its controller, which injects the address of a sink into the pod templates of the subjects.
+//! The SinkBinding Kind, and its controller, which injects the address of a sink into the pod templates of the
+//! subjects.
 
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use kube::CustomResource;

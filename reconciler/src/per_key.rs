@@ -160,8 +160,8 @@ impl PerKeyStores {
         self.for_each_store(|store| store.drop_where(&condition));
     }
 
-    /// Drops all values and maps. After that, `record_deletion` does nothing. Informers that this controller shared with
-    /// others still call it.
+    /// Drops all values and maps. After that, `record_deletion` does nothing. Informers that this controller shared
+    /// with others still call it.
     pub(crate) fn close(&self) {
         self.drop_where(|_| true);
         self.0.stores.lock().clear();

@@ -194,7 +194,7 @@ async fn handlers_are_called_once_if_the_response_precedes_the_watch_event() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_this_process_recreates_after_a_foreign_deletion_is_reported_as_new() {
-    let fixture = Fixture::new("again").await;
+    let fixture = Fixture::new("recreation").await;
     create(&fixture.other_client, "x", "old").await;
     fixture.wait_until_cached("x", "old").await;
     let lines = fixture.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
@@ -209,7 +209,7 @@ async fn an_object_that_this_process_recreates_after_a_foreign_deletion_is_repor
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_this_process_deletes_and_recreates_is_reported_as_new() {
-    let fixture = Fixture::new("ownagain").await;
+    let fixture = Fixture::new("own-recreation").await;
     create(&fixture.other_client, "x", "old").await;
     fixture.wait_until_cached("x", "old").await;
     let lines = fixture.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
@@ -224,7 +224,7 @@ async fn an_object_that_this_process_deletes_and_recreates_is_reported_as_new() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relist_from_before_a_recreation_does_not_restore_the_old_object() {
-    let fixture = Fixture::new("relistagain").await;
+    let fixture = Fixture::new("relist-recreation").await;
     create(&fixture.other_client, "x", "old").await;
     fixture.wait_until_cached("x", "old").await;
     let relist = fixture.proxy.hold_responses(|request| request.lists_all("configmaps"));
@@ -352,21 +352,21 @@ async fn the_cache_matches_the_server_after_each_kind_of_deletion() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cache_matches_the_server_after_a_deleted_collection_and_an_eviction() {
-    let silent = SilentWatch::new("silentmany").await;
+    let silent = SilentWatch::new("silent-collection").await;
     for name in ["a", "b", "unscheduled"] {
         silent.create(name, |_| ()).await;
     }
-    for name in ["graceful", "evicted", "spared"] {
+    for name in ["graceful", "evicted", "kept"] {
         silent.create_on_node(name).await;
     }
-    let patch = Patch::Merge(json!({ "metadata": { "labels": { "spare": "me" } } }));
-    for name in ["unscheduled", "spared", "evicted"] {
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { "keep": "true" } } }));
+    for name in ["unscheduled", "kept", "evicted"] {
         silent.own_client.patch(name, &PatchParams::default(), &patch).await.expect("the pod is patched");
     }
     assert_eq!(silent.assert_cache_matches_server("six creations").await.len(), 6);
 
     let (dry_run, params) = (DeleteParams::default().dry_run(), DeleteParams::default());
-    let without_label = ListParams::default().labels("!spare");
+    let without_label = ListParams::default().labels("!keep");
     silent.own_client.delete_collection(&dry_run, &without_label).await.expect("nothing is deleted");
     assert_eq!(silent.assert_cache_matches_server("a dry run").await.len(), 6);
     silent.own_client.delete_collection(&params, &without_label).await.expect("some are deleted");
@@ -374,14 +374,14 @@ async fn the_cache_matches_the_server_after_a_deleted_collection_and_an_eviction
     let terminating: Vec<_> = pods.iter().map(name_and_terminating).collect();
     assert_eq!(
         terminating,
-        [("evicted", false), ("graceful", true), ("spared", false), ("unscheduled", false)]
+        [("evicted", false), ("graceful", true), ("kept", false), ("unscheduled", false)]
     );
 
     silent.own_client.evict("evicted", &EvictParams::default()).await.expect("the pod is evicted");
     silent.own_client.evict("unscheduled", &EvictParams::default()).await.expect("the pod is evicted");
     let pods = silent.assert_cache_matches_server("two evictions").await;
     let terminating: Vec<_> = pods.iter().map(name_and_terminating).collect();
-    assert_eq!(terminating, [("evicted", true), ("graceful", true), ("spared", false)]);
+    assert_eq!(terminating, [("evicted", true), ("graceful", true), ("kept", false)]);
 }
 
 fn name_and_terminating((name, _, is_terminating): &(String, String, bool)) -> (&str, bool) {

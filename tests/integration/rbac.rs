@@ -20,8 +20,9 @@ const IMAGE: &str = "registry.k8s.io/pause:3.10";
 const SYSTEM_NAMESPACE: &str = "knative-samples";
 const USER: &str = "system:serviceaccount:knative-samples:controller";
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
-/// The granted verbs that this test need not use. Table tests show the need of `get` of the Kind after a conflict, and of
-/// `update` on `finalizers`, which the API server checks when a child names its owner. Events are patched when they repeat.
+/// The granted verbs that this test need not use. Table tests show the need of `get` of the Kind after a conflict, and
+/// of `update` on `finalizers`, which the API server checks when a child names its owner. Events are patched when they
+/// repeat.
 const OPTIONAL: [&str; 3] =
     ["get addressableservices", "patch events", "update simpledeployments/finalizers"];
 

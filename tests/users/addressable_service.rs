@@ -1,4 +1,5 @@
-//! A controller that publishes the address of the Service that an `AddressableService` names. Other modules use its Kind.
+//! A controller that publishes the address of the Service that an `AddressableService` names. Other modules use its
+//! Kind.
 use k8s_openapi::api::core::v1::Service;
 use kube::CustomResource;
 use reknit::prelude::*;

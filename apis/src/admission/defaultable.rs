@@ -32,9 +32,9 @@ use crate::Kind;
 /// # Defaults from a ConfigMap
 ///
 /// If the cluster's administrator chooses a default in a ConfigMap, read the ConfigMap's values by [`Request::config`],
-/// and declare the type that holds them to the webhook by `Webhook::config`. Such a default is only set at admission: an
-/// object that was stored before the webhook or the field existed reaches the reconciler without it. So write the rule as
-/// a method that takes the configuration, and let the reconciler call it with its own `Config<T>`:
+/// and declare the type that holds them to the webhook by `Webhook::config`. Such a default is only set at admission:
+/// an object that was stored before the webhook or the field existed reaches the reconciler without it. So write the
+/// rule as a method that takes the configuration, and let the reconciler call it with its own `Config<T>`:
 ///
 /// ```
 /// # use reknit_apis::{Defaultable, Operation, Request, kind};

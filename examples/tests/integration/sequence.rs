@@ -86,8 +86,8 @@ impl Environment {
         .await
     }
 
-    /// Waits until the InMemoryChannels and Subscriptions of the namespace have these names. Channels of other Kinds are
-    /// not counted.
+    /// Waits until the InMemoryChannels and Subscriptions of the namespace have these names. Channels of other Kinds
+    /// are not counted.
     async fn wait_for_children(&self, expected_channels: &[&str], expected_subscriptions: &[&str]) {
         let (channels, subscriptions) = (self.api::<InMemoryChannel>(), self.api::<Subscription>());
         let what =

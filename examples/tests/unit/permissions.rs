@@ -5,8 +5,8 @@ use reknit::{
     testing::{Given, Table, Verb, table},
 };
 
-/// A table of two passes that fail to write the status: one reads the object again, and one records an event. `given` is
-/// a state in which a pass writes the status.
+/// A table of two passes that fail to write the status: one reads the object again, and one records an event. `given`
+/// is a state in which a pass writes the status.
 pub(crate) fn failed_status_writes(
     controller: ControllerConstructor,
     plural: &str,

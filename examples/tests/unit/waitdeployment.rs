@@ -155,8 +155,8 @@ async fn a_pass_does_not_wait_for_the_probe_which_enqueues_the_key_when_it_ends(
     assert_eq!(server.take_writes(), [], "a further pass writes nothing");
 }
 
-/// The pass that creates the Deployment follows the pass that starts the probe, so no single pass needs the permissions of
-/// a creation.
+/// The pass that creates the Deployment follows the pass that starts the probe, so no single pass needs the permissions
+/// of a creation.
 #[tokio::test]
 #[should_panic(
     expected = "without these permissions: get deployments, create deployments, update waitdeployments/finalizers: add"

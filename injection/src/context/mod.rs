@@ -94,8 +94,8 @@ struct Shared {
     values: RefCell<TypeMap>,
     /// The types under construction, the outermost first.
     under_construction: RefCell<Vec<&'static str>>,
-    /// Keeps requested informers alive, because `informers` has only weak references to them. A second request then gets
-    /// the same informer, with its handlers.
+    /// Keeps requested informers alive, because `informers` has only weak references to them. A second request then
+    /// gets the same informer, with its handlers.
     requested: RefCell<Vec<Arc<dyn InformerHandle>>>,
 }
 
@@ -168,8 +168,8 @@ impl Context {
         Self(Rc::new(Inner { shared, dependencies: RefCell::default() }))
     }
 
-    /// Returns a builder. `component` is the name of this process in its system, such as `controller`. It is in the names
-    /// of leases, in logs, and in the key `loglevel.<component>` of `config-logging`.
+    /// Returns a builder. `component` is the name of this process in its system, such as `controller`. It is in the
+    /// names of leases, in logs, and in the key `loglevel.<component>` of `config-logging`.
     pub fn builder(component: &str, transport: impl Into<Transport>) -> Builder {
         Builder {
             component: component.into(),
@@ -313,8 +313,8 @@ impl Context {
     /// Declares a permission for requests that your own code sends through the [client](Self::client), for example in a
     /// task. The RBAC rules that are generated from the program contain it.
     ///
-    /// For requests of a controller, call `allows` of the controller's builder instead, which restricts the permission to
-    /// the controller's namespaces. Informers declare what they need themselves.
+    /// For requests of a controller, call `allows` of the controller's builder instead, which restricts the permission
+    /// to the controller's namespaces. Informers declare what they need themselves.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Node;
@@ -334,9 +334,9 @@ impl Context {
         self.0.shared.permissions.clone()
     }
 
-    /// Returns the informer of this Kind and selection, of which the process has only one. The Context keeps the informer
-    /// while the Context exists, and each controller that is built with the Context keeps it afterwards. Informers start
-    /// once all controllers are built; one that nothing keeps by then never starts.
+    /// Returns the informer of this Kind and selection, of which the process has only one. The Context keeps the
+    /// informer while the Context exists, and each controller that is built with the Context keeps it afterwards.
+    /// Informers start once all controllers are built; one that nothing keeps by then never starts.
     pub fn informer<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
         self.add_as_dependency(self.informer_without_dependency(selection))
     }

@@ -193,7 +193,7 @@ async fn no_pass_starts_before_the_first_list_of_each_informer() {
     assert_eq!(running.run.await.unwrap(), Drained { dropped: 0 });
 }
 
-/// A client that answers a list with one ConfigMap after a minute, and a watch never.
+/// A client that answers a list with one ConfigMap after a minute, and never answers a watch.
 fn client_with_slow_list() -> kube::Client {
     let answer = |request: http::Request<kube::client::Body>| async move {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));

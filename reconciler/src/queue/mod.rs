@@ -249,8 +249,8 @@ impl State {
         }
     }
 
-    /// The time at which the next delayed or failed key is due. The time of delayed keys is not known if a test sets the
-    /// clock.
+    /// The time at which the next delayed or failed key is due. The time of delayed keys is not known if a test sets
+    /// the clock.
     fn next_due(&self, clock: &Clock) -> Option<Instant> {
         let delayed = self.delayed.next_due().filter(|_| !is_test_clock(clock));
         delayed.into_iter().chain(self.retries.next_due()).min()

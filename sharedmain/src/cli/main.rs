@@ -100,8 +100,8 @@ impl Main {
         self.add_controller(None, constructor)
     }
 
-    /// Adds a controller that `--disable-controllers` can disable by this name. The constructor of a disabled controller
-    /// is not called, so it opens no informer and declares no permission. The name must be that of the
+    /// Adds a controller that `--disable-controllers` can disable by this name. The constructor of a disabled
+    /// controller is not called, so it opens no informer and declares no permission. The name must be that of the
     /// [controller](Controller::name). Knative: `NamedControllerConstructor`.
     ///
     /// ```no_run

@@ -79,8 +79,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Filter<S> for LateTracer {
     }
 }
 
-/// Returns true if the span or event is exported: its level is info or above, and it is not from a noisy library or from
-/// kube's client, whose events may contain the body of a Secret.
+/// Returns true if the span or event is exported: its level is info or above, and it is not from a noisy library or
+/// from kube's client, whose events may contain the body of a Secret.
 fn is_exported(metadata: &Metadata<'_>) -> bool {
     let krate = metadata.target().split("::").next().unwrap_or_default();
     *metadata.level() <= Level::INFO && krate != "kube_client" && !NOISY_LIBRARIES.contains(&krate)

@@ -30,10 +30,10 @@ use crate::{
 /// The builder of a controller, the informers, the webhook and leader election declare what they need themselves.
 /// Declare the requests that your own code sends through the client by [`Builder::allows`] or [`Context::allows`].
 ///
-/// Permissions on objects of selected namespaces are in a Role in each of these namespaces, so the manifests of a program
-/// with [`NamespaceFlag`](crate::NamespaceFlag) depend on its flag `--namespace`. Permissions on the process's ConfigMaps
-/// and Leases, and on the Secret of the webhook, are in a Role in the system namespace. All others are in a ClusterRole.
-/// The manifests have the default names of the ConfigMaps and of the Secret.
+/// Permissions on objects of selected namespaces are in a Role in each of these namespaces, so the manifests of a
+/// program with [`NamespaceFlag`](crate::NamespaceFlag) depend on its flag `--namespace`. Permissions on the process's
+/// ConfigMaps and Leases, and on the Secret of the webhook, are in a Role in the system namespace. All others are in a
+/// ClusterRole. The manifests have the default names of the ConfigMaps and of the Secret.
 ///
 /// [`Builder::allows`]: reknit_reconciler::Builder::allows
 ///
@@ -119,8 +119,8 @@ impl Rbac {
         self
     }
 
-    /// Sets the name of the roles and their bindings. The default is `<system namespace>-<component>`, since the name of
-    /// a ClusterRole must be unique in the cluster.
+    /// Sets the name of the roles and their bindings. The default is `<system namespace>-<component>`, since the name
+    /// of a ClusterRole must be unique in the cluster.
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.into());
         self
@@ -135,8 +135,8 @@ impl Rbac {
     /// Prints the manifests to standard output, without a cluster, and returns the exit status: 0, or 1 after an error,
     /// or 2 for an invalid command line.
     ///
-    /// The command line has the flags of the program, and also `--kinds` and `--in`, to print only objects of some kinds
-    /// or in one namespace.
+    /// The command line has the flags of the program, and also `--kinds` and `--in`, to print only objects of some
+    /// kinds or in one namespace.
     pub fn print(self) -> ExitCode {
         match self.generate(&env::args_os().collect::<Vec<_>>()) {
             // A failure to print, here and below, is ignored: the exit status remains.

@@ -301,7 +301,7 @@ fn the_error_of_an_address_of_another_machine_names_its_variable() {
 fn the_error_of_an_invalid_config_map_has_key_and_value() {
     for (name, key, value) in [
         ("config-logging", "loglevel.faulty", "loud"),
-        ("config-observability", "metrics-protocol", "pigeon"),
+        ("config-observability", "metrics-protocol", "smtp"),
         ("config-observability", "metrics-endpoint", "collector.observability:4317"),
         ("config-leader-election", "lease-duration", "long"),
         ("config-leader-election", "map-lease-prefix.other.lamps", "Bad/Name"),

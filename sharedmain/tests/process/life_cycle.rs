@@ -43,7 +43,7 @@ fn messages_of(lines: &[String]) -> Vec<String> {
 }
 
 /// Checks that this signal, with this name in the log, shuts the process down with status 0.
-fn ends_after_signal(signal: &str, name: &str) {
+fn check_signal_ends_process(signal: &str, name: &str) {
     let (command, _server) = command_with_server("none");
     let child = command.spawn();
     child.wait_for_line("greeter runs");
@@ -56,11 +56,11 @@ fn ends_after_signal(signal: &str, name: &str) {
 }
 
 fn sigterm_shuts_a_process_down() {
-    ends_after_signal("TERM", "SIGTERM");
+    check_signal_ends_process("TERM", "SIGTERM");
 }
 
 fn ctrl_c_shuts_a_process_down() {
-    ends_after_signal("INT", "SIGINT");
+    check_signal_ends_process("INT", "SIGINT");
 }
 
 fn a_second_signal_ends_the_process_at_once() {
@@ -98,8 +98,8 @@ fn a_task_that_hangs_is_dropped_at_the_deadline() {
     );
 }
 
-/// Checks that the scenario ends the process, and that the other task is shut down before that.
-fn ends_the_process(scenario: &str, last_message: &str) {
+/// Checks that the scenario ends the process with status 1, and that the other task is shut down before that.
+fn check_scenario_ends_process(scenario: &str, last_message: &str) {
     let (command, _server) = command_with_server(scenario);
     let (status, lines) = command.run();
     assert_eq!(status, 1, "{lines:#?}");
@@ -109,7 +109,7 @@ fn ends_the_process(scenario: &str, last_message: &str) {
 }
 
 fn a_task_that_fails_ends_the_process() {
-    ends_the_process("task fails", "task wrong failed: no luck");
+    check_scenario_ends_process("task fails", "task wrong failed: no luck");
 }
 
 fn a_task_that_fails_during_the_shutdown_makes_the_exit_status_1() {
@@ -123,7 +123,7 @@ fn a_task_that_fails_during_the_shutdown_makes_the_exit_status_1() {
 }
 
 fn a_task_that_panics_ends_the_process() {
-    ends_the_process("task panics", "task wrong panicked: no luck at all");
+    check_scenario_ends_process("task panics", "task wrong panicked: no luck at all");
 }
 
 fn the_process_continues_after_a_task_has_ended() {
@@ -160,10 +160,10 @@ pub(crate) fn get_bytes(address: &str, path: &str) -> (u16, Vec<u8>) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), response[end + 4..].to_vec())
 }
 
-/// Waits until the path has this status, and returns the body.
-/// The readiness of a process that stops.
+/// The body of the readiness probe of a process that is shutting down.
 pub(crate) const SHUTTING_DOWN: &str = "[-]shutdown failed: shutting down\nreadiness check failed\n";
 
+/// Waits until the path has this status, and returns the body.
 pub(crate) fn wait_for_status(child: &Child, path: &str, status: u16) -> String {
     let (address, start) = (child.wait_for_address("probes"), Instant::now());
     loop {

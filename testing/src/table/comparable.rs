@@ -52,8 +52,8 @@ impl ComparableEffects {
         Self { outcome: format!("{kind}: {message}"), ..Self::default() }
     }
 
-    /// Returns the diff from the expected effects to these, or `None` if there is no difference. An actual error message
-    /// only has to contain the expected one.
+    /// Returns the diff from the expected effects to these, or `None` if there is no difference. An actual error
+    /// message only has to contain the expected one.
     pub(super) fn difference(&self, expected: &Self) -> Option<String> {
         let mut expected = expected.without_fields(&expected.ignored);
         let actual = self.without_fields(&expected.ignored);

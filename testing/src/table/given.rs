@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{ApiServer, ControllerExt, TestObject, Verb, Write};
 
-/// The state before a reconcile: objects, injected values, and requests that fail. [`reconcile`](Self::reconcile) runs the
-/// reconcile.
+/// The state before a reconcile: objects, injected values, and requests that fail. [`reconcile`](Self::reconcile) runs
+/// the reconcile.
 ///
 /// The constructor of the controller is the one that the program uses. The controller's informers contain the objects
 /// of this state and what the reconcile writes. An [`ApiServer`] in memory with the same objects answers its requests.

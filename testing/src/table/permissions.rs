@@ -9,8 +9,8 @@ use super::{Table, rows::Ran};
 use crate::Verb;
 
 /// Runs the table with all permissions that the constructor declares, and then once without each verb of each resource:
-/// each of these runs must fail in at least one case. So the table shows that the RBAC rules that are generated from the
-/// code grant no more than the controller needs. Cases that are added by [`Table::unchecked_row`] suffice.
+/// each of these runs must fail in at least one case. So the table shows that the RBAC rules that are generated from
+/// the code grant no more than the controller needs. Cases that are added by [`Table::unchecked_row`] suffice.
 ///
 /// `list` and `watch` are not taken away: informers need them, and a table fills the informers. `patch` of events is
 /// not taken away either, since an event is patched only when a later reconcile repeats it.

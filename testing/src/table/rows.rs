@@ -85,7 +85,8 @@ impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
     }
 
     /// Adds a case whose effects are not compared, because another test does that. It fails only if the declared
-    /// permissions do not cover a request. [`each_permission_is_needed`](super::each_permission_is_needed) needs no more.
+    /// permissions do not cover a request. [`each_permission_is_needed`](super::each_permission_is_needed) needs no
+    /// more.
     #[track_caller]
     pub fn unchecked_row(mut self, name: &str, key: &str, given: Given) -> Self {
         self.rows.push(Row::new(name, key, given, None));

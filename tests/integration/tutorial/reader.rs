@@ -89,8 +89,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Starts the program that was built last as it would run in a cluster: with the kubeconfig of a service account and
-    /// with leader election in `namespace`.
+    /// Starts the program that was built last as it would run in a cluster: with the kubeconfig of a service account
+    /// and with leader election in `namespace`.
     pub(crate) fn start_as_service_account(&mut self, kubeconfig: &Path, namespace: &str) -> TestResult {
         let mut command = Command::new(target_folder().join("debug/greetings"));
         command.arg("--kubeconfig").arg(kubeconfig).args(["--bind-address", "127.0.0.1"]);

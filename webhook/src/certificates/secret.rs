@@ -76,9 +76,9 @@ pub(crate) struct IssueParams<'a> {
 }
 
 impl IssueParams<'_> {
-    /// Creates an authority, which is valid for three rotations. In the first, it is published to clients. In the second,
-    /// the certificate that it issued is served. In the third, replicas that have not read the next certificate yet
-    /// still serve the old one.
+    /// Creates an authority, which is valid for three rotations. In the first, it is published to clients. In the
+    /// second, the certificate that it issued is served. In the third, replicas that have not read the next certificate
+    /// yet still serve the old one.
     fn create_authority(&self) -> Result<CertificateAndKey, IssueError> {
         CertificateAndKey::self_signed_authority(self.now, self.lifetime.validity * AUTHORITY_ROTATIONS)
     }

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use crate::webhook::Webhook;
 
-/// The multiple of [`Limits::response_timeout`](crate::Limits::response_timeout) after which running code counts as stuck.
+/// The multiple of [`Limits::response_timeout`](crate::Limits::response_timeout) after which running code counts as
+/// stuck.
 const STUCK_FACTOR: u32 = 3;
 
 /// The health of a webhook. Cheap to clone.

@@ -115,8 +115,8 @@ impl Webhook {
     }
 }
 
-/// Answers probes on any path, and refuses bodies that are not JSON. While the webhook drains, each connection is closed
-/// after an answer, so that the client connects to another replica.
+/// Answers probes on any path, and refuses bodies that are not JSON. While the webhook drains, each connection is
+/// closed after an answer, so that the client connects to another replica.
 async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     if header_text(request.headers(), header::USER_AGENT).starts_with("kube-probe/") {
         return probe(&shared);

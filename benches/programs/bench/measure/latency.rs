@@ -69,8 +69,8 @@ pub(crate) async fn measure(
 }
 
 /// Starts the program, and returns once it has reported every AddressableService as not Ready and is idle. The floor, a
-/// bare client without a controller (`programs/floor.rs`), writes no status for a missing Service: for it, this function
-/// returns once its watch of the Services has started.
+/// bare client without a controller (`programs/floor.rs`), writes no status for a missing Service: for it, this
+/// function returns once its watch of the Services has started.
 async fn start_until_idle(
     cluster: &Cluster,
     candidate: &Candidate,

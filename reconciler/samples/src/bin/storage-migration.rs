@@ -8,8 +8,8 @@ use reknit::webhook::migrate_storage;
 
 /// Rewrites all objects in the storage version of their Kind
 ///
-/// It uses the cluster of KUBECONFIG or ~/.kube/config or, in a pod, the pod's own. It uses the proxy in HTTPS_PROXY, if
-/// any, and ignores NO_PROXY. It can be repeated.
+/// It uses the cluster of KUBECONFIG or ~/.kube/config or, in a pod, the pod's own. It uses the proxy in HTTPS_PROXY,
+/// if any, and ignores NO_PROXY. It can be repeated.
 #[derive(Parser)]
 #[command(name = "storage-migration")]
 struct Migration {

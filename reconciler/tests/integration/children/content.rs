@@ -129,7 +129,7 @@ async fn additions_to_atomic_lists_and_maps_are_reverted() {
     let child = |field: &str, value: Value| json!({"metadata": {"name": "child"}, field: value});
     assert_drift_is_reverted::<Service>(
         child("spec", json!({"selector": {"app": "a"}, "ports": [{"port": 80}]})),
-        json!({"spec": {"selector": {"none": "such"}}}),
+        json!({"spec": {"selector": {"tier": "web"}}}),
     )
     .await;
     let rule = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});

@@ -152,8 +152,8 @@ impl Leases {
     }
 }
 
-/// The spec of a lease whose times are long past. A process does not rely on these times: it waits until it has seen the
-/// lease unchanged for the lease's own duration, here a second.
+/// The spec of a lease whose times are long past. A process does not rely on these times: it waits until it has seen
+/// the lease unchanged for the lease's own duration, here a second.
 pub(crate) fn expired_lease() -> Value {
     json!({"holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": 4,
         "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:00.000000Z"})
