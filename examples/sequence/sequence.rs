@@ -31,8 +31,7 @@ use super::subscription::Subscription;
 pub struct SequenceSpec {
     /// The subscribers, in the order in which they are called.
     pub steps: Vec<SequenceStep>,
-    /// The channel to create in front of each step. If absent, the webhook sets the one of ConfigMap
-    /// default-ch-webhook.
+    /// The channel to create in front of each step. If absent, the webhook sets the one of ConfigMap default-ch-webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel_template: Option<ChannelTemplate>,
     /// The destination of the last subscriber's reply.

@@ -62,8 +62,8 @@ fn kind() -> String {
 pub struct WaitProbe {
     /// The address of a TCP connection: host:port, with an IPv6 address in brackets.
     pub address: String,
-    /// The time limit of one attempt, above zero and at most a minute: a duration such as 2s, or a number of
-    /// nanoseconds. The default is 5s.
+    /// The time limit of one attempt, above zero and at most a minute: a duration such as 2s, or a number of nanoseconds.
+    /// The default is 5s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Timeout>,
 }

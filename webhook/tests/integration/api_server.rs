@@ -190,17 +190,17 @@ async fn an_object_with_generate_name_gets_defaults_and_one_without_metadata_is_
 #[tokio::test(flavor = "multi_thread")]
 async fn an_applied_object_gets_defaults_and_a_second_apply_changes_nothing() {
     let fixture = Fixture::new("apply").await;
-    let (applied, message) = fixture.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
-    assert!(applied, "{message}");
+    let (succeeded, message) = fixture.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
+    assert!(succeeded, "{message}");
     let before = fixture.lamps.get("applied").await.unwrap();
     assert_eq!((before.spec.watts, before.annotations().len()), (Some(40), 2));
     assert!(!before.managed_fields().is_empty());
-    let (applied, message) = fixture.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
-    assert!(applied, "{message}");
+    let (succeeded, message) = fixture.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
+    assert!(succeeded, "{message}");
     assert_eq!(fixture.lamps.get("applied").await.unwrap().metadata, before.metadata);
-    let (applied, message) =
+    let (succeeded, message) =
         fixture.kubectl_apply(&manifest(json!({"room": "hall", "watts": 50})), &["--server-side"]);
-    assert!(applied, "{message}");
+    assert!(succeeded, "{message}");
     let after = fixture.lamps.get("applied").await.unwrap();
     assert_eq!((after.spec.watts, after.spec.room), (Some(50), before.spec.room));
 }
@@ -209,8 +209,8 @@ async fn an_applied_object_gets_defaults_and_a_second_apply_changes_nothing() {
 async fn kubectl_prints_a_line_for_each_fault_and_the_warnings() {
     let fixture = Fixture::new("kubectl").await;
     let faults = |spec: Value| {
-        let (applied, message) = fixture.kubectl_apply(&manifest(spec), &["--validate=false"]);
-        assert!(!applied, "{message}");
+        let (succeeded, message) = fixture.kubectl_apply(&manifest(spec), &["--validate=false"]);
+        assert!(!succeeded, "{message}");
         message.trim_end().to_owned()
     };
     let invalid = "The Lamp \"applied\" is invalid: ";
@@ -236,8 +236,8 @@ async fn kubectl_prints_a_line_for_each_fault_and_the_warnings() {
         callback.ends_with("denied the request: validation callback failed: no lamps there"),
         "{callback}"
     );
-    let (applied, message) = fixture.kubectl_apply(&manifest(json!({"room": "hall", "watts": 100})), &[]);
-    assert!(applied && message.contains("Warning: a lot of light: spec.watts"), "{message}");
+    let (succeeded, message) = fixture.kubectl_apply(&manifest(json!({"room": "hall", "watts": 100})), &[]);
+    assert!(succeeded && message.contains("Warning: a lot of light: spec.watts"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

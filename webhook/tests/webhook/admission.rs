@@ -114,8 +114,8 @@ async fn unknown_fields_are_refused_with_their_paths_even_in_a_flattened_struct(
             .to_string(),
         "decoding request failed: cannot decode incoming new object: unknown field \"spec.wats\""
     );
-    let unfinished = with(misspelt.clone(), "/metadata/finalizers", json!([]));
-    assert!(lamp_webhook().admit(TestRequest::update(misspelt, unfinished)).await.is_ok());
+    let with_empty_finalizers = with(misspelt.clone(), "/metadata/finalizers", json!([]));
+    assert!(lamp_webhook().admit(TestRequest::update(misspelt, with_empty_finalizers)).await.is_ok());
 }
 
 #[tokio::test]

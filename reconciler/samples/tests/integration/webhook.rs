@@ -254,30 +254,30 @@ async fn kubectl_shows_the_faults_of_an_addressable_service_in_every_validation_
     let without_service = format!("{invalid}spec.serviceName: Required value");
     for validate in [strict, warn, ignore] {
         eventually("an object without a serviceName to be denied", TIMEOUT, async || {
-            let (applied, message) =
+            let (succeeded, message) =
                 kubectl_apply(&plane, &json!({"serviceName": ""}), &[validate, "--dry-run=server"])
                     .map_err(|error| error.to_string())?;
-            if !applied && message.contains(&without_service) { Ok(()) } else { Err(message) }
+            if !succeeded && message.contains(&without_service) { Ok(()) } else { Err(message) }
         })
         .await;
-        let (applied, message) = kubectl_apply(&plane, &json!({}), &[validate])?;
-        assert!(!applied && message.contains(&without_service), "{message}");
-        let (applied, message) = kubectl_apply(&plane, &json!({"serviceName": 1}), &[validate])?;
+        let (succeeded, message) = kubectl_apply(&plane, &json!({}), &[validate])?;
+        assert!(!succeeded && message.contains(&without_service), "{message}");
+        let (succeeded, message) = kubectl_apply(&plane, &json!({"serviceName": 1}), &[validate])?;
         let wrong_type =
             format!("{invalid}spec.serviceName: Invalid value: invalid type: integer `1`, expected a string");
-        assert!(!applied && message.contains(&wrong_type), "{message}");
+        assert!(!succeeded && message.contains(&wrong_type), "{message}");
     }
 
     // The schema prunes unknown fields, unless kubectl asks the API server to refuse them.
     let misspelt = json!({"serviceName": "web", "serviceNmae": "x"});
     let unknown = "unknown field \"spec.serviceNmae\"";
-    let (applied, message) = kubectl_apply(&plane, &misspelt, &[strict])?;
-    assert!(!applied && message.contains(&format!("strict decoding error: {unknown}")), "{message}");
+    let (succeeded, message) = kubectl_apply(&plane, &misspelt, &[strict])?;
+    assert!(!succeeded && message.contains(&format!("strict decoding error: {unknown}")), "{message}");
     let services: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), "default", &ApiResource::erase::<AddressableService>(&()));
     for (validate, has_warning) in [(warn, true), (ignore, false)] {
-        let (applied, message) = kubectl_apply(&plane, &misspelt, &[validate])?;
-        assert!(applied && message.contains(&format!("Warning: {unknown}")) == has_warning, "{message}");
+        let (succeeded, message) = kubectl_apply(&plane, &misspelt, &[validate])?;
+        assert!(succeeded && message.contains(&format!("Warning: {unknown}")) == has_warning, "{message}");
         assert_eq!(services.get("applied").await?.data["spec"], json!({"serviceName": "web"}));
         services.delete("applied", &Default::default()).await?;
     }
@@ -293,10 +293,10 @@ async fn kubectl_shows_the_faults_of_an_addressable_service_in_every_validation_
     definitions.replace(&name, &PostParams::default(), &definition).await?;
     for validate in [ignore, warn, strict] {
         eventually("the webhook to refuse the unknown field", TIMEOUT, async || {
-            let (applied, message) = kubectl_apply(&plane, &misspelt, &[validate, "--dry-run=server"])
+            let (succeeded, message) = kubectl_apply(&plane, &misspelt, &[validate, "--dry-run=server"])
                 .map_err(|error| error.to_string())?;
             let refused_field = format!("{invalid}spec.serviceNmae: Forbidden: unknown field");
-            if !applied && message.contains(&refused_field) { Ok(()) } else { Err(message) }
+            if !succeeded && message.contains(&refused_field) { Ok(()) } else { Err(message) }
         })
         .await;
     }
