@@ -1,5 +1,10 @@
 //! `cargo reknit add kind`: another Kind with its controller.
 
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
 use anyhow::{Result, bail};
 
 use super::AddFlags;
@@ -36,6 +41,13 @@ impl AddKind {
             }
         }
         let plural = self.plural.unwrap_or_else(|| self.kind.plural());
+        if let Some(file) = file_with_plural(&project, &plural) {
+            bail!(
+                "{} has the plural {} already; choose another one with --plural",
+                file.display(),
+                plural.as_str()
+            );
+        }
         let names = Names::of(&project).version(&self.version).kind(&self.kind).plural(&plural);
         let mut plan = Plan::new(&project.folder);
         plan.create_all(KIND_FILES, &names);
@@ -47,4 +59,15 @@ impl AddKind {
         self.flags.print_next();
         Ok(())
     }
+}
+
+/// The file of the Kind that has this plural, from the folder of the project.
+fn file_with_plural(project: &Project, plural: &Plural) -> Option<PathBuf> {
+    let declaration = format!("plural = \"{}\"", plural.as_str());
+    let folders = fs::read_dir(project.folder.join("src")).ok()?;
+    let mut files = folders.flatten().map(|folder| Path::new("src").join(folder.file_name()).join("kind.rs"));
+    let declares = |file: &PathBuf| {
+        fs::read_to_string(project.folder.join(file)).is_ok_and(|text| text.contains(&declaration))
+    };
+    files.find(declares)
 }

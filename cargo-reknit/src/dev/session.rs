@@ -89,15 +89,20 @@ impl<'a> Session<'a> {
         self.pending.is_none() && self.examples.iter().all(|example| self.ready.contains(&describe(example)))
     }
 
-    /// Applies `config/`, and then what the programs `crd` and `rbac` print, which may be newer.
+    /// Applies `config/`, and then what the programs `crd` and `rbac` print. Warns if `config/` differs from that.
     async fn apply(&mut self) -> Result<()> {
         let mut objects = manifests::read_folder(&self.project.folder.join("config"))?;
         for program in ["crd", "rbac"] {
             if let Some(text) = self.executables.print(program, &self.project.folder).await? {
-                objects.extend(
-                    manifests::parse(&text)
-                        .with_context(|| format!("the program {program} printed no YAML"))?,
-                );
+                let printed = manifests::parse(&text)
+                    .with_context(|| format!("the program {program} printed no YAML"))?;
+                if printed.iter().any(|object| !objects.contains(object)) {
+                    output::warning(&format!(
+                        "config/ is out of date, so what the program {program} prints is applied; \
+                         `cargo reknit {program} --write` updates it"
+                    ));
+                }
+                objects.extend(printed);
             }
         }
         self.workloads = manifests::workloads(&objects, self.project.name.as_str());

@@ -46,6 +46,16 @@ fn a_kind_that_exists_is_refused() {
 }
 
 #[test]
+fn a_plural_that_another_kind_has_is_refused() {
+    let project = project();
+    assert_refused_and_unchanged(
+        &project.folder,
+        &["add", "kind", "Salute", "--plural", "greetings"],
+        &["src/greeting/kind.rs has the plural greetings already", "--plural"],
+    );
+}
+
+#[test]
 fn a_flag_sets_the_plural_of_a_kind() {
     let project = project();
     let output = cargo_reknit(&project.folder, &["add", "kind", "Shelf", "--plural", "shelves"]);
