@@ -86,7 +86,8 @@ impl Dev {
                         return Ok(());
                     }
                     if self.once && started.elapsed() > ONCE_TIMEOUT {
-                        bail!("the examples were not ready within {} s", ONCE_TIMEOUT.as_secs());
+                        let (seconds, unready) = (ONCE_TIMEOUT.as_secs(), session.unready());
+                        bail!("these examples were not ready within {seconds} s: {unready}");
                     }
                 }
                 () = &mut changed => {

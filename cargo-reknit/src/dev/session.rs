@@ -89,6 +89,16 @@ impl<'a> Session<'a> {
         self.pending.is_none() && self.examples.iter().all(|example| self.ready.contains(&describe(example)))
     }
 
+    /// The names of the examples that have not been ready yet, and why they could not be applied, if so.
+    pub(crate) fn unready(&self) -> String {
+        let names = self.examples.iter().map(describe).filter(|name| !self.ready.contains(name));
+        let names = names.collect::<Vec<_>>().join(", ");
+        match self.pending.as_deref() {
+            Some(error) if !error.is_empty() => format!("{names}: {error}"),
+            _ => names,
+        }
+    }
+
     /// Applies `config/`, and then what the programs `crd` and `rbac` print. Warns if `config/` differs from that.
     async fn apply(&mut self) -> Result<()> {
         let mut objects = manifests::read_folder(&self.project.folder.join("config"))?;
@@ -196,7 +206,7 @@ impl<'a> Session<'a> {
         let mut error = None;
         for example in &self.examples {
             if let Err(refusal) = self.plane.apply_yaml(&example.to_string()).await {
-                error = Some(format!("{:#}", anyhow::Error::new(refusal)));
+                error = Some(reason(&anyhow::Error::new(refusal)));
                 break;
             }
         }
@@ -252,6 +262,14 @@ fn describe(object: &Value) -> String {
     format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
+/// The error with its causes. Of an error of the API server it has only the message, which kube repeats in each cause.
+fn reason(error: &anyhow::Error) -> String {
+    match error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>()) {
+        Some(kube::Error::Api(status)) => format!("{error}: {}", status.message),
+        _ => format!("{error:#}"),
+    }
+}
+
 /// Returns a port on 127.0.0.1 that nothing listens on.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port for the webhook")?;
@@ -260,4 +278,18 @@ fn free_port() -> Result<u16> {
 
 fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_message_of_the_api_server_is_shown_once() {
+        let refused = kube::Error::Api(Status::failure("too many members", "Invalid").boxed());
+        let error = anyhow::Error::new(refused).context("cannot apply Team core");
+        assert_eq!(reason(&error), "cannot apply Team core: too many members");
+    }
 }
