@@ -213,13 +213,14 @@ check_disturbances() {
 # The last check but uninstalling: the node does not come back. The other replicas run on the other worker.
 check_node_loss() {
   settle
-  under_load "node of the leading controller lost" 150 600 65 lose_node "$(ks get pod "$(leader)" -o 'jsonpath={.spec.nodeName}')"
+  lost_node=$(ks get pod "$(leader)" -o 'jsonpath={.spec.nodeName}')
+  under_load "node of the leading controller lost" 150 600 65 lose_node "$lost_node"
 }
 
-# The pods of a lost node would stay until it comes back.
+# The pods of the lost node would stay until it comes back.
 check_uninstall() {
   local left attempt
-  ks delete pod --all --force --grace-period=0 >/dev/null 2>&1
+  ks delete pod --field-selector "spec.nodeName=$lost_node" --force --grace-period=0 >/dev/null 2>&1
   wait_available
   k delete --raw /apis/samples.knative.dev/v1alpha1/namespaces/default/addressableservices >/dev/null
   # The controller has to remove the finalizers before it is deleted.
