@@ -48,7 +48,7 @@ pub(crate) const KIND_FILES: &[File] = files!("project":
     "config/example/warm_greeting.yaml",
 );
 
-/// What a project gets once with its webhook server.
+/// The files of the webhook server, which a project gets once.
 pub(crate) const WEBHOOK: &[File] = files!("webhook": "src/webhook.rs");
 pub(crate) const WEBHOOK_MANIFESTS: &[File] =
     files!("webhook": "config/400-webhook-service.yaml", "config/500-webhook-config.yaml");
@@ -64,10 +64,10 @@ pub(crate) const VALIDATION_MANIFESTS: &[File] = files!("webhook": "config/500-w
 /// The tests of the webhook with a Kind.
 pub(crate) const WEBHOOK_TESTS: &[File] = files!("webhook": "tests/warm_greeting_webhook.rs");
 
-/// What a project gets once with its first conversion.
+/// The file of the conversion webhook, which a project gets once.
 pub(crate) const CONVERSION: &[File] = files!("version": "src/conversion.rs");
 
-/// What each added version of a Kind gets: its conversion, and the tests of it.
+/// The conversion of one added version of a Kind, and its tests.
 pub(crate) const VERSION: &[File] =
     files!("version": "src/warm_greeting/v1beta1_conversion.rs", "tests/warm_greeting_v1beta1.rs");
 

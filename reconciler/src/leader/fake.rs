@@ -118,6 +118,13 @@ impl FakeApi {
         watch
     }
 
+    /// A watch that reports the present leases, and hangs then.
+    pub(super) fn hanging_watch(&self) -> LeaseWatch {
+        let watch = LeaseWatch::fake();
+        self.0.lock().leases.values().for_each(|lease| watch.record(&typed(lease)));
+        watch
+    }
+
     /// The bodies of all requests with this method so far.
     pub(super) fn requests(&self, method: &Method) -> Vec<Value> {
         let state = self.0.lock();
@@ -203,6 +210,10 @@ impl State {
                 if lease == before { lease_response(&lease) } else { lease_response(&self.store(lease)) }
             }
             (&Method::DELETE, Some(lease)) => {
+                let precondition = &body["preconditions"]["resourceVersion"];
+                if !precondition.is_null() && *precondition != lease["metadata"]["resourceVersion"] {
+                    return status_response(409);
+                }
                 self.delete(&name);
                 lease_response(&lease)
             }

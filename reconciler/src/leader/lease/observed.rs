@@ -77,7 +77,8 @@ impl ObservedLease {
         // A spec that does not have the types of a LeaseSpec counts as vacant. The API server stores none.
         let spec = serde_json::from_value::<LeaseSpec>(lease["spec"].clone()).unwrap_or_default();
         if self.last.as_ref().is_none_or(|last| last.uid != uid || last.spec != spec) {
-            self.last = Some(LeaseState { uid, spec: spec.clone(), since: now });
+            let version = lease["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+            self.last = Some(LeaseState { uid, version, spec: spec.clone(), since: now });
         }
         spec
     }
@@ -173,7 +174,7 @@ mod tests {
         observed.record_own_write(lease(json!({"holderIdentity": ""})), start);
         let taken = lease(held_by("other"));
         let spec = serde_json::from_value(taken["spec"].clone()).unwrap();
-        let watched = LeaseState { uid: Some("u".into()), spec, since: after(start, 1) };
+        let watched = LeaseState { uid: Some("u".into()), version: None, spec, since: after(start, 1) };
         // The first read returns the answer to the release, and the write that follows conflicts.
         let released = observed.start_read().unwrap();
         assert_eq!(renew_time(&mut observed, &released, after(start, 17)), EXPIRED);

@@ -12,6 +12,8 @@ use tokio::time::Instant;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LeaseState {
     pub(crate) uid: Option<String>,
+    /// The resourceVersion, which also changes with the metadata.
+    pub(crate) version: Option<String>,
     pub(crate) spec: LeaseSpec,
     pub(crate) since: Instant,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::ResourceExt;
+use kube::{ResourceExt, api::Preconditions};
 use tokio::time::Instant;
 
 use super::LeaseState;
@@ -49,10 +49,15 @@ impl Leases {
         })
     }
 
-    /// The names and uids of the expired leases of this component's members.
-    pub(crate) fn dead_members(&self, component: &str, now: Instant) -> Vec<(String, Option<String>)> {
+    /// The names of the expired leases of this component's members, with the preconditions to delete exactly the state
+    /// that was observed.
+    pub(crate) fn dead_members(&self, component: &str, now: Instant) -> Vec<(String, Preconditions)> {
         let dead = self.states_of_members(component).filter(|(_, state)| state.live_holder(now).is_none());
-        dead.map(|(name, state)| (name.to_owned(), state.uid.clone())).collect()
+        let preconditions = |state: &LeaseState| Preconditions {
+            uid: state.uid.clone(),
+            resource_version: state.version.clone(),
+        };
+        dead.map(|(name, state)| (name.to_owned(), preconditions(state))).collect()
     }
 
     /// The time at which the next lease of this component's members expires.
@@ -73,11 +78,13 @@ impl Leases {
     pub(crate) fn record(&mut self, lease: &Lease, now: Instant) -> bool {
         let name = lease.name_any();
         let is_new_announcement = self.record_announcement(&name, lease, now);
-        if self.states.get(&name).is_some_and(|state| state.is_state_of(lease)) {
+        let version = lease.resource_version();
+        if let Some(state) = self.states.get_mut(&name).filter(|state| state.is_state_of(lease)) {
+            state.version = version;
             return is_new_announcement;
         }
         let (uid, spec) = (lease.metadata.uid.clone(), lease.spec.clone().unwrap_or_default());
-        self.states.insert(name, LeaseState { uid, spec, since: now });
+        self.states.insert(name, LeaseState { uid, version, spec, since: now });
         true
     }
 

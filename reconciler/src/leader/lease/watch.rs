@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::ResourceExt;
+use kube::{ResourceExt, api::Preconditions};
 use reknit_injection::{Change, Informer, InformerState};
 use tokio::{
     sync::watch,
@@ -93,7 +93,7 @@ impl LeaseWatch {
     }
 
     /// The leases of dead members at this moment, from [`Leases::dead_members`].
-    pub(crate) fn dead_members(&self, component: &str) -> Vec<(String, Option<String>)> {
+    pub(crate) fn dead_members(&self, component: &str) -> Vec<(String, Preconditions)> {
         self.leases.borrow().dead_members(component, Instant::now())
     }
 

@@ -3,10 +3,7 @@
 use std::{collections::BTreeSet, future::Future, pin::pin, sync::Arc, time::Duration};
 
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::OwnerReference};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, Preconditions},
-};
+use kube::{Api, Client, api::DeleteParams};
 use kube_leader_election::{LeaseLock, LeaseLockResult};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -134,12 +131,11 @@ impl Member {
 
     /// Deletes the expired leases of members, such as those of killed processes. A process that starts now cannot know
     /// that such a lease has expired, and would count its member as alive. A member that comes back creates its lease
-    /// again.
+    /// again. If a member has renewed its lease although the watch did not report that, the API server refuses.
     async fn delete_dead_members(&self) {
         let dead = self.watch.dead_members(&self.component);
-        for (name, uid) in dead.into_iter().filter(|(name, _)| *name != self.lease_name()) {
-            let preconditions = Some(Preconditions { uid, resource_version: None });
-            let deletion = DeleteParams { preconditions, ..Default::default() };
+        for (name, preconditions) in dead.into_iter().filter(|(name, _)| *name != self.lease_name()) {
+            let deletion = DeleteParams { preconditions: Some(preconditions), ..Default::default() };
             if let Err(error) = self.leases().delete(&name, &deletion).await {
                 debug!(lease = name, %error, "the lease of a dead member was not deleted");
             }

@@ -10,7 +10,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::leader::{Candidate, Identity, LeaderElectionConfig, Leadership, fake::FakeApi};
+use crate::leader::{
+    Candidate, Identity, LeaderElectionConfig, Leadership, fake::FakeApi, lease::LeaseWatch,
+};
 
 pub(super) const LEASE: Duration = Duration::from_secs(60);
 pub(super) const RETRY: Duration = Duration::from_secs(10);
@@ -41,10 +43,20 @@ impl Replica {
         config: &LeaderElectionConfig,
         controllers: &[&str],
     ) -> Self {
+        Self::start_watching(api, name, config, controllers, api.watch())
+    }
+
+    pub(super) fn start_watching(
+        api: &FakeApi,
+        name: &str,
+        config: &LeaderElectionConfig,
+        controllers: &[&str],
+        watch: LeaseWatch,
+    ) -> Self {
         let registry = Registry::new();
         let candidate = Candidate::new(api.client(), "ns", "test", Identity::on(name), config).unwrap();
         let mut candidate = candidate.metrics(&registry).unwrap();
-        candidate.watch = api.watch();
+        candidate.watch = watch;
         let ((stop, stopping), (drain, drained)) = (oneshot::channel(), oneshot::channel());
         let (stopping, drained) = (stopping.map(drop).shared(), drained.map(drop).shared());
         let mut tasks = vec![tokio::spawn(candidate.member().run(stopping.clone()))];

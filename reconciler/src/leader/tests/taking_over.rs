@@ -141,6 +141,22 @@ async fn the_lease_of_a_killed_member_is_deleted_when_it_expires() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_replica_whose_watch_hangs_does_not_delete_the_leases_of_live_members() {
+    let api = FakeApi::default();
+    let _live = Replica::start(&api, "a");
+    sleep(RETRY).await;
+    let member = api.names().into_iter().find(|name| name.contains(".member.")).unwrap();
+    let deletions_before = api.requests(&Method::DELETE).len();
+    let config = LeaderElectionConfig { buckets: 10, ..Default::default() };
+    let _hanging = Replica::start_watching(&api, "b", &config, &["lamps"], api.hanging_watch());
+    for _ in 0..LEASE.as_secs() * 2 {
+        sleep(Duration::from_secs(1)).await;
+        assert!(api.names().contains(&member), "{member} was deleted");
+    }
+    assert!(api.requests(&Method::DELETE).len() > deletions_before, "no deletion was attempted");
+}
+
+#[tokio::test(start_paused = true)]
 async fn vacant_leases_are_taken_at_once_and_held_ones_after_their_duration_whatever_times_they_contain() {
     let far_future = "2999-01-01T00:00:00.000000Z";
     for spec in [
