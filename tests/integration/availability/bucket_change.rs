@@ -24,11 +24,8 @@ async fn a_rolling_update_of_the_number_of_buckets_leaves_each_key_with_one_lead
     cluster.set_buckets(1).await;
     let _replicas = replace(&cluster, replicas).await;
     load.wait_for_operations(20).await;
-    load.stop().await.wait_until_reconciled(&cluster.objects).await;
-
-    let report = Report::new(&cluster);
-    report.assert_one_leader_at_a_time();
-    report.assert_only_leaders_wrote(&[]);
+    let report = Report::after(load, &cluster).await;
+    report.assert_led_by_one(&[]);
     let longest = report.gaps().into_iter().max_by_key(|gap| gap.length).expect("a key");
     let Gap { length, end, last, key } = &longest;
     println!("the longest time without a leader: {length:?} until {end}, for {key}; its last term: {last:?}");

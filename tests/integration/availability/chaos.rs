@@ -28,12 +28,10 @@ async fn each_key_has_one_leader_and_no_object_is_wrong_after_random_disturbance
     disturber.run(length).await;
     let names = disturber.end_all().await;
     cluster.wait_for_holders("every replica leads", |shares| shares.keys().eq(names.iter())).await;
-    load.stop().await.wait_until_reconciled(&cluster.objects).await;
+    let report = Report::after(load, &cluster).await;
 
-    let report = Report::new(&cluster);
     println!("disturbances: {:?}", disturber.counts());
-    report.assert_one_leader_at_a_time();
-    report.assert_only_leaders_wrote(&disturber.resumptions);
+    report.assert_led_by_one(&disturber.resumptions);
     let longest = report.gaps().into_iter().max_by_key(|gap| gap.length).expect("a key");
     println!(
         "{} terms, the longest time without a leader: {:?}",

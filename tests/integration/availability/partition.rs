@@ -26,11 +26,8 @@ async fn a_replica_without_the_api_server_stops_leading_before_another_starts_an
     silent.set_link(Condition::Up);
     cluster.wait_for_shares(&[4, 3, 3]).await;
     load.wait_for_operations(20).await;
-    load.stop().await.wait_until_reconciled(&cluster.objects).await;
-
-    let report = Report::new(&cluster);
-    report.assert_one_leader_at_a_time();
-    report.assert_only_leaders_wrote(&[(silent.name.clone(), taken)]);
+    let report = Report::after(load, &cluster).await;
+    report.assert_led_by_one(&[(silent.name.clone(), taken)]);
     for replica in [broken, silent] {
         assert_stopped_at_renew_deadline(replica, &report, lost, taken);
     }

@@ -33,11 +33,8 @@ async fn a_paused_replica_writes_no_object_of_a_lost_bucket_when_it_resumes() {
     paused.signal(Signal::CONT);
     cluster.wait_for_shares(&[4, 3, 3]).await;
     load.wait_for_operations(20).await;
-    load.stop().await.wait_until_reconciled(&cluster.objects).await;
-
-    let report = Report::new(&cluster);
-    report.assert_one_leader_at_a_time();
-    report.assert_only_leaders_wrote(&[]);
+    let report = Report::after(load, &cluster).await;
+    report.assert_led_by_one(&[]);
     let by_paused = report.writes_of_replicas().filter(|write| write.sender == paused.name);
     let before = by_paused.filter(|write| write.received < resumed).count();
     assert!(before > 0, "the paused replica wrote nothing before");
@@ -69,6 +66,5 @@ async fn a_paused_pass_is_dropped_when_the_process_resumes_without_its_bucket() 
     paused.stop().await;
 
     let report = Report::new(&cluster);
-    report.assert_one_leader_at_a_time();
-    report.assert_only_leaders_wrote(&[]);
+    report.assert_led_by_one(&[]);
 }

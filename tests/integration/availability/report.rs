@@ -9,6 +9,7 @@ use super::{
     audit::{ADDRESSABLES, Write},
     cluster::Cluster,
     history::{History, Term},
+    load::Load,
 };
 
 /// The time within which the API server receives what a replica was about to send before it was paused, or what a silent
@@ -57,12 +58,25 @@ impl Report {
         Self { namespace: cluster.objects.namespace.clone(), history, made, writes }
     }
 
+    /// Stops the load, waits until its objects are reconciled, and makes the report.
+    pub(super) async fn after(load: Load, cluster: &Cluster) -> Self {
+        load.stop().await.wait_until_reconciled(&cluster.objects).await;
+        Self::new(cluster)
+    }
+
+    /// Checks that each object had one leader at a time, and that no other replica wrote it. `resumptions` is that of
+    /// [`assert_only_leaders_wrote`](Self::assert_only_leaders_wrote).
+    pub(super) fn assert_led_by_one(&self, resumptions: &[(String, Timestamp)]) {
+        self.assert_one_leader_at_a_time();
+        self.assert_only_leaders_wrote(resumptions);
+    }
+
     pub(super) fn key(&self, name: &str) -> Key {
         Key::new(self.namespace.as_str(), name)
     }
 
     /// Panics if the terms of two leaders of one key overlap.
-    pub(super) fn assert_one_leader_at_a_time(&self) {
+    fn assert_one_leader_at_a_time(&self) {
         assert!(!self.history.terms().is_empty(), "no bucket was led");
         for name in self.writes.keys() {
             let terms = self.history.terms_of(&self.key(name));
@@ -75,7 +89,7 @@ impl Report {
     /// Panics if the API server received a write from a replica that did not lead the object. Writes right after one of
     /// `resumptions`, the times at which replicas or links resumed, are counted apart: they were sent, or about to be
     /// sent, before.
-    pub(super) fn assert_only_leaders_wrote(&self, resumptions: &[(String, Timestamp)]) {
+    fn assert_only_leaders_wrote(&self, resumptions: &[(String, Timestamp)]) {
         let is_leader =
             |write: &Write| self.history.is_leader(&write.sender, &self.key(&write.name), write.received);
         let was_held_back = |write: &Write| {

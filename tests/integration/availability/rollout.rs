@@ -26,10 +26,7 @@ async fn every_object_is_reconciled_within_two_seconds_during_a_rolling_restart(
     }
     cluster.wait_for_shares(&[4, 3, 3]).await;
     load.wait_for_operations(20).await;
-    load.stop().await.wait_until_reconciled(&cluster.objects).await;
-
-    let report = Report::new(&cluster);
-    report.assert_one_leader_at_a_time();
-    report.assert_only_leaders_wrote(&[]);
+    let report = Report::after(load, &cluster).await;
+    report.assert_led_by_one(&[]);
     report.assert_reconciled_within(Duration::from_secs(2), began);
 }

@@ -47,11 +47,8 @@ async fn assert_reconciled_after_end_of_leader(
     };
     cluster.wait_for_holders("two leaders", |shares| !shares.contains_key(&ended) && shares.len() == 2).await;
     load.wait_for_operations(20).await;
-    load.stop().await.wait_until_reconciled(&cluster.objects).await;
-
-    let report = Report::new(&cluster);
-    report.assert_one_leader_at_a_time();
-    report.assert_only_leaders_wrote(&[]);
+    let report = Report::after(load, &cluster).await;
+    report.assert_led_by_one(&[]);
     report.assert_reconciled_within(limit, signalled);
     let led = report.reconciled().into_iter().filter(|change| change.by == ended).count();
     assert!(led > 0, "the replica reconciled nothing before its end");
