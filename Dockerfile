@@ -10,7 +10,7 @@ COPY . .
 # is not part of a layer: the programs are copied out of it in the same step.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --profile deploy --package samples-controller --bin controller --bin webhook && \
+    cargo build --locked --profile deploy --package reknit-samples --bin controller --bin webhook && \
     install -t /usr/local/bin target/deploy/controller target/deploy/webhook
 
 # glibc, certificates and time zones; no shell.

@@ -9,14 +9,14 @@ source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 schema() {
-  cargo run --quiet --package samples-controller --bin schema -- "$@"
+  cargo run --quiet --package reknit-samples --bin schema -- "$@"
 }
 
 kinds=$(schema list)
 for kind in $kinds; do
   file="config/300-$(tr '[:upper:]' '[:lower:]' <<<"$kind").yaml"
   {
-    echo "# Generated from apis/samples by hack/update-codegen.sh: change the type and run that."
+    echo "# Generated from samples/ by hack/update-codegen.sh: change the type and run that."
     schema dump "$kind"
   } >"$file.new"
   mv "$file.new" "$file"
@@ -25,7 +25,7 @@ done
 
 # Prints RBAC manifests from the constructors of the sample controllers (rbac) or of the webhook (webhook-rbac).
 manifests() {
-  cargo run --quiet --package samples-controller --bin "$@"
+  cargo run --quiet --package reknit-samples --bin "$@"
 }
 
 write() {

@@ -17,7 +17,7 @@ use reknit::{
     reconciler::{Run, leader::Leadership},
 };
 use reknit_benches::{Server, controller, events, resident};
-use samples_apis::AddressableService;
+use reknit_samples::AddressableService;
 use tokio::time::sleep;
 
 type BoxResult<T> = std::result::Result<T, Box<dyn Error>>;

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use reknit::{apis::service_host_name, prelude::*};
-use samples_apis::{AddressableService, AddressableServiceStatus};
+use reknit_samples::{AddressableService, AddressableServiceStatus};
 
 /// Publishes the address of the Service that each AddressableService names.
 pub fn controller(cx: &Context) -> Result<Controller> {

@@ -9,7 +9,7 @@ use reknit::{
     prelude::*,
     reconciler::{ControllerConstructor, ReconcileKey, Run, leader::Leadership, leader::Ring},
 };
-use samples_apis::AddressableServiceStatus;
+use reknit_samples::AddressableServiceStatus;
 use serde_json::{Value, json};
 use tokio::{
     runtime::{self, Runtime},

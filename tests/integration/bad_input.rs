@@ -2,7 +2,7 @@
 
 use kube::api::{Patch, PatchParams};
 use reknit::{prelude::*, testing::Controllers};
-use samples_apis::{AddressableService, AddressableServiceStatus};
+use reknit_samples::{AddressableService, AddressableServiceStatus};
 use serde_json::{Value, json};
 
 use crate::support::{logs, loose_kind, objects::Objects, process, server::Server};

@@ -5,7 +5,7 @@ use reknit::{
     prelude::*,
     testing::{ControlPlane, Controllers, eventually},
 };
-use samples_apis::{AddressableService, AddressableServiceStatus, SimpleDeployment};
+use reknit_samples::{AddressableService, AddressableServiceStatus, SimpleDeployment};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::api::core::v1::Service;
 use reknit::testing::eventually;
-use samples_apis::AddressableService;
+use reknit_samples::AddressableService;
 
 use crate::support::{
     objects::{Objects, is_observed, state},

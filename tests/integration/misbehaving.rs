@@ -18,7 +18,7 @@ use reknit::{
     prelude::*,
     testing::{Controllers, eventually},
 };
-use samples_apis::{AddressableService, AddressableServiceStatus};
+use reknit_samples::{AddressableService, AddressableServiceStatus};
 use serde_json::json;
 
 use crate::support::{

@@ -10,7 +10,7 @@ use reknit::{
     reconciler::ObserveDeletion,
     testing::{ControlPlane, Controllers, eventually},
 };
-use samples_apis::{AddressableService, AddressableServiceStatus, SimpleDeployment};
+use reknit_samples::{AddressableService, AddressableServiceStatus, SimpleDeployment};
 
 use crate::support::{
     objects::{Objects, is_observed},

@@ -15,7 +15,7 @@ use reknit::{
     prelude::*,
     testing::{Controllers, eventually},
 };
-use samples_apis::{AddressableService, AddressableServiceStatus};
+use reknit_samples::{AddressableService, AddressableServiceStatus};
 
 use crate::support::{
     objects::Objects,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role};
 use kube::{Api, Client, ResourceExt, api::DeleteParams};
 use reknit::testing::{ControlPlane, eventually};
-use samples_apis::{AddressableService, SimpleDeployment};
+use reknit_samples::{AddressableService, SimpleDeployment};
 use serde_json::{Value, json};
 
 use crate::support::{

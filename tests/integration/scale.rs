@@ -4,7 +4,7 @@ use std::{path::Path, time::Instant};
 
 use futures::{StreamExt, stream};
 use reknit::testing::eventually;
-use samples_apis::AddressableService;
+use reknit_samples::AddressableService;
 
 use crate::support::{
     objects::Objects,

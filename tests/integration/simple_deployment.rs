@@ -17,7 +17,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use reknit::testing::eventually;
-use samples_apis::SimpleDeployment;
+use reknit_samples::SimpleDeployment;
 use serde_json::{Value, json};
 
 use crate::support::{

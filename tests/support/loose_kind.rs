@@ -3,7 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, CustomResource, api::DynamicObject, discovery::ApiResource};
 use reknit::{prelude::*, testing::eventually};
-use samples_apis::AddressableServiceStatus;
+use reknit_samples::AddressableServiceStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

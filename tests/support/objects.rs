@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use reknit::testing::eventually;
-use samples_apis::{AddressableService, AddressableServiceSpec};
+use reknit_samples::{AddressableService, AddressableServiceSpec};
 use serde_json::json;
 
 use super::wait::TIMEOUT;

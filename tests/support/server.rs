@@ -3,7 +3,7 @@
 use std::{ops::Deref, path::PathBuf};
 
 use reknit::testing::{Builder, ControlPlane, eventually};
-use samples_apis::{AddressableService, SimpleDeployment};
+use reknit_samples::{AddressableService, SimpleDeployment};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{objects::Objects, proxy::Proxy, wait::TIMEOUT};

@@ -6,7 +6,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use reknit::testing::eventually;
-use samples_apis::{POD_OWNER, SimpleDeployment, SimpleDeploymentSpec};
+use reknit_samples::{POD_OWNER, SimpleDeployment, SimpleDeploymentSpec};
 use serde_json::{Value, json};
 
 use super::{objects::Objects, wait::TIMEOUT};

@@ -114,7 +114,10 @@ fn the_lock_file_has_exactly_the_packages_of_the_project() {
     assert!(tree.status.success(), "{}", stderr(&tree));
     let lock = fs::read_to_string(project.folder.join("Cargo.lock")).unwrap();
     let locks = |name: &str| lock.contains(&format!("name = \"{name}\"\n"));
-    assert!(locks("greetings") && locks("reknit") && !locks("samples-apis") && !locks("trybuild"), "{lock}");
+    assert!(
+        locks("greetings") && locks("reknit") && !locks("reknit-samples") && !locks("trybuild"),
+        "{lock}"
+    );
 }
 
 #[test]

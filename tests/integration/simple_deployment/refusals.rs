@@ -7,7 +7,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
-use samples_apis::{SimpleDeployment, SimpleDeploymentSpec};
+use reknit_samples::{SimpleDeployment, SimpleDeploymentSpec};
 use serde_json::json;
 
 use super::{IMAGE, count_pod_requests};

@@ -5,7 +5,7 @@ use kube::{
     api::{DeleteParams, EvictParams, PropagationPolicy},
 };
 use reknit::testing::{ControlPlane, eventually};
-use samples_apis::SimpleDeployment;
+use reknit_samples::SimpleDeployment;
 use serde_json::json;
 
 use super::IMAGE;
@@ -15,7 +15,7 @@ use crate::support::{process, server::Server, wait::TIMEOUT};
 async fn pods_on_nodes_become_ready_are_replaced_and_are_deleted_with_their_owner_unless_orphaned() {
     let server = Server::own(ControlPlane::builder()).await;
     server.nodes(2).await.expect("nodes");
-    server.install::<samples_apis::AddressableService>().await.expect("the CRD");
+    server.install::<reknit_samples::AddressableService>().await.expect("the CRD");
     server.install::<SimpleDeployment>().await.expect("the CRD");
     let objects = server.objects_in_new_namespace("real").await;
     let controller = process::controller(server.kubeconfig()).without_leader_election().spawn();

@@ -10,7 +10,7 @@ use crate::cargo::reuse_build_cache;
 
 /// Runs the script without the variables that cargo sets for tests and that would make it rebuild some dependencies.
 fn run_local(arguments: &[&str]) -> std::io::Result<Output> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut command = Command::new(root.join("hack/run-local.sh"));
     reuse_build_cache(&mut command).args(arguments).env("CLUSTER_DOMAIN", "example.org").output()
 }

@@ -11,8 +11,8 @@ use reknit::{
     reconciler::ControllerConstructor,
     testing::{ApiServer, Given, Table, Verb, Want, each_permission_is_needed, given, nothing, table},
 };
-use samples_apis::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
-use samples_controller::{ClusterDomain, addressable_service::controller};
+use reknit_samples::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
+use reknit_samples::{ClusterDomain, addressable_service::controller};
 
 const FINALIZER: &str = "addressableservices.samples.knative.dev";
 const ANOTHER_FINALIZER: &str = "example.com/backup";

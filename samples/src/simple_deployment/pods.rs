@@ -7,25 +7,25 @@ use kube::ResourceExt;
 
 /// Returns true if the pod has not terminated and is not terminating. A failed or evicted pod is replaced, and kept for
 /// inspection.
-pub(crate) fn is_alive(pod: &Pod) -> bool {
+pub(super) fn is_alive(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && !matches!(phase(pod), "Failed" | "Succeeded")
 }
 
 /// Returns true if the pod has the condition Ready.
-pub(crate) fn is_ready(pod: &Pod) -> bool {
+pub(super) fn is_ready(pod: &Pod) -> bool {
     let conditions = status(pod).and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// Returns true if a container of the pod has this image. Other clients may have injected further containers.
-pub(crate) fn runs(pod: &Pod, image: &str) -> bool {
+pub(super) fn runs(pod: &Pod, image: &str) -> bool {
     let containers = pod.spec.as_ref().map_or(&[][..], |spec| &spec.containers);
     containers.iter().any(|container| container.image.as_deref() == Some(image))
 }
 
 /// Returns the pods to delete so that `keep` remain. The order is roughly that of a ReplicaSet: pods without a node,
 /// pods that are not running, pods that are not ready, and then the youngest pods.
-pub(crate) fn least_useful(mut pods: Vec<Arc<Pod>>, keep: usize) -> Vec<Arc<Pod>> {
+pub(super) fn least_useful(mut pods: Vec<Arc<Pod>>, keep: usize) -> Vec<Arc<Pod>> {
     pods.sort_by_cached_key(|pod| {
         let is_scheduled = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
         let youngest_first = Reverse(pod.creation_timestamp());

@@ -23,7 +23,7 @@ type TestResult = Result<(), Box<dyn Error>>;
 type Files = BTreeMap<String, String>;
 
 fn config_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../config")
 }
 
 /// The files of `config/` with this prefix.

@@ -1,7 +1,7 @@
 //! The binaries of the samples against a real API server.
 #![cfg(test)]
 
-#[path = "../../../../tests/support/cargo.rs"]
+#[path = "../../../tests/support/cargo.rs"]
 mod cargo;
 mod manifests;
 mod run_local;

@@ -6,9 +6,8 @@ use futures::{StreamExt, future::join_all, stream};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::{ResourceExt, api::ObjectMeta, core::Expression};
 use reknit::{injection::Verb, prelude::*};
-use samples_apis::{POD_OWNER, SimpleDeployment, SimpleDeploymentStatus};
 
-use crate::pods;
+use super::{POD_OWNER, SimpleDeployment, SimpleDeploymentStatus, pods};
 
 /// The name of the pods' container.
 const CONTAINER: &str = "user-container";

@@ -30,7 +30,7 @@ type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 const SYSTEM_NAMESPACE: &str = "knative-samples";
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Runs kubectl in the root of the repository, and returns what it printed.

@@ -9,7 +9,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use reknit::{testing::ControlPlane, webhook::migrate_storage};
-use samples_apis::{AddressableService, AddressableServiceSpec};
+use reknit_samples::{AddressableService, AddressableServiceSpec};
 use serde_json::json;
 
 const DEFINITION: &str = "addressableservices.samples.knative.dev";

@@ -7,8 +7,8 @@ use reknit::{
     reconciler::{ControllerConstructor, controller_reference},
     testing::{Effects, Given, Table, Verb, Want, each_permission_is_needed, given, table},
 };
-use samples_apis::{POD_OWNER, SimpleDeployment, SimpleDeploymentSpec, SimpleDeploymentStatus};
-use samples_controller::simple_deployment::controller;
+use reknit_samples::simple_deployment::controller;
+use reknit_samples::{POD_OWNER, SimpleDeployment, SimpleDeploymentSpec, SimpleDeploymentStatus};
 use serde_json::{Value, json};
 
 const STATUS: &str = "patch simpledeployments/status default/x";

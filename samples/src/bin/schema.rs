@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use reknit::apis::kubernetes_schema;
-use samples_apis::{AddressableService, SimpleDeployment};
+use reknit_samples::{AddressableService, SimpleDeployment};
 
 /// The schemas of the sample Kinds
 #[derive(Parser)]

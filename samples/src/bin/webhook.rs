@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    samples_controller::program::webhook_server().run()
+    reknit_samples::program::webhook_server().run()
 }

@@ -1,7 +1,8 @@
 //! The webhook of the sample Kinds.
 
 use reknit::prelude::*;
-use samples_apis::{AddressableService, SimpleDeployment};
+
+use crate::{AddressableService, SimpleDeployment};
 
 /// Defaults both sample Kinds, and validates AddressableService. For SimpleDeployment the schema of its
 /// CustomResourceDefinition suffices.

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    samples_controller::program::controllers().run()
+    reknit_samples::program::controllers().run()
 }

@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::Service;
 use reknit::prelude::*;
-use samples_apis::{AddressableService, AddressableServiceStatus};
 
+use super::{AddressableService, AddressableServiceStatus};
 use crate::ClusterDomain;
 
 /// Watches AddressableServices and the Services that they name.

@@ -28,7 +28,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use reknit::testing::{ControlPlane, eventually};
-use samples_apis::{AddressableService, AddressableServiceSpec};
+use reknit_samples::{AddressableService, AddressableServiceSpec};
 use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -38,7 +38,7 @@ use tokio::{
 
 type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
-const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config");
+const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config");
 const SYSTEM_NAMESPACE: &str = "knative-samples";
 const TIMEOUT: Duration = Duration::from_secs(60);
 

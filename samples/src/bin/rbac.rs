@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use samples_controller::program;
+use reknit_samples::program;
 
 fn main() -> ExitCode {
     program::rbac("controller", program::controllers()).print()
