@@ -10,8 +10,6 @@ mod conversion;
 mod lamp;
 #[path = "../webhook/local_server.rs"]
 mod local_server;
-#[path = "../webhook/memory.rs"]
-mod memory;
 #[path = "../webhook/paint.rs"]
 mod paint;
 mod process;

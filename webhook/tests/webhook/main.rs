@@ -5,6 +5,7 @@ mod admission;
 mod binding;
 mod bulb;
 mod config_values;
+mod conversion;
 mod fault_paths;
 mod lamp;
 mod local_server;

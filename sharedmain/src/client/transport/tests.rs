@@ -9,9 +9,11 @@ use hyper_util::rt::TokioIo;
 use kube::{Config, client::Body};
 use parking_lot::Mutex;
 use reknit_injection::{HttpResponse, Transport};
+use reknit_testing::eventually;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::Notify,
     time::timeout,
 };
 use tracing::{
@@ -201,14 +203,20 @@ async fn a_connection_that_breaks_during_a_response_is_an_error() {
 #[tokio::test]
 async fn the_connection_of_a_request_that_timed_out_is_not_reused() {
     let (listener, transport) = start_server().await;
+    let received = Notify::new();
     let server = async {
         let mut dead = listener.accept().await.unwrap().0;
         read_head(&mut dead).await;
+        received.notify_one();
         respond(&mut listener.accept().await.unwrap().0, OK).await;
         assert_eq!(dead.read(&mut [0]).await.unwrap(), 0);
     };
     let client = async {
-        assert!(timeout(Duration::from_millis(100), transport.send(get())).await.is_err());
+        // A timeout drops the request in the same way.
+        tokio::select! {
+            response = transport.send(get()) => panic!("{}", response.is_ok()),
+            () = received.notified() => {}
+        }
         assert_eq!(text(transport.send(get()).await.unwrap()).await, "ok");
     };
     both(server, client).await;
@@ -314,19 +322,20 @@ async fn tls_server() -> Config {
     config
 }
 
-/// With Nagle's algorithm each request takes more than 40 ms on any machine.
+/// With Nagle's algorithm each request takes more than 40 ms on any machine. Without it, one of them takes less even on a
+/// busy machine.
 #[tokio::test]
 async fn the_first_request_on_a_connection_is_sent_at_once() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = tls_server().await;
-    let mut fastest = Duration::MAX;
-    for _ in 0..20 {
+    eventually("a request within 35 ms", Duration::from_secs(30), async || {
         let transport = super::transport(&config, None).unwrap();
         let start = Instant::now();
         transport.client().request_text(Request::get("/").body(Vec::new()).unwrap()).await.unwrap();
-        fastest = fastest.min(start.elapsed());
-    }
-    assert!(fastest < Duration::from_millis(35), "{fastest:?}");
+        let took = start.elapsed();
+        if took < Duration::from_millis(35) { Ok(()) } else { Err(format!("{took:?}")) }
+    })
+    .await;
 }
 
 /// Collects the values that are recorded on spans.

@@ -1,6 +1,6 @@
 //! Limits on connections and slow clients.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use reknit_webhook::Limits;
 use rustls::version::TLS13;
@@ -10,6 +10,7 @@ use tokio::{
     sync::Semaphore,
     time::Instant,
 };
+use tokio_rustls::TlsConnector;
 
 use super::{
     assert_answered_promptly, connect, lamp_webhook, post, read, review, short_limits, start_request,
@@ -17,55 +18,56 @@ use super::{
 use crate::{
     lamp::Lamp,
     local_server::{serve, tls_client},
-    memory::{MEASUREMENT_LOCK, resident_mib},
+    memory::{in_own_process, resident_mib},
 };
 
-#[tokio::test(flavor = "multi_thread")]
-async fn slow_clients_are_disconnected_and_do_not_block_others() {
-    let _lock = MEASUREMENT_LOCK.lock().await;
-    let server =
-        serve(lamp_webhook(Limits { receive_timeout: Duration::from_secs(5), ..short_limits() })).await;
-    let slow = (0..500).map(|n| {
-        let (connector, address) = (tls_client(&server.ca, &TLS13), server.address);
-        tokio::spawn(async move {
-            let tcp = TcpStream::connect(address).await.unwrap();
-            let Ok(mut stream) = connector.connect(address.ip().into(), tcp).await else { return };
-            // Even clients send the head at once and the body slowly. Odd clients send the head slowly.
-            if n % 2 == 0 {
-                let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n";
-                let _ = stream.write_all(head.as_bytes()).await;
-            }
-            let (mut reads, mut writes) = tokio::io::split(stream);
-            let trickle = async {
-                while writes.write_all(b"P").await.is_ok() && writes.flush().await.is_ok() {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
-            };
-            tokio::select! {
-                () = trickle => {}
-                _ = read(&mut reads) => {}
-            }
-        })
+#[test]
+fn slow_clients_are_disconnected_and_do_not_block_others() {
+    in_own_process(async || {
+        let limits = Limits { receive_timeout: Duration::from_secs(5), ..short_limits() };
+        let server = serve(lamp_webhook(limits)).await;
+        let slow: Vec<_> = (0..500)
+            .map(|number| tokio::spawn(slow_client(tls_client(&server.ca, &TLS13), server.address, number)))
+            .collect();
+        let (start, before) = (Instant::now(), resident_mib());
+        let (mut answered, mut peak) = (0, 0);
+        while slow.iter().any(|client| !client.is_finished()) {
+            assert!(start.elapsed() < Duration::from_secs(60), "slow clients are still connected");
+            let body = review("hall").to_string();
+            let response = post(&server, "/defaulting", body.as_bytes());
+            let (code, _) = tokio::time::timeout(Duration::from_secs(10), response).await.unwrap();
+            assert_eq!(code, 200);
+            answered += 1;
+            peak = peak.max(resident_mib().saturating_sub(before));
+        }
+        let took = start.elapsed();
+        println!(
+            "500 slow clients were disconnected in {took:?}; memory grew by {peak} MiB, clients included; {answered} \
+             other requests were answered"
+        );
+        assert!(answered > 0 && peak < 200, "{peak} MiB");
     });
-    let slow: Vec<_> = slow.collect();
-    let (start, before) = (Instant::now(), resident_mib());
-    let (mut answered, mut peak) = (0, 0);
-    while slow.iter().any(|client| !client.is_finished()) {
-        assert!(start.elapsed() < Duration::from_secs(60), "slow clients are still connected");
-        let body = review("hall").to_string();
-        let (code, _) =
-            tokio::time::timeout(Duration::from_secs(10), post(&server, "/defaulting", body.as_bytes()))
-                .await
-                .unwrap();
-        assert_eq!(code, 200);
-        answered += 1;
-        peak = peak.max(resident_mib().saturating_sub(before));
+}
+
+/// Sends a byte a second until the server closes the connection. Clients with an even number send the head at once and
+/// the body slowly. Those with an odd number send the head slowly.
+async fn slow_client(connector: TlsConnector, address: SocketAddr, number: u32) {
+    let tcp = TcpStream::connect(address).await.unwrap();
+    let Ok(mut stream) = connector.connect(address.ip().into(), tcp).await else { return };
+    if number % 2 == 0 {
+        let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n";
+        let _ = stream.write_all(head.as_bytes()).await;
     }
-    let took = start.elapsed();
-    println!(
-        "500 slow clients were disconnected in {took:?}; memory grew by {peak} MiB, clients included; {answered} other requests were answered"
-    );
-    assert!(answered > 0 && peak < 200, "{peak} MiB");
+    let (mut reads, mut writes) = tokio::io::split(stream);
+    let trickle = async {
+        while writes.write_all(b"P").await.is_ok() && writes.flush().await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = trickle => {}
+        _ = read(&mut reads) => {}
+    }
 }
 
 #[tokio::test]

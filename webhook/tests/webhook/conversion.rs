@@ -1,0 +1,65 @@
+//! Conversion of large objects and lists.
+
+use std::time::Duration;
+
+use reknit_webhook::Webhook;
+use serde_json::{Value, json};
+
+use crate::{
+    bulb::v1alpha1,
+    memory::{in_own_process, resident_mib},
+};
+
+/// A ConversionReview of objects, each with a list of numbers in an unknown field.
+fn review(objects: usize, numbers: usize) -> String {
+    let bulb = json!({
+        "apiVersion": "tests.reknit.dev/v1alpha1", "kind": "Bulb", "metadata": {"name": "large"},
+        "spec": {"watts": 40.0, "numbers": vec![0; numbers]},
+    });
+    let objects = vec![bulb.to_string(); objects].join(",");
+    let request =
+        format!(r#"{{"uid":"u1","desiredAPIVersion":"tests.reknit.dev/v1","objects":[{objects}]}}"#);
+    format!(r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{request}}}"#)
+}
+
+#[test]
+fn a_large_list_is_converted_in_little_memory() {
+    in_own_process(async || {
+        let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
+        let body = review(24, 500_000);
+        let (size, before) = (body.len(), resident_mib());
+        let mut answer = std::pin::pin!(webhook.answer("/resource-conversion", body));
+        let (mut peak_mib, mut ticks) = (0, tokio::time::interval(Duration::from_millis(5)));
+        let (code, message) = loop {
+            tokio::select! {
+                answer = &mut answer => break answer,
+                _ = ticks.tick() => peak_mib = peak_mib.max(resident_mib().saturating_sub(before)),
+            }
+        };
+        println!("{size} bytes converted in {peak_mib} MiB");
+        let answer: Value = serde_json::from_slice(&message).unwrap();
+        assert_eq!(
+            (code, &answer["kind"], &answer["response"]["uid"]),
+            (200, &json!("ConversionReview"), &json!("u1"))
+        );
+        let converted = answer["response"]["convertedObjects"].as_array().unwrap();
+        assert_eq!(converted.len(), 24);
+        assert!(converted.iter().all(|bulb| bulb["spec"] == json!({"milliwatts": 40_000, "colour": "warm"})));
+        assert!(size > 24_000_000 && peak_mib < 200, "{size} bytes, {peak_mib} MiB");
+    });
+}
+
+#[tokio::test]
+async fn an_object_larger_than_the_body_limit_fails_the_conversion() {
+    let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
+    let (code, message) = webhook.answer("/resource-conversion", review(1, 4_000_000)).await;
+    let answer: Value = serde_json::from_slice(&message).unwrap();
+    let result = &answer["response"]["result"];
+    assert_eq!((code, &result["status"]), (200, &json!("Failure")));
+    let message = result["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("an object has 8000") && message.ends_with("bytes, more than 7340032"),
+        "{message}"
+    );
+    assert_eq!(answer["response"]["convertedObjects"], json!([]));
+}
