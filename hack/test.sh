@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Runs all checks that have to pass before a change is merged, and prints how long each stage took. It installs the
-# programs that it needs into ~/.cache/reknit, and stops at the first stage that fails.
+# programs that it needs into ~/.cache/reknit. After a failed stage it goes on with the next one. At the end it lists the
+# stages and the tests that failed, and exits with status 1 if there are any.
 #
 #   hack/test.sh         formatting, lints, docs, and every test
-#   hack/test.sh --all   also the measurements: instruction counts, growth of allocations, fuzzing
+#   hack/test.sh --all   also compiles the packages that would be published, and runs the measurements: instruction
+#                        counts, growth of allocations, fuzzing
 set -euo pipefail
 # shellcheck source=hack/help.sh
 source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
@@ -22,16 +24,26 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 started=$SECONDS
 
-# stage NAME COMMAND...: runs the command, prints the time that it took, and exits if it fails.
+# stage NAME COMMAND...: runs the command, and prints the time that it took. Notes the stage if the command fails, with
+# the tests that failed in it.
 stage() {
   local name=$1 began=$SECONDS
   shift
   printf '\n=== %s: %s\n' "$name" "$*"
-  if ! "$@"; then
+  : >"$work/tests"
+  if "$@"; then
+    printf '=== %s: passed in %d s\n' "$name" $((SECONDS - began))
+  else
     printf '=== %s: FAILED after %d s\n' "$name" $((SECONDS - began)) >&2
-    exit 1
+    printf '%s\n' "$name" >>"$work/failures"
+    failed_tests >>"$work/failures"
   fi
-  printf '=== %s: passed in %d s\n' "$name" $((SECONDS - began))
+  cat "$work/tests" >>"$work/all-tests"
+}
+
+# Lists the tests of this stage that failed, and cargo's summary of their targets: a target that crashes names no test.
+failed_tests() {
+  sed -nE 's/^test (.*[^ ]) +\.\.\. FAILED.*/    \1/p; s/^    .(-p .*).$/    in \1/p' "$work/tests"
 }
 
 # The peer kube-runtime is a workspace of its own.
@@ -74,13 +86,22 @@ availability() {
   run_tests --test integration availability:: -- --ignored --test-threads=2 --show-output
 }
 
-measurements() {
-  hack/instructions.sh && run_tests --package reknit-benches && run_tests --package webhook-fuzz && hack/fuzz.sh
+# Growth of allocations, and the fuzz targets with random inputs.
+growth() {
+  run_tests --package reknit-benches --package webhook-fuzz
+}
+
+# Checks that each crate can be published: its manifest and its list of files. --all also compiles the packaged files,
+# which takes minutes.
+packages() {
+  local verification=(--no-verify)
+  if $all; then verification=(); fi
+  cargo package --workspace --locked --offline --allow-dirty "${verification[@]}"
 }
 
 slowest() {
   printf '\n=== the ten slowest tests\n'
-  sed -nE 's/^test (.*[^ ]) +\.\.\. .*<([0-9.]+)s>$/\2 s  \1/p' "$work/tests" | sort -rn | sed -n 1,10p
+  sed -nE 's/^test (.*[^ ]) +\.\.\. .*<([0-9.]+)s>$/\2 s  \1/p' "$work/all-tests" | sort -rn | sed -n 1,10p
 }
 
 # Downloads or builds the control plane while cargo compiles.
@@ -93,14 +114,25 @@ stage clippy clippy
 # The libraries also have to build with the oldest version of Kubernetes that they support, which a feature selects.
 stage "oldest version" cargo check --locked -p reknit --features k8s-openapi/v1_33
 stage docs docs
-# Checks that each crate can be published: its manifest and its list of files. Without --no-verify it would also compile
-# the packaged files, which takes minutes.
-stage packages cargo package --workspace --locked --offline --no-verify --allow-dirty
+stage packages packages
 stage "unit tests" run_tests
 stage "control plane" control_plane
-stage "integration tests" integration
-stage availability availability
-if $all; then stage measurements measurements; fi
+if grep -qsx "control plane" "$work/failures"; then
+  echo "    the integration and availability tests did not run" >>"$work/failures"
+else
+  stage "integration tests" integration
+  stage availability availability
+fi
+if $all; then
+  stage instructions hack/instructions.sh
+  stage growth growth
+  stage fuzzing hack/fuzz.sh
+fi
 
 slowest
+if [ -e "$work/failures" ]; then
+  printf '\n=== FAILED after %d s\n' $((SECONDS - started)) >&2
+  cat "$work/failures" >&2
+  exit 1
+fi
 printf '\nall passed in %d s\n' $((SECONDS - started))

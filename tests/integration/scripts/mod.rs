@@ -2,3 +2,4 @@
 
 mod help;
 mod setup_envtest;
+mod test;
