@@ -71,8 +71,9 @@ pub(crate) const CONVERSION: &[File] = files!("version": "src/conversion.rs");
 pub(crate) const VERSION: &[File] =
     files!("version": "src/warm_greeting/v1beta1_conversion.rs", "tests/warm_greeting_v1beta1.rs");
 
-/// The versions of the dependencies that reknit is tested with. Also lists packages that a project does not need.
-pub(crate) const CARGO_LOCK: &str = include_str!(concat!(env!("OUT_DIR"), "/Cargo.lock"));
+/// The versions of the dependencies that reknit is tested with: a link to the Cargo.lock of the workspace, which a
+/// published package contains as a file. Also lists packages that a project does not need.
+pub(crate) const CARGO_LOCK: &str = include_str!("../template/Cargo.lock");
 
 /// The dependency on reknit in the template.
 pub(crate) const GIT_DEPENDENCY: &str = r#"reknit = { git = "https://github.com/reknit/reknit" }"#;
