@@ -1,6 +1,6 @@
 //! Items for the other crates of reknit. They are not part of the public API, and may change in any release.
 
-use kube::{api::DynamicObject, discovery::ApiResource};
+use kube::discovery::ApiResource;
 use reknit_apis::Key;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -13,11 +13,11 @@ pub use crate::{
 
 /// Opens an informer without waiting for its first list. The caller must not read it before
 /// [`first_list`](Informer::first_list) has succeeded.
-pub fn open_unsynced(
+pub fn open_unsynced<K: Cached>(
     informers: &Informers,
     kind: &ApiResource,
     selection: Selection,
-) -> Informer<DynamicObject> {
+) -> Informer<K> {
     informers.get(kind.clone(), selection)
 }
 

@@ -118,7 +118,6 @@
 //! # }
 //! ```
 
-mod api_server;
 mod control_plane;
 mod controllers;
 mod eventually;
@@ -126,12 +125,11 @@ mod fake_clock;
 mod in_memory;
 mod program;
 mod table;
-mod test_object;
 
+pub use reknit_apiserver::{ApiServer, Write};
 pub use reknit_injection::Verb;
 
 pub use self::{
-    api_server::{ApiServer, Write},
     control_plane::{Builder, ControlPlane, Error, WebhookServer},
     controllers::{Controllers, RunningControllers},
     eventually::{Check, eventually},
@@ -139,5 +137,4 @@ pub use self::{
     in_memory::{ControllerExt, InformerExt},
     program::{Program, RunningProgram},
     table::{Effects, Given, Table, Want, each_permission_is_needed, given, nothing, table},
-    test_object::TestObject,
 };

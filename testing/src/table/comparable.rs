@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use kube::discovery::verbs;
 use reknit_apis::Key;
 use reknit_reconciler::{Event, Outcome, Result};
 use serde_json::{Map, Value, json};
 use similar::TextDiff;
 
-use crate::{Verb, Write};
+use crate::Write;
 
 /// The outcome, the writes and the events of a reconcile.
 #[derive(Clone, Debug, Default)]
@@ -91,18 +92,25 @@ impl ComparableEffects {
     }
 }
 
+/// The key of the object that was written.
+pub(super) fn key_of(write: &Write) -> Key {
+    Key::new(write.namespace.as_deref(), &write.name)
+}
+
 impl WriteEffect {
     pub(super) fn of(write: &Write) -> Self {
-        let (resource, key, body) = (write.resource.as_str(), &write.key, write.body.clone());
+        let (resource, key, body) = (write.resource.as_str(), &key_of(write), write.body.clone());
         let status = resource.strip_suffix("/status").zip(write.result.as_ref());
         let effect = match (write.verb, status) {
-            (Verb::Update | Verb::Patch, Some((resource, object))) => {
+            (verbs::UPDATE | verbs::PATCH, Some((resource, object))) => {
                 Self::status(resource, key, &object["status"])
             }
-            (Verb::Delete, _) => Self::without_body(format!("delete {resource} {key}")),
-            (Verb::DeleteCollection, _) => Self::delete_collection(resource, key, write.selector.as_deref()),
-            (Verb::Patch, _) if write.is_apply => Self::with_body("apply", resource, key, body),
-            (verb, _) => Self::with_body(&verb.to_string(), resource, key, body),
+            (verbs::DELETE, _) => Self::without_body(format!("delete {resource} {key}")),
+            (verbs::DELETE_COLLECTION, _) => {
+                Self::delete_collection(resource, key, write.selector.as_deref())
+            }
+            (verbs::PATCH, _) if write.is_apply => Self::with_body("apply", resource, key, body),
+            (verb, _) => Self::with_body(verb, resource, key, body),
         };
         Self { options: write.options(), ..effect }
     }

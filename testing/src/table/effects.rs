@@ -1,6 +1,10 @@
 //! The effects of a reconcile that a test ran.
 
-use kube::{Resource, api::DynamicObject, discovery::ApiResource};
+use kube::{
+    Resource,
+    api::DynamicObject,
+    discovery::{ApiResource, verbs},
+};
 use reknit_apis::Key;
 use reknit_injection::Permissions;
 use reknit_reconciler::{Event, Outcome, Result};
@@ -11,7 +15,7 @@ use super::{
     Want,
     comparable::{ComparableEffects, WriteEffect},
 };
-use crate::{ApiServer, Verb, Write};
+use crate::{ApiServer, Write};
 
 /// The effects of a reconcile: its outcome, its writes and its events. [`check`](Self::check) compares them all.
 pub struct Effects {
@@ -76,7 +80,7 @@ impl Effects {
 
     /// Returns the recorded events, in order. A repeated event is returned once.
     pub fn events(&self) -> Vec<Event> {
-        let created = self.events.iter().filter(|write| write.verb == Verb::Create);
+        let created = self.events.iter().filter(|write| write.verb == verbs::CREATE);
         created.map(|write| event(&write.body)).collect()
     }
 

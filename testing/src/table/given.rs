@@ -1,18 +1,23 @@
 //! The state before a reconcile that a test runs.
 
+use std::collections::BTreeSet;
+
 use kube::{CustomResourceExt, discovery::ApiResource};
 use reknit_apis::Key;
-use reknit_injection::{Context, Permission};
+use reknit_apiserver::resource_of;
+use reknit_injection::{Cached, Context, Permission};
 use reknit_reconciler::{Controller, Result};
 use reknit_webhook::Webhook;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{
     Effects,
+    authorization::authorize,
     comparable::{unified_diff, yaml},
     mutation::{self, MutationCheck, StartMutationCheck},
 };
-use crate::{ApiServer, ControllerExt, TestObject, Verb, Write};
+use crate::{ApiServer, ControllerExt, Verb, Write};
 
 /// The state before a reconcile: objects, injected values, and requests that fail. [`reconcile`](Self::reconcile) runs
 /// the reconcile.
@@ -73,7 +78,7 @@ pub struct Given {
 type Provide = Box<dyn FnOnce(&Context)>;
 
 /// Creates a state with this object.
-pub fn given<K: TestObject>(object: K) -> Given {
+pub fn given<K: Cached + Serialize>(object: K) -> Given {
     nothing().and(object)
 }
 
@@ -93,9 +98,9 @@ pub fn nothing() -> Given {
 impl Given {
     /// Adds an object. A `DynamicObject` must have its apiVersion and kind. The resourceVersion is 1 unless the object
     /// has one.
-    pub fn and<K: TestObject>(self, object: K) -> Self {
+    pub fn and<K: Cached + Serialize>(self, object: K) -> Self {
         let stored = self.server.insert(&object);
-        self.with_stored::<K>(&object.api_resource(), stored)
+        self.with_stored::<K>(&resource_of(&object), stored)
     }
 
     /// Adds the CustomResourceDefinition of a Kind, as derived from its type. The API server then validates, prunes and
@@ -107,12 +112,12 @@ impl Given {
 
     /// Adds an object that this field manager applied before. If the reconcile applies it as the same manager without
     /// one of its fields, that field is removed.
-    pub fn applied<K: TestObject>(self, object: K, manager: &str) -> Self {
+    pub fn applied<K: Cached + Serialize>(self, object: K, manager: &str) -> Self {
         let stored = self.server.insert_applied(&object, manager);
-        self.with_stored::<K>(&object.api_resource(), stored)
+        self.with_stored::<K>(&resource_of(&object), stored)
     }
 
-    fn with_stored<K: TestObject>(mut self, resource: &ApiResource, object: Value) -> Self {
+    fn with_stored<K: Cached + Serialize>(mut self, resource: &ApiResource, object: Value) -> Self {
         self.objects.push(object.clone());
         self.mutation_checks.push(mutation::mutation_check::<K>(resource.clone(), object));
         self
@@ -248,24 +253,22 @@ impl Given {
         drop(cx);
         let key = Key::from(key);
         controller.check_key(&key)?;
-        server.authorize(permissions.clone(), denied);
+        let refused = authorize(&server, permissions.clone(), denied);
         let result =
             if following { controller.once_following(&key).await } else { controller.once(&key).await };
-        check_permissions(&server)?;
+        check_permissions(&refused.lock())?;
         let writes = server.take_writes();
         check_no_mutation(&mutation_checks, &writes);
         Ok(Effects::new(result, controller.take_queued(), writes, server, permissions))
     }
 }
 
-fn check_permissions(server: &ApiServer) -> Result<()> {
-    match server.refused() {
-        refused if refused.is_empty() => Ok(()),
-        refused => {
-            let refused = refused.join("\n  ");
-            Err(format!("the permissions of the controller do not cover a request:\n  {refused}").into())
-        }
+fn check_permissions(refused: &BTreeSet<String>) -> Result<()> {
+    if refused.is_empty() {
+        return Ok(());
     }
+    let refused = Vec::from_iter(refused.iter().cloned()).join("\n  ");
+    Err(format!("the permissions of the controller do not cover a request:\n  {refused}").into())
 }
 
 #[expect(clippy::panic, reason = "a failed assertion of a test panics")]

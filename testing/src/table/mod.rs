@@ -1,5 +1,6 @@
 //! Tests of single reconciles: the state before, the reconcile, and its effects.
 
+mod authorization;
 mod comparable;
 mod effects;
 mod given;

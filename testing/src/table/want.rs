@@ -2,12 +2,13 @@
 
 use kube::{Resource, api::PropagationPolicy, discovery::ApiResource};
 use reknit_apis::{Key, Scope};
+use reknit_apiserver::resource_of;
+use reknit_injection::Cached;
 use reknit_reconciler::{Event, Outcome, apply_body};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::comparable::{ComparableEffects, WriteEffect};
-use crate::TestObject;
 
 /// The expected effects of a reconcile: its outcome, its writes in order, and its events in order. Any other effect is
 /// a failure. [`Effects::check`](super::Effects::check) compares them with the actual effects.
@@ -101,18 +102,18 @@ impl Want {
 
     /// Expects that the object's status is written, with the status of this object. Null fields count as absent. The
     /// rest of the object is not compared.
-    pub fn status<K: TestObject>(self, object: &K) -> Self {
+    pub fn status<K: Cached + Serialize>(self, object: &K) -> Self {
         let (key, body) = (key(object), value(object));
-        self.add_write(WriteEffect::status(&object.api_resource().plural, &key, &body["status"]))
+        self.add_write(WriteEffect::status(&resource_of(object).plural, &key, &body["status"]))
     }
 
     /// Expects that the object is created, in its own namespace.
-    pub fn create<K: TestObject>(self, object: &K) -> Self {
+    pub fn create<K: Cached + Serialize>(self, object: &K) -> Self {
         self.add_object_write("create", &key(object), object)
     }
 
     /// Expects that the object is created in this namespace, which the object itself does not name.
-    pub fn create_in<K: TestObject>(self, namespace: &str, object: &K) -> Self {
+    pub fn create_in<K: Cached + Serialize>(self, namespace: &str, object: &K) -> Self {
         self.add_object_write("create", &Key::new(namespace, &key(object).name), object)
     }
 
@@ -128,7 +129,7 @@ impl Want {
     }
 
     /// Expects that the object is replaced.
-    pub fn update<K: TestObject>(self, object: &K) -> Self {
+    pub fn update<K: Cached + Serialize>(self, object: &K) -> Self {
         self.add_object_write("update", &key(object), object)
     }
 
@@ -149,7 +150,7 @@ impl Want {
     }
 
     /// Expects that these fields are applied by server-side apply, with or without force.
-    pub fn apply<K: TestObject>(self, object: &K) -> Self {
+    pub fn apply<K: Cached + Serialize>(self, object: &K) -> Self {
         self.add_object_write("apply", &key(object), object)
     }
 
@@ -164,9 +165,9 @@ impl Want {
     pub fn child<O, K>(self, owner: &O, child: &K) -> Self
     where
         O: Resource<DynamicType = (), Scope: Scope>,
-        K: TestObject,
+        K: Cached + Serialize,
     {
-        let kind = child.api_resource();
+        let kind = resource_of(child);
         let body = apply_body(owner, child.clone(), &kind).expect("the child can be applied");
         let metadata_field = |field: &str| body["metadata"][field].as_str();
         let key = Key::new(metadata_field("namespace"), metadata_field("name").unwrap_or_default());
@@ -251,8 +252,8 @@ impl Want {
         self
     }
 
-    fn add_object_write<K: TestObject>(self, action: &str, key: &Key, object: &K) -> Self {
-        self.add_write(WriteEffect::with_body(action, &object.api_resource().plural, key, value(object)))
+    fn add_object_write<K: Cached + Serialize>(self, action: &str, key: &Key, object: &K) -> Self {
+        self.add_write(WriteEffect::with_body(action, &resource_of(object).plural, key, value(object)))
     }
 
     fn add_write(mut self, write: WriteEffect) -> Self {
@@ -261,7 +262,7 @@ impl Want {
     }
 }
 
-fn key<K: TestObject>(object: &K) -> Key {
+fn key<K: Cached + Serialize>(object: &K) -> Key {
     let meta = object.meta();
     let name = meta.name.as_deref().or(meta.generate_name.as_deref());
     Key::new(meta.namespace.as_deref(), name.unwrap_or_default())

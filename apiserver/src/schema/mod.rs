@@ -10,55 +10,55 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::response::FieldError;
+use crate::response::FieldError;
 
 /// The fields of every object, which its schema does not have to declare.
 const OBJECT_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The schema of one version of a custom resource, from its CustomResourceDefinition.
 #[derive(Clone, Debug)]
-pub(super) struct Schema(Arc<Value>);
+pub(crate) struct Schema(Arc<Value>);
 
 impl Schema {
     /// The `openAPIV3Schema` of a version. `None` if it has none.
-    pub(super) fn of_version(version: &Value) -> Option<Self> {
+    pub(crate) fn of_version(version: &Value) -> Option<Self> {
         let schema = version.get("schema")?.get("openAPIV3Schema")?;
         Some(Self(Arc::new(schema.clone())))
     }
 
     /// The schema of the whole object.
-    pub(super) fn root(&self) -> &Value {
+    pub(crate) fn root(&self) -> &Value {
         &self.0
     }
 
     /// Removes unknown fields and nulls that the schema does not allow, and sets defaults, as the API server does when
     /// it decodes an object.
-    pub(super) fn complete(&self, object: &mut Value) {
+    pub(crate) fn complete(&self, object: &mut Value) {
         prune::prune_object(object, self.root());
         defaults::set_defaults(object, self.root());
     }
 
     /// Returns the reason why server-side apply refuses this body: a field that the schema does not declare, or a value
     /// that is not of its declared type.
-    pub(super) fn apply_fault(&self, configuration: &Value) -> Option<String> {
+    pub(crate) fn apply_fault(&self, configuration: &Value) -> Option<String> {
         typed::fault(configuration, self.root())
     }
 
     /// Returns the invalid fields, in the order of their names.
-    pub(super) fn errors(&self, object: &Value) -> Vec<FieldError> {
+    pub(crate) fn errors(&self, object: &Value) -> Vec<FieldError> {
         validation::errors(object, self.root())
     }
 
     /// Returns the invalid fields that were not invalid in the same way before. An unchanged invalid field does not
     /// make an update fail (KEP-4008).
-    pub(super) fn new_errors(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+    pub(crate) fn new_errors(&self, old: &Value, new: &Value) -> Vec<FieldError> {
         let before = self.errors(old);
         self.errors(new).into_iter().filter(|error| !before.contains(error)).collect()
     }
 }
 
 /// The schema of a field of an object: the schema in `properties`, or else the one in `additionalProperties`.
-pub(super) fn of_field<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
+pub(crate) fn of_field<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let declared = schema.get("properties").and_then(|properties| properties.get(name));
     declared.or_else(|| schema.get("additionalProperties").filter(|schema| schema.is_object()))
 }

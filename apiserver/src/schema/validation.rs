@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{is_set, of_field};
-use crate::api_server::response::FieldError;
+use crate::response::FieldError;
 
-pub(super) fn errors(object: &Value, schema: &Value) -> Vec<FieldError> {
+pub(crate) fn errors(object: &Value, schema: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     // The API server validates metadata by itself.
     for (name, value) in object.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata") {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{OBJECT_FIELDS, is_set, keeps_unknown_fields, of_field};
 
 /// Returns the first fault, with the message of server-side apply: `.spec.sise: field not declared in schema`.
-pub(super) fn fault(configuration: &Value, schema: &Value) -> Option<String> {
+pub(crate) fn fault(configuration: &Value, schema: &Value) -> Option<String> {
     let fields =
         configuration.as_object()?.iter().filter(|(name, _)| !OBJECT_FIELDS.contains(&name.as_str()));
     fields.into_iter().find_map(|(name, value)| field_fault(name, value, schema, ""))

@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use self::fieldpath::{Path, Strategies, format_path};
-use super::{
+use crate::{
     collection::{Collection, is_among},
     request::Request,
     response::{Response, failure, with_details},
@@ -21,7 +21,7 @@ const UNMANAGED_FIELDS: &str = "name generateName namespace uid creationTimestam
 
 /// The manager that a request writes as, and the part of the object that it can own.
 #[derive(Clone, Debug)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     manager: Manager,
     strategies: Strategies,
     has_status: bool,
@@ -39,7 +39,7 @@ struct Manager {
 
 impl Writer {
     /// The writer of a request, with the schema of its Kind if it is known.
-    pub(super) fn of(request: &Request, schema: Option<Schema>) -> Self {
+    pub(crate) fn of(request: &Request, schema: Option<Schema>) -> Self {
         let (is_apply, is_status) = (request.is_apply(), request.subresource.is_some());
         Self::new(&request.collection, schema, request.field_manager(), is_apply, is_status)
     }
@@ -81,14 +81,14 @@ impl Writer {
 
 /// The fields that each manager owns. A field without an owner belongs to the first manager that applies it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct ManagedFields(BTreeMap<Manager, BTreeSet<Path>>);
+pub(crate) struct ManagedFields(BTreeMap<Manager, BTreeSet<Path>>);
 
 /// A field that the writer applies and that this other manager owns with another value.
 type Conflict = (Manager, Path);
 
 impl ManagedFields {
     /// The managed fields of an object that this manager applied.
-    pub(super) fn of_applied(
+    pub(crate) fn of_applied(
         collection: &Collection,
         schema: Option<Schema>,
         manager: &str,
@@ -100,7 +100,7 @@ impl ManagedFields {
     }
 
     /// Makes the writer the only owner of the fields that it changed.
-    pub(super) fn after_update(mut self, writer: &Writer, old: &Value, new: &Value) -> Self {
+    pub(crate) fn after_update(mut self, writer: &Writer, old: &Value, new: &Value) -> Self {
         let [before, after] = [old, new].map(|object| writer.strategies.leaves(&writer.ownable_part(object)));
         let changed = after.iter().filter(|(path, value)| before.get(*path) != Some(value));
         let changed: BTreeSet<_> = changed.map(|(path, _)| path.clone()).collect();
@@ -114,7 +114,7 @@ impl ManagedFields {
 
     /// Merges the applied configuration into the live object. Returns the merged object and its managed fields. Fields
     /// that the writer applied before and does not apply now are removed, unless another manager owns them.
-    pub(super) fn after_apply(
+    pub(crate) fn after_apply(
         mut self,
         writer: &Writer,
         live: &Value,

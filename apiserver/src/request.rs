@@ -3,32 +3,32 @@
 use std::collections::BTreeMap;
 
 use http::{Method, StatusCode, header::CONTENT_TYPE, request::Parts};
-use reknit_apis::Key;
-use reknit_injection::{Verb, internal::ResourcePath};
+use kube::discovery::verbs;
 use serde_json::Value;
 
-use super::{
+use crate::{
     collection::Collection,
     response::{Response, bad_request, failure, not_supported},
     write::Write,
 };
 
 #[derive(Clone)]
-pub(super) struct Request {
-    pub(super) verb: Verb,
-    pub(super) collection: Collection,
-    pub(super) name: Option<String>,
-    pub(super) subresource: Option<String>,
-    pub(super) query: BTreeMap<String, String>,
+pub(crate) struct Request {
+    /// One of [`verbs`].
+    pub(crate) verb: &'static str,
+    pub(crate) collection: Collection,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+    pub(crate) query: BTreeMap<String, String>,
     /// The format of a patch.
-    pub(super) patch: PatchKind,
-    pub(super) body: Value,
+    pub(crate) patch: PatchKind,
+    pub(crate) body: Value,
     /// The error response to a malformed request, which does not depend on the stored objects.
-    pub(super) rejection: Option<Response>,
+    pub(crate) rejection: Option<Response>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PatchKind {
+pub(crate) enum PatchKind {
     Merge,
     Json,
     /// Server-side apply.
@@ -38,13 +38,12 @@ pub(super) enum PatchKind {
 impl Request {
     /// Parses a request. A malformed write is parsed too, with a [`rejection`](Self::rejection), so that it can be
     /// recorded.
-    pub(super) fn parse(head: &Parts, body: &[u8]) -> Result<Self, Response> {
+    pub(crate) fn parse(head: &Parts, body: &[u8]) -> Result<Self, Response> {
         let query = head.uri.query().unwrap_or_default();
         let query: BTreeMap<_, _> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
         let path = head.uri.path();
-        let parsed = ResourcePath::parse(path).ok_or_else(|| not_supported(&format!("the path {path}")))?;
-        let collection = Collection::new(parsed.group, parsed.version, parsed.plural, parsed.namespace);
-        let (name, subresource) = (parsed.name.map(str::to_owned), parsed.subresource().map(str::to_owned));
+        let (collection, name, subresource) =
+            parse_path(path).ok_or_else(|| not_supported(&format!("the path {path}")))?;
         if query.get("watch").is_some_and(|watch| watch != "false" && watch != "0") {
             return Err(not_supported(&format!("watching {}", collection.plural)));
         }
@@ -52,14 +51,14 @@ impl Request {
         let unsupported = || not_supported(&format!("{} {path}", head.method));
         let verb = verb_of(&head.method, has_name).ok_or_else(unsupported)?;
         let is_wrong_path = match verb {
-            Verb::Create => has_name && matches!(subresource.as_deref(), None | Some("status")),
-            Verb::Update | Verb::Patch => !has_name,
+            verbs::CREATE => has_name && matches!(subresource.as_deref(), None | Some("status")),
+            verbs::UPDATE | verbs::PATCH => !has_name,
             _ => false,
         };
         let content_type =
             head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let patch =
-            if verb == Verb::Patch { patch_kind(content_type, &collection) } else { Ok(PatchKind::Merge) };
+            if verb == verbs::PATCH { patch_kind(content_type, &collection) } else { Ok(PatchKind::Merge) };
         let (patch, patch_rejection) = split_rejection(patch, PatchKind::Merge);
         let (body, body_rejection) = split_rejection(parse_body(path, body), Value::Null);
         let rejection = is_wrong_path.then(unsupported).or(patch_rejection).or(body_rejection);
@@ -67,7 +66,7 @@ impl Request {
     }
 
     /// `pods`, `pods/status`.
-    pub(super) fn resource(&self) -> String {
+    pub(crate) fn resource(&self) -> String {
         match &self.subresource {
             Some(subresource) => format!("{}/{subresource}", self.collection.plural),
             None => self.collection.plural.clone(),
@@ -75,16 +74,17 @@ impl Request {
     }
 
     /// Returns the record of this write, with the object that it stores.
-    pub(super) fn to_write(&self, result: Option<Value>) -> Write {
+    pub(crate) fn to_write(&self, result: Option<Value>) -> Write {
         let metadata_field =
             |field: &str| self.body["metadata"][field].as_str().filter(|text| !text.is_empty());
         let name = self.name.as_deref().or(metadata_field("name"));
         let name = name.or(metadata_field("generateName")).unwrap_or_default();
-        let selector = |name| self.query.get(name).filter(|_| self.verb == Verb::DeleteCollection).cloned();
+        let selector = |name| self.query.get(name).filter(|_| self.verb == verbs::DELETE_COLLECTION).cloned();
         Write {
             verb: self.verb,
             resource: self.resource(),
-            key: Key::new(self.collection.namespace.as_deref(), name),
+            namespace: self.collection.namespace.clone(),
+            name: name.to_owned(),
             selector: selector("labelSelector"),
             field_selector: selector("fieldSelector"),
             propagation_policy: self.propagation_policy().filter(|_| self.is_delete()).map(Into::into),
@@ -95,12 +95,12 @@ impl Request {
         }
     }
 
-    pub(super) fn is_apply(&self) -> bool {
-        self.verb == Verb::Patch && self.patch == PatchKind::Apply
+    pub(crate) fn is_apply(&self) -> bool {
+        self.verb == verbs::PATCH && self.patch == PatchKind::Apply
     }
 
     /// Returns true for a dry run. The body of a delete replaces its query.
-    pub(super) fn is_dry_run(&self) -> bool {
+    pub(crate) fn is_dry_run(&self) -> bool {
         match &self.body {
             Value::Object(options) if self.is_delete() => options.contains_key("dryRun"),
             _ => self.query.contains_key("dryRun"),
@@ -108,7 +108,7 @@ impl Request {
     }
 
     fn is_delete(&self) -> bool {
-        matches!(self.verb, Verb::Delete | Verb::DeleteCollection)
+        matches!(self.verb, verbs::DELETE | verbs::DELETE_COLLECTION)
     }
 
     /// The propagation policy of a delete: the policy that the request names, or else the default of the Kind if that
@@ -119,32 +119,51 @@ impl Request {
     }
 
     /// The propagation policy that a delete names, in its body or else in its query.
-    pub(super) fn explicit_propagation_policy(&self) -> Option<&str> {
+    pub(crate) fn explicit_propagation_policy(&self) -> Option<&str> {
         match &self.body {
             Value::Object(options) => options.get("propagationPolicy").and_then(Value::as_str),
             _ => self.query.get("propagationPolicy").map(String::as_str),
         }
     }
 
-    pub(super) fn field_manager(&self) -> &str {
+    pub(crate) fn field_manager(&self) -> &str {
         self.query.get("fieldManager").map_or("unknown", String::as_str)
     }
 
     /// A parameter of the query, or an empty string.
-    pub(super) fn param(&self, name: &str) -> &str {
+    pub(crate) fn param(&self, name: &str) -> &str {
         self.query.get(name).map_or("", String::as_str)
     }
 }
 
-fn verb_of(method: &Method, has_name: bool) -> Option<Verb> {
+/// The collection, the name and the subresource that a path such as `/api/v1/namespaces/shop/pods/web/status` names.
+fn parse_path(path: &str) -> Option<(Collection, Option<String>, Option<String>)> {
+    let parts: Vec<_> = path.trim_matches('/').split('/').collect();
+    let (group, version, rest) = match parts.as_slice() {
+        ["api", version, rest @ ..] => ("", version, rest),
+        ["apis", group, version, rest @ ..] => (*group, version, rest),
+        _ => return None,
+    };
+    let (namespace, rest) = match rest {
+        // The subresources of a Namespace.
+        ["namespaces", _, "status" | "finalize"] => (None, rest),
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
+        _ => (None, rest),
+    };
+    let (plural, rest) = rest.split_first()?;
+    let part = |index: usize| rest.get(index).map(|part| (*part).to_owned());
+    Some((Collection::new(group, version, plural, namespace), part(0), part(1)))
+}
+
+fn verb_of(method: &Method, has_name: bool) -> Option<&'static str> {
     Some(match (method.as_str(), has_name) {
-        ("GET", true) => Verb::Get,
-        ("GET", false) => Verb::List,
-        ("POST", _) => Verb::Create,
-        ("PUT", _) => Verb::Update,
-        ("PATCH", _) => Verb::Patch,
-        ("DELETE", true) => Verb::Delete,
-        ("DELETE", false) => Verb::DeleteCollection,
+        ("GET", true) => verbs::GET,
+        ("GET", false) => verbs::LIST,
+        ("POST", _) => verbs::CREATE,
+        ("PUT", _) => verbs::UPDATE,
+        ("PATCH", _) => verbs::PATCH,
+        ("DELETE", true) => verbs::DELETE,
+        ("DELETE", false) => verbs::DELETE_COLLECTION,
         _ => return None,
     })
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{OBJECT_FIELDS, is_set, keeps_unknown_fields, of_field};
 
 /// Removes the unknown fields of an object that has metadata.
-pub(super) fn prune_object(object: &mut Value, schema: &Value) {
+pub(crate) fn prune_object(object: &mut Value, schema: &Value) {
     prune(object, schema, &OBJECT_FIELDS);
 }
 

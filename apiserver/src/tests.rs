@@ -1,3 +1,5 @@
+//! The API server as its clients see it.
+
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Pod},
@@ -5,9 +7,12 @@ use k8s_openapi::api::{
 use kube::{
     Api,
     api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams},
+    client::Body,
 };
 
-use super::*;
+use serde_json::{Value, json};
+
+use crate::ApiServer;
 
 fn config_map(fields: Value) -> ConfigMap {
     serde_json::from_value(fields).unwrap()
@@ -231,8 +236,8 @@ async fn pages_cover_namespaces_with_a_common_prefix() {
 #[tokio::test]
 async fn writes_that_are_made_to_fail_are_recorded_and_not_stored() {
     let server = ApiServer::new();
-    server.fail_times(Verb::Create, "configmaps", 503, 0);
-    server.fail_times(Verb::Patch, "configmaps", 500, 1);
+    server.fail_times("create", "configmaps", 503, 0);
+    server.fail_times("patch", "configmaps", 500, 1);
     create(&server, "a").await;
     assert_eq!(code_and_message(merge(&server, "a", json!({"data": {"k": "v"}})).await.unwrap_err()).0, 500);
     merge(&server, "a", json!({"data": {"k": "v"}})).await.unwrap();
@@ -252,7 +257,7 @@ async fn unsupported_requests_are_recorded_and_can_be_made_to_fail() {
     config_maps(&server).patch("a", &PatchParams::default(), &strategic).await.unwrap_err();
     let pods: Api<Pod> = Api::namespaced(server.client(), "default");
     assert_eq!(code_and_message(pods.evict("x", &EvictParams::default()).await.unwrap_err()).0, 501);
-    server.fail(Verb::Create, "pods/eviction", 429);
+    server.fail("create", "pods/eviction", 429);
     assert_eq!(code_and_message(pods.evict("x", &EvictParams::default()).await.unwrap_err()).0, 429);
     let put_without_name =
         http::Request::put("/api/v1/namespaces/default/pods").body(Body::from(b"{}".to_vec())).unwrap();
@@ -276,9 +281,9 @@ async fn unsupported_requests_are_recorded_and_can_be_made_to_fail() {
 #[tokio::test]
 async fn an_injected_failure_has_the_reason_that_clients_match_on() {
     let server = ApiServer::new();
-    server.fail(Verb::Create, "configmaps", 409);
-    server.fail_times(Verb::Patch, "configmaps", 409, 1);
-    server.fail(Verb::Patch, "configmaps", 418);
+    server.fail("create", "configmaps", 409);
+    server.fail_times("patch", "configmaps", 409, 1);
+    server.fail("patch", "configmaps", 418);
     let status = |error| match error {
         kube::Error::Api(status) => status,
         other => panic!("not a response of the server: {other}"),

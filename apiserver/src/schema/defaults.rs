@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::{is_set, of_field};
 
 /// Sets the defaults of absent fields, at any depth. A null that the schema does not allow counts as absent.
-pub(super) fn set_defaults(value: &mut Value, schema: &Value) {
+pub(crate) fn set_defaults(value: &mut Value, schema: &Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| {

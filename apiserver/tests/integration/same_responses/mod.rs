@@ -7,7 +7,8 @@ mod schemas;
 use std::error::Error;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use reknit_testing::{ApiServer, ControlPlane};
+use reknit_apiserver::ApiServer;
+use reknit_testing::ControlPlane;
 use serde::Deserialize;
 use serde_json::Value;
 use similar::TextDiff;

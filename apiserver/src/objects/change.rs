@@ -1,20 +1,19 @@
 //! Updates, patches and server-side apply of objects that exist.
 
 use http::StatusCode;
-use reknit_injection::Verb;
+use kube::discovery::verbs;
 use serde_json::{Value, json};
 
 use super::{
+    Objects, Stored,
+    checks::{check_applied_configuration, check_finalizers, check_name, check_namespace, check_valid},
+};
+use crate::{
     apply::{ManagedFields, Writer},
-    create::{check_namespace, check_valid},
-    metadata,
-    objects::{Objects, Stored, text},
-    patch, remove_empty,
+    object::{increment_generation, metadata, remove_empty, text},
+    patch,
     request::{PatchKind, Request},
-    response::{
-        FieldError, Response, bad_request, conflict, failure, immutable_field, invalid, stale_version,
-    },
-    schema::Schema,
+    response::{FieldError, Response, bad_request, conflict, immutable_field, invalid, stale_version},
 };
 
 /// The metadata fields that an update or a patch cannot change.
@@ -22,7 +21,7 @@ const FIXED_FIELDS: &str = "name namespace uid creationTimestamp generation dele
     deletionGracePeriodSeconds resourceVersion";
 
 impl Objects {
-    pub(super) fn change(
+    pub(crate) fn change(
         &mut self,
         request: &Request,
         name: &str,
@@ -83,7 +82,7 @@ impl Objects {
         }
         check_name(requested, name)?;
         check_namespace(collection, requested)?;
-        if differs("uid") && request.verb == Verb::Update {
+        if differs("uid") && request.verb == verbs::UPDATE {
             let cause = format!(
                 "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: \
                  Precondition failed: UID in precondition: {}, UID in object meta: {}",
@@ -91,10 +90,10 @@ impl Objects {
                 text(&metadata["uid"]),
                 text(&old_metadata["uid"])
             );
-            return Err(conflict(request, name, &cause));
+            return Err(conflict(&request.collection, name, &cause));
         }
         if text(&metadata["resourceVersion"]).is_empty() {
-            if request.verb == Verb::Update && !collection.is_built_in() {
+            if request.verb == verbs::UPDATE && !collection.is_built_in() {
                 let message = "Invalid value: 0: must be specified for an update".into();
                 let error = FieldError {
                     field: "metadata.resourceVersion".into(),
@@ -104,7 +103,7 @@ impl Objects {
                 return Err(invalid(&collection.group, &collection.plural, name, error));
             }
         } else if differs("resourceVersion") {
-            return Err(stale_version(request, name));
+            return Err(stale_version(&request.collection, name));
         }
         for field in ["uid", "deletionTimestamp"] {
             if differs(field) {
@@ -121,80 +120,6 @@ impl Objects {
     }
 }
 
-/// Refuses new finalizers on an object that is being deleted.
-fn check_finalizers(
-    request: &Request,
-    kind: &str,
-    name: &str,
-    old: &Value,
-    requested: &Value,
-) -> Result<(), Response> {
-    if old["metadata"]["deletionTimestamp"].is_null() || request.subresource.is_some() {
-        return Ok(());
-    }
-    let [before, after] = [old, requested]
-        .map(|object| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default());
-    let added: Vec<_> =
-        after.iter().filter(|finalizer| !before.contains(finalizer)).map(Value::to_string).collect();
-    if added.is_empty() {
-        return Ok(());
-    }
-    let message = format!(
-        "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-        added.join(", ")
-    );
-    let error = FieldError { field: "metadata.finalizers".into(), reason: "FieldValueForbidden", message };
-    Err(invalid(&request.collection.group, kind, name, error))
-}
-
-fn check_name(object: &Value, name: &str) -> Result<(), Response> {
-    match text(&object["metadata"]["name"]) {
-        sent_name if sent_name.is_empty() || sent_name == name => Ok(()),
-        sent_name => Err(bad_request(&format!(
-            "the name of the object ({sent_name}) does not match the name on the URL ({name})"
-        ))),
-    }
-}
-
-/// Checks the fields that an applied configuration has to set.
-pub(super) fn check_applied_configuration(
-    request: &Request,
-    name: &str,
-    schema: Option<&Schema>,
-) -> Result<(), Response> {
-    if request.field_manager() == "unknown" {
-        let message = "Required value: is required for apply patch".into();
-        let error = FieldError { field: "fieldManager".into(), reason: "FieldValueRequired", message };
-        return Err(invalid("meta.k8s.io", "PatchOptions", "", error));
-    }
-    if request.body["kind"].as_str().is_none() || request.body["apiVersion"].as_str().is_none() {
-        let (version, kind) = (text(&request.body["apiVersion"]), text(&request.body["kind"]));
-        let (group, version) = version.split_once('/').unwrap_or(("", &version));
-        return Err(bad_request(&format!("invalid object type: {group}/{version}, Kind={kind}")));
-    }
-    check_name(&request.body, name)?;
-    // The namespace of a cluster-scoped object is ignored.
-    if request.collection.namespace.is_some() {
-        check_namespace(&request.collection, &request.body)?;
-    }
-    match schema.and_then(|schema| schema.apply_fault(&request.body)) {
-        None => Ok(()),
-        Some(fault) => Err(not_typed(request, name, &fault)),
-    }
-}
-
-/// The response to a configuration that does not have the fields and types of the schema.
-fn not_typed(request: &Request, name: &str, fault: &str) -> Response {
-    let field = |field: &str| text(&request.body[field]);
-    let message = format!(
-        "failed to create typed patch object ({}/{name}; {}, Kind={}): {fault}",
-        text(&request.body["metadata"]["namespace"]),
-        field("apiVersion"),
-        field("kind")
-    );
-    failure(StatusCode::INTERNAL_SERVER_ERROR, "", &message)
-}
-
 /// Returns the object that the request asks for. Server-side apply also returns the new managed fields.
 fn requested_object(
     request: &Request,
@@ -202,7 +127,7 @@ fn requested_object(
     old: &Stored,
     writer: &Writer,
 ) -> Result<(Value, Option<ManagedFields>), Response> {
-    if request.verb == Verb::Update {
+    if request.verb == verbs::UPDATE {
         return Ok((request.body.clone(), None));
     }
     match request.patch {
@@ -212,7 +137,7 @@ fn requested_object(
             let force = request.param("force") == "true";
             let version = text(&request.body["metadata"]["resourceVersion"]);
             if !version.is_empty() && version != text(&old.object["metadata"]["resourceVersion"]) {
-                return Err(stale_version(request, name));
+                return Err(stale_version(&request.collection, name));
             }
             let (mut new, managed_fields) =
                 old.managed_fields.clone().after_apply(writer, &old.object, &request.body, force)?;
@@ -238,11 +163,6 @@ fn keep_fixed_fields(new: &mut Value, old: &Value) {
         };
     }
     remove_empty(metadata);
-}
-
-pub(super) fn increment_generation(object: &mut Value) {
-    let generation = object["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
-    metadata(object).insert("generation".into(), json!(generation));
 }
 
 /// Returns the object with this field, or without it if the value is `None`.

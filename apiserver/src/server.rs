@@ -1,44 +1,28 @@
-//! An API server in memory.
+//! The API server and what a test sets about it.
 
-mod apply;
-mod authorization;
-mod change;
-mod collection;
-mod create;
-mod delete;
-mod objects;
-mod patch;
-mod request;
-mod response;
-mod schema;
-mod selector;
-#[cfg(test)]
-mod tests;
-mod write;
+use std::{
+    fmt::Display,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use http::StatusCode;
 use http_body_util::BodyExt;
 use kube::{Client, Resource, api::DynamicObject, client::Body, discovery::ApiResource};
-use reknit_injection::{Permissions, Verb};
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-pub use self::write::Write;
-use self::{
+use crate::{
     apply::ManagedFields,
-    authorization::Authorizer,
+    authorization::{Attributes, Authorizer},
     collection::Collection,
+    failures::Failures,
+    object::{resource_of, to_json},
     objects::Objects,
     request::Request,
     response::Response,
-    write::{is_write, stores_object},
+    write::{Write, is_write, stores_object},
 };
-use crate::TestObject;
 
-/// An API server in memory, for tests of single reconciles. It answers as the real API server does, but without a
-/// delay. A test of this crate compares the two verb by verb.
+/// An API server in memory. It answers as the real API server does, but without a delay.
 ///
 /// It supports get, list (label and field selectors, pages), create, update, patch (merge patch, JSON patch,
 /// server-side apply with field owners and conflicts), delete and deletecollection, also of the `status` subresource.
@@ -58,49 +42,19 @@ use crate::TestObject;
 /// name any field of a built-in Kind, but of other Kinds only the name, the namespace and the `selectableFields` of
 /// their definition. No controllers run: dependents are not collected, a namespace does not have to exist, and a
 /// deleted pod is gone at once. Unsupported requests are answered with 501 and a message that names the feature:
-/// watches, strategic merge patches, other subresources. Use a [`ControlPlane`](crate::ControlPlane) for these. A test
-/// can still check that such a request is sent, and what follows from its failure, by
-/// `fail(Verb::Create, "pods/eviction", 429)`.
-///
-/// ```
-/// use k8s_openapi::api::core::v1::ConfigMap;
-/// use kube::{Api, api::PostParams};
-/// use reknit_testing::{ApiServer, Verb};
-/// use serde_json::json;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let server = ApiServer::new();
-/// let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");
-/// let map: ConfigMap = serde_json::from_value(json!({"metadata": {"generateName": "settings-"}}))?;
-/// maps.create(&PostParams::default(), &map).await?;
-/// assert_eq!(maps.list(&Default::default()).await?.items.len(), 1);
-///
-/// server.fail(Verb::Create, "configmaps", 500);
-/// assert!(maps.create(&PostParams::default(), &map).await.is_err());
-/// assert_eq!(server.take_writes().len(), 2);
-/// # Ok(())
-/// # }
-/// ```
+/// watches, strategic merge patches, other subresources. A test can still check that such a request is sent, and what
+/// follows from its failure, by `fail("create", "pods/eviction", 429)`.
 #[derive(Clone, Default)]
 pub struct ApiServer(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     objects: Objects,
-    failures: Vec<Failure>,
+    failures: Failures,
     /// Checks each request. `None` if every request is allowed.
     authorizer: Option<Authorizer>,
     /// The write requests that [`ApiServer::take_writes`] has not taken yet.
     writes: Vec<Write>,
-}
-
-struct Failure {
-    verb: Verb,
-    resource: String,
-    code: u16,
-    /// The number of requests that are still to fail. `None` if there is no limit.
-    remaining: Option<usize>,
 }
 
 impl ApiServer {
@@ -115,7 +69,7 @@ impl ApiServer {
     /// # Panics
     ///
     /// Panics if the object cannot be written as JSON.
-    pub fn insert<K: TestObject>(&self, object: &K) -> Value {
+    pub fn insert<K: Resource + Serialize>(&self, object: &K) -> Value {
         let (collection, value) = encode(object);
         self.state().objects.insert(&collection, value, ManagedFields::default())
     }
@@ -125,7 +79,7 @@ impl ApiServer {
     /// # Panics
     ///
     /// Panics if the object cannot be written as JSON.
-    pub fn insert_applied<K: TestObject>(&self, object: &K, manager: &str) -> Value {
+    pub fn insert_applied<K: Resource + Serialize>(&self, object: &K, manager: &str) -> Value {
         let (collection, value) = encode(object);
         let mut state = self.state();
         let schema = state.objects.schema(&collection);
@@ -133,15 +87,23 @@ impl ApiServer {
         state.objects.insert(&collection, value, managed_fields)
     }
 
-    /// Answers every request of this verb and resource with this code from now on. The reason follows from the code: a
-    /// 409 is `AlreadyExists` for a create and `Conflict` for other verbs.
-    pub fn fail(&self, verb: Verb, resource: &str, code: u16) {
-        self.state().failures.push(Failure { verb, resource: resource.into(), code, remaining: None });
+    /// Answers every request of this verb and resource with this code from now on: `fail("patch", "pods/status", 409)`.
+    /// The reason follows from the code: a 409 is `AlreadyExists` for a create and `Conflict` for other verbs.
+    ///
+    /// # Panics
+    ///
+    /// Panics if RBAC has no such verb.
+    pub fn fail(&self, verb: impl Display, resource: &str, code: u16) {
+        self.state().failures.add(verb.to_string(), resource, code, None);
     }
 
-    /// Answers the next `times` requests of this verb and resource with this code.
-    pub fn fail_times(&self, verb: Verb, resource: &str, code: u16, times: usize) {
-        self.state().failures.push(Failure { verb, resource: resource.into(), code, remaining: Some(times) });
+    /// Answers the next `times` requests of this verb and resource with this code, as [`fail`](Self::fail) does.
+    ///
+    /// # Panics
+    ///
+    /// Panics if RBAC has no such verb.
+    pub fn fail_times(&self, verb: impl Display, resource: &str, code: u16, times: usize) {
+        self.state().failures.add(verb.to_string(), resource, code, Some(times));
     }
 
     /// Returns the current object.
@@ -184,14 +146,12 @@ impl ApiServer {
         std::mem::take(&mut self.state().writes)
     }
 
-    /// Refuses requests that these permissions do not cover, and requests of the denied verbs and resources.
-    pub(crate) fn authorize(&self, permissions: Permissions, denied: Vec<(Verb, String)>) {
-        self.state().authorizer = Some(Authorizer::new(permissions, denied));
-    }
-
-    /// Returns the requests that the permissions did not cover, each with the declaration that would allow it.
-    pub(crate) fn refused(&self) -> Vec<String> {
-        self.state().authorizer.iter().flat_map(Authorizer::refused).cloned().collect()
+    /// Authorizes each request by this function. If it returns an error, the request is refused with 403 and this
+    /// message, and is not recorded. A request can need several permissions: server-side apply of a new object needs
+    /// `create` too, and an owner reference that blocks the deletion of its owner needs `update` of the owner's
+    /// finalizers.
+    pub fn authorize(&self, authorizer: impl FnMut(&Attributes<'_>) -> Result<(), String> + Send + 'static) {
+        self.state().authorizer = Some(Authorizer::new(authorizer));
     }
 
     /// Returns a client of this server.
@@ -216,23 +176,22 @@ impl ApiServer {
 
     fn handle(&self, request: &Request) -> Response {
         let mut state = self.state();
-        if let Some(refusal) = state.refuse(request) {
+        let State { objects, failures, authorizer, writes } = &mut *state;
+        if let Some(refusal) = authorizer.as_mut().and_then(|authorizer| authorizer.refuse(request, objects))
+        {
             return refusal;
         }
-        let injected = state.take_failure(request);
+        let injected = failures.take(request);
         let result = match injected {
             // The write is recorded, and nothing is stored.
-            Some(_) => state.objects.clone().handle(request),
-            None => state.objects.handle(request),
+            Some(_) => objects.clone().handle(request),
+            None => objects.handle(request),
         };
         if is_write(request.verb) {
             let success = result.as_ref().ok().filter(|_| stores_object(request.verb));
-            state.writes.push(request.to_write(success.map(|(_, object)| object.clone())));
+            writes.push(request.to_write(success.map(|(_, object)| object.clone())));
         }
-        match injected {
-            Some(code) => response::injected_failure(request, code),
-            None => result.unwrap_or_else(|failure| failure),
-        }
+        injected.unwrap_or_else(|| result.unwrap_or_else(|failure| failure))
     }
 
     /// Ignores a poisoned lock, so that a panic in one test does not fail another.
@@ -241,53 +200,12 @@ impl ApiServer {
     }
 }
 
-impl State {
-    /// Returns the response that refuses the request, if the permissions do not cover it.
-    fn refuse(&mut self, request: &Request) -> Option<Response> {
-        self.authorizer.as_mut()?.refuse(request, &self.objects)
-    }
-
-    /// Returns the status code of the first failure that a test set for such requests, and counts it down.
-    fn take_failure(&mut self, request: &Request) -> Option<StatusCode> {
-        let matches = |failure: &&mut Failure| {
-            failure.verb == request.verb
-                && failure.resource == request.resource()
-                && failure.remaining != Some(0)
-        };
-        let failure = self.failures.iter_mut().find(matches)?;
-        failure.remaining = failure.remaining.map(|remaining| remaining - 1);
-        StatusCode::from_u16(failure.code).ok()
-    }
-}
-
 /// Encodes the object with its apiVersion and kind, and returns it with its collection.
-fn encode<K: TestObject>(object: &K) -> (Collection, Value) {
-    #[expect(clippy::expect_used, reason = "objects of Kubernetes are JSON, and this is for tests")]
-    let mut value = serde_json::to_value(object).expect("an object is JSON");
-    let resource = object.api_resource();
+fn encode<K: Resource + Serialize>(object: &K) -> (Collection, Value) {
+    let (mut value, resource) = (to_json(object), resource_of(object));
     if let Some(fields) = value.as_object_mut() {
         fields.entry("apiVersion").or_insert_with(|| json!(resource.api_version));
         fields.entry("kind").or_insert_with(|| json!(resource.kind));
     }
     (Collection::of(&resource, object.meta().namespace.as_deref()), value)
-}
-
-/// Returns the metadata of an object. Adds it if there is none.
-fn metadata(value: &mut Value) -> &mut serde_json::Map<String, Value> {
-    if !value["metadata"].is_object() {
-        value["metadata"] = json!({});
-    }
-    match &mut value["metadata"] {
-        Value::Object(metadata) => metadata,
-        _ => unreachable!("metadata was set to an object above"),
-    }
-}
-
-/// Removes nulls and empty lists and maps, which the API server does not store.
-fn remove_empty(fields: &mut serde_json::Map<String, Value>) {
-    fields.retain(|_, value| match value {
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(fields) => !fields.is_empty(),
-        value => !value.is_null(),
-    });
 }

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::is_among;
-use crate::api_server::schema::{self, Schema};
+use crate::schema::{self, Schema};
 
 /// The path from the root of an object to a field or to an item of a list.
-pub(super) type Path = Vec<PathElement>;
+pub(crate) type Path = Vec<PathElement>;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum PathElement {
+pub(crate) enum PathElement {
     Field(String),
     /// An item of a list, identified by its keys (`name="web"`) or by its value.
     Item(String),
 }
 
 /// Formats a path as `.spec.template.spec.containers[name="web"].image`.
-pub(super) fn format_path(path: &Path) -> String {
+pub(crate) fn format_path(path: &Path) -> String {
     let format_element = |element: &PathElement| match element {
         PathElement::Field(name) => format!(".{name}"),
         PathElement::Item(key) => format!("[{key}]"),
@@ -47,7 +47,7 @@ const LISTS_BY_NAME: &str = "containers initContainers ephemeralContainers env v
 
 /// The merge strategies of a Kind's lists and objects, which server-side apply needs.
 #[derive(Clone, Debug)]
-pub(super) enum Strategies {
+pub(crate) enum Strategies {
     /// The strategies of the built-in Kinds.
     BuiltIn,
     /// The strategies in the schema of a custom resource.
@@ -95,7 +95,7 @@ impl Strategies {
     }
 
     /// The paths and values of all leaves. The paths of all list items are included, with the value `true`.
-    pub(super) fn leaves(&self, value: &Value) -> BTreeMap<Path, Value> {
+    pub(crate) fn leaves(&self, value: &Value) -> BTreeMap<Path, Value> {
         let mut leaves = BTreeMap::new();
         self.collect(value, &mut Vec::new(), &mut leaves);
         leaves
@@ -133,7 +133,7 @@ impl Strategies {
     }
 
     /// Removes the value at the path, and then the objects and lists around it that became empty.
-    pub(super) fn remove(&self, value: &mut Value, path: &Path) {
+    pub(crate) fn remove(&self, value: &mut Value, path: &Path) {
         self.remove_below(value, path, 0);
     }
 
@@ -163,7 +163,7 @@ impl Strategies {
     }
 
     /// Merges an applied configuration into the live object.
-    pub(super) fn merge(&self, live: &mut Value, applied: &Value) {
+    pub(crate) fn merge(&self, live: &mut Value, applied: &Value) {
         self.merge_at(&mut Vec::new(), live, applied);
     }
 

@@ -4,12 +4,12 @@ use kube::{Resource, discovery::ApiResource};
 
 /// The objects of one resource in one namespace, or in all namespaces: `/apis/apps/v1/namespaces/shop/deployments`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Collection {
+pub(crate) struct Collection {
     /// Empty for the core group.
-    pub(super) group: String,
-    pub(super) version: String,
-    pub(super) plural: String,
-    pub(super) namespace: Option<String>,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) plural: String,
+    pub(crate) namespace: Option<String>,
 }
 
 /// The groups of Kubernetes itself, except for the core group, whose name is empty. Every other group belongs to
@@ -33,66 +33,66 @@ const DELETION_RETURNS_OBJECT: &str = "persistentvolumeclaims persistentvolumes 
     serviceaccounts services";
 
 impl Collection {
-    pub(super) fn of_kind<K: Resource<DynamicType = ()>>(namespace: Option<&str>) -> Self {
+    pub(crate) fn of_kind<K: Resource<DynamicType = ()>>(namespace: Option<&str>) -> Self {
         Self::of(&ApiResource::erase::<K>(&()), namespace)
     }
 
-    pub(super) fn of(resource: &ApiResource, namespace: Option<&str>) -> Self {
+    pub(crate) fn of(resource: &ApiResource, namespace: Option<&str>) -> Self {
         Self::new(&resource.group, &resource.version, &resource.plural, namespace)
     }
 
-    pub(super) fn new(group: &str, version: &str, plural: &str, namespace: Option<&str>) -> Self {
+    pub(crate) fn new(group: &str, version: &str, plural: &str, namespace: Option<&str>) -> Self {
         let namespace = namespace.map(Into::into);
         Self { group: group.into(), version: version.into(), plural: plural.into(), namespace }
     }
 
     /// `v1`, `apps/v1`.
-    pub(super) fn api_version(&self) -> String {
+    pub(crate) fn api_version(&self) -> String {
         if self.is_core() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// `pods`, `deployments.apps`.
-    pub(super) fn full_resource(&self) -> String {
+    pub(crate) fn full_resource(&self) -> String {
         qualified(&self.plural, &self.group)
     }
 
     /// The key of the object in etcd.
-    pub(super) fn registry_key(&self, name: &str) -> String {
+    pub(crate) fn registry_key(&self, name: &str) -> String {
         let parts = [&self.group, &self.plural, self.namespace.as_deref().unwrap_or_default(), name];
         let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         format!("/registry/{}", parts.join("/"))
     }
 
     /// Returns true if `other` is the same resource in a namespace of this collection.
-    pub(super) fn contains(&self, other: &Self) -> bool {
+    pub(crate) fn contains(&self, other: &Self) -> bool {
         (&self.group, &self.version) == (&other.group, &other.version)
             && self.plural == other.plural
             && (self.namespace.is_none() || self.namespace == other.namespace)
     }
 
-    pub(super) fn is_built_in(&self) -> bool {
+    pub(crate) fn is_built_in(&self) -> bool {
         self.is_core() || is_among(&self.group, BUILT_IN)
     }
 
-    pub(super) fn has_generation(&self) -> bool {
+    pub(crate) fn has_generation(&self) -> bool {
         match self.is_core() {
             true => is_among(&self.plural, "pods replicationcontrollers"),
             false => !is_among(&self.group, WITHOUT_GENERATION),
         }
     }
 
-    pub(super) fn has_status(&self) -> bool {
+    pub(crate) fn has_status(&self) -> bool {
         !(self.is_core() && is_among(&self.plural, WITHOUT_STATUS))
             && self.group != "rbac.authorization.k8s.io"
     }
 
-    pub(super) fn deletion_returns_object(&self) -> bool {
+    pub(crate) fn deletion_returns_object(&self) -> bool {
         self.is_core() && is_among(&self.plural, DELETION_RETURNS_OBJECT)
     }
 
     /// Returns true if a deletion without a propagation policy orphans the dependents. All other Kinds delete them in
     /// the background.
-    pub(super) fn orphans_by_default(&self) -> bool {
+    pub(crate) fn orphans_by_default(&self) -> bool {
         matches!(
             (self.group.as_str(), self.version.as_str(), self.plural.as_str()),
             ("batch", "v1", "jobs") | ("", "v1", "replicationcontrollers")
@@ -105,11 +105,11 @@ impl Collection {
 }
 
 /// Returns true if the list of words contains this word.
-pub(super) fn is_among(word: &str, words: &str) -> bool {
+pub(crate) fn is_among(word: &str, words: &str) -> bool {
     words.split(' ').any(|other| other == word)
 }
 
 /// Joins the name of a resource or a Kind with its group, if the group has a name.
-pub(super) fn qualified(name: &str, group: &str) -> String {
+pub(crate) fn qualified(name: &str, group: &str) -> String {
     if group.is_empty() { name.into() } else { format!("{name}.{group}") }
 }

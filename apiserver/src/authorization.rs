@@ -1,78 +1,66 @@
-//! Authorization of requests by the permissions that a controller has declared.
-
-use std::collections::BTreeSet;
+//! Authorization of requests.
 
 use http::StatusCode;
-use reknit_injection::{Permissions, RequestAttributes, Verb};
+use kube::discovery::verbs;
 use serde_json::Value;
 
-use super::{
+use crate::{
     objects::Objects,
     request::Request,
     response::{Response, failure},
+    write::stores_object,
 };
 
-/// The permissions of the client, and the requests that they did not cover.
-pub(super) struct Authorizer {
-    permissions: Permissions,
-    /// Verbs and resources that a test takes away.
-    denied: Vec<(Verb, String)>,
-    refused: BTreeSet<String>,
+/// What RBAC knows of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'a> {
+    /// The verb, such as `deletecollection`.
+    pub verb: &'a str,
+    /// The API group, empty for the core group.
+    pub group: &'a str,
+    /// The plural name, with the subresource if there is one: `pods/status`.
+    pub resource: &'a str,
+    /// The namespace in the path.
+    pub namespace: Option<&'a str>,
+    /// The name in the path, or the name that a list selects. A request that creates an object has none.
+    pub name: Option<&'a str>,
 }
 
+/// The function of a test that authorizes requests.
+type Authorize = dyn FnMut(&Attributes<'_>) -> Result<(), String> + Send;
+
+/// Refuses requests.
+pub(crate) struct Authorizer(Box<Authorize>);
+
 impl Authorizer {
-    pub(super) fn new(permissions: Permissions, denied: Vec<(Verb, String)>) -> Self {
-        Self { permissions, denied, refused: BTreeSet::new() }
+    pub(crate) fn new(authorize: impl FnMut(&Attributes<'_>) -> Result<(), String> + Send + 'static) -> Self {
+        Self(Box::new(authorize))
     }
 
-    /// The requests that were refused, each with the declaration that would allow it.
-    pub(super) fn refused(&self) -> impl Iterator<Item = &String> {
-        self.refused.iter()
-    }
-
-    /// Returns the response that refuses the request, if the permissions do not cover it.
-    pub(super) fn refuse(&mut self, request: &Request, objects: &Objects) -> Option<Response> {
+    /// Returns the response that refuses the request, if it is not allowed.
+    pub(crate) fn refuse(&mut self, request: &Request, objects: &Objects) -> Option<Response> {
         let resource = request.resource();
         let collection = &request.collection;
-        let attributes = RequestAttributes {
+        let attributes = Attributes {
             verb: request.verb,
             group: &collection.group,
             resource: &resource,
             namespace: collection.namespace.as_deref(),
             name: request.authorized_name(),
         };
-        let create = RequestAttributes { verb: Verb::Create, name: None, ..attributes };
+        let create = Attributes { verb: verbs::CREATE, name: None, ..attributes };
         let creates_by_apply = request.is_apply() && !objects.has(request);
         let finalizers = objects.owners_to_block(request);
-        let finalizers = finalizers.iter().map(|(group, resource, name)| RequestAttributes {
-            verb: Verb::Update,
+        let finalizers = finalizers.iter().map(|(group, resource, name)| Attributes {
+            verb: verbs::UPDATE,
             group,
             resource,
             namespace: collection.namespace.as_deref(),
             name: Some(name),
         });
         let needed = [attributes].into_iter().chain(creates_by_apply.then_some(create)).chain(finalizers);
-        let uncovered: Vec<_> = needed.filter(|needed| !self.covers(needed)).collect();
-        uncovered.iter().map(|uncovered| self.record(uncovered)).last()
-    }
-
-    fn covers(&self, request: &RequestAttributes<'_>) -> bool {
-        !self.is_denied(request)
-            && self.permissions.declared().iter().any(|permission| permission.covers(request))
-    }
-
-    fn is_denied(&self, request: &RequestAttributes<'_>) -> bool {
-        self.denied.iter().any(|(verb, resource)| *verb == request.verb && resource == request.resource)
-    }
-
-    fn record(&mut self, request: &RequestAttributes<'_>) -> Response {
-        let remedy = match self.is_denied(request) {
-            true => "the test takes this permission away".to_owned(),
-            false => self.permissions.suggest(request),
-        };
-        self.refused.insert(format!("{request}: {remedy}"));
-        let message = format!("the declared permissions do not cover {request}");
-        failure(StatusCode::FORBIDDEN, "Forbidden", &message)
+        let refusals = needed.filter_map(|needed| (self.0)(&needed).err());
+        refusals.last().map(|message| failure(StatusCode::FORBIDDEN, "Forbidden", &message))
     }
 }
 
@@ -83,7 +71,7 @@ impl Request {
         let selected =
             || self.param("fieldSelector").split(',').find_map(|term| term.strip_prefix("metadata.name="));
         match self.verb {
-            Verb::Create => self.subresource.as_ref().and(self.name.as_deref()),
+            verbs::CREATE => self.subresource.as_ref().and(self.name.as_deref()),
             _ => self.name.as_deref().or_else(selected),
         }
     }
@@ -99,7 +87,7 @@ impl Objects {
     /// Returns the owners whose deletion the request blocks: group, subresource `finalizers` and name. The admission
     /// plugin OwnerReferencesPermissionEnforcement requires the permission to update that subresource.
     fn owners_to_block(&self, request: &Request) -> Vec<(String, String, String)> {
-        let is_write = matches!(request.verb, Verb::Create | Verb::Update | Verb::Patch);
+        let is_write = stores_object(request.verb);
         if !is_write || request.subresource.is_some() {
             return Vec::new();
         }

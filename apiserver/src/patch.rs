@@ -3,9 +3,9 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::response::{Response, bad_request, failure, with_details};
+use crate::response::{Response, bad_request, failure, with_details};
 
-pub(super) fn merge(object: &Value, patch: &Value) -> Result<Value, Response> {
+pub(crate) fn merge(object: &Value, patch: &Value) -> Result<Value, Response> {
     if !patch.is_object() {
         let json_type = if patch.is_array() { "array" } else { "value" };
         let message = format!(
@@ -18,7 +18,7 @@ pub(super) fn merge(object: &Value, patch: &Value) -> Result<Value, Response> {
     Ok(merged)
 }
 
-pub(super) fn json(object: &Value, patch: &Value) -> Result<Value, Response> {
+pub(crate) fn json(object: &Value, patch: &Value) -> Result<Value, Response> {
     let operations: json_patch::Patch = serde_json::from_value(patch.clone()).map_err(|error| match patch {
         Value::Object(_) => bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",

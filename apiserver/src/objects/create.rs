@@ -1,21 +1,22 @@
 //! Creation of objects.
 
 use http::StatusCode;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
+    Objects, Stored,
+    checks::{check_applied_configuration, check_namespace, check_valid},
+};
+use crate::{
     apply::{ManagedFields, Writer},
-    collection::Collection,
-    metadata,
-    objects::{Objects, Stored, text},
+    object::{metadata, now, remove_empty, text},
     request::Request,
-    response::{FieldError, Response, all_invalid, already_exists, bad_request, conflict, failure, invalid},
+    response::{FieldError, Response, already_exists, conflict, failure, invalid},
     schema::Schema,
 };
 
 impl Objects {
-    pub(super) fn create(&mut self, request: &Request) -> Result<Response, Response> {
+    pub(crate) fn create(&mut self, request: &Request) -> Result<Response, Response> {
         let mut object = request.body.clone();
         check_namespace(&request.collection, &object)?;
         if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
@@ -30,7 +31,7 @@ impl Objects {
             check_valid(request, &kind, &name, &schema.errors(&object))?;
         }
         if let Some(old) = self.get(&request.collection, &name) {
-            return Err(already_exists(request, &name, old));
+            return Err(already_exists(&request.collection, &name, old));
         }
         self.set_system_fields(request, &name, &kind, &mut object);
         let managed_fields =
@@ -39,14 +40,14 @@ impl Objects {
     }
 
     /// Creates an object by server-side apply.
-    pub(super) fn create_by_apply(&mut self, request: &Request, name: &str) -> Result<Response, Response> {
+    pub(crate) fn create_by_apply(&mut self, request: &Request, name: &str) -> Result<Response, Response> {
         let schema = self.schema(&request.collection);
-        super::change::check_applied_configuration(request, name, schema.as_ref())?;
+        check_applied_configuration(request, name, schema.as_ref())?;
         if let Some(uid) = request.body["metadata"]["uid"].as_str() {
             let cause = format!(
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             );
-            return Err(conflict(request, name, &cause));
+            return Err(conflict(&request.collection, name, &cause));
         }
         let mut object = request.body.clone();
         complete(request, None, &mut object);
@@ -97,11 +98,11 @@ impl Objects {
             Some(namespace) => metadata.insert("namespace".into(), json!(namespace)),
             None => metadata.remove("namespace"),
         };
-        super::remove_empty(metadata);
+        remove_empty(metadata);
     }
 
     /// The Kind that the object names, or else the Kind of other objects of its resource.
-    pub(super) fn kind_of(&self, request: &Request, object: &Value) -> String {
+    pub(crate) fn kind_of(&self, request: &Request, object: &Value) -> String {
         object["kind"].as_str().map(Into::into).or_else(|| self.kind(&request.collection)).unwrap_or_default()
     }
 }
@@ -116,30 +117,4 @@ fn complete(request: &Request, schema: Option<&Schema>, object: &mut Value) {
     if let Some(schema) = schema {
         schema.complete(object);
     }
-}
-
-/// Returns the response that refuses an object with invalid fields.
-pub(super) fn check_valid(
-    request: &Request,
-    kind: &str,
-    name: &str,
-    errors: &[FieldError],
-) -> Result<(), Response> {
-    match errors {
-        [] => Ok(()),
-        errors => Err(all_invalid(&request.collection.group, kind, name, errors)),
-    }
-}
-
-pub(super) fn check_namespace(collection: &Collection, object: &Value) -> Result<(), Response> {
-    let namespace = object["metadata"]["namespace"].as_str().filter(|namespace| !namespace.is_empty());
-    if namespace.is_none() || namespace == collection.namespace.as_deref() {
-        return Ok(());
-    }
-    Err(bad_request("the namespace of the provided object does not match the namespace sent on the request"))
-}
-
-/// The current time in seconds, as Kubernetes writes it.
-pub(super) fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,16 +1,21 @@
 //! The objects that the server stores.
 
+mod change;
+mod checks;
+mod create;
+mod delete;
+
 use std::collections::BTreeMap;
 
 use http::StatusCode;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use reknit_injection::Verb;
+use kube::discovery::verbs;
 use serde_json::{Value, json};
 
-use super::{
+use crate::{
     apply::ManagedFields,
     collection::Collection,
-    metadata,
+    object::{has_finalizers, metadata, text},
     request::Request,
     response::{Response, no_such_resource, not_found, not_supported},
     schema::Schema,
@@ -25,7 +30,7 @@ const BASE_VERSION: u64 = 1000;
 const COMMON_FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
 
 #[derive(Clone, Default)]
-pub(super) struct Objects {
+pub(crate) struct Objects {
     stored: BTreeMap<ObjectKey, Stored>,
     /// The number of changes of each resource: resourceVersions of different resources are not comparable.
     changes: BTreeMap<String, u64>,
@@ -39,25 +44,25 @@ pub(super) struct Objects {
 type ObjectKey = (Collection, String);
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Stored {
-    pub(super) object: Value,
-    pub(super) managed_fields: ManagedFields,
+pub(crate) struct Stored {
+    pub(crate) object: Value,
+    pub(crate) managed_fields: ManagedFields,
 }
 
 impl Objects {
-    pub(super) fn get(&self, collection: &Collection, name: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, collection: &Collection, name: &str) -> Option<&Value> {
         self.stored.get(&object_key(collection, name)).map(|stored| &stored.object)
     }
 
     /// Returns the collection of a stored object of this Kind.
-    pub(super) fn collection_of(&self, api_version: &Value, kind: &Value) -> Option<&Collection> {
+    pub(crate) fn collection_of(&self, api_version: &Value, kind: &Value) -> Option<&Collection> {
         let is_of_kind = |object: &Value| object["apiVersion"] == *api_version && object["kind"] == *kind;
         let found = self.stored.iter().find(|(_, stored)| is_of_kind(&stored.object));
         found.map(|((collection, _), _)| collection)
     }
 
     /// Stores an object as it is. Its resourceVersion is 1 unless it has one.
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &mut self,
         collection: &Collection,
         mut object: Value,
@@ -73,7 +78,7 @@ impl Objects {
     }
 
     /// Handles a request. Both `Ok` and `Err` contain the response.
-    pub(super) fn handle(&mut self, request: &Request) -> Result<Response, Response> {
+    pub(crate) fn handle(&mut self, request: &Request) -> Result<Response, Response> {
         if let Some(rejection) = &request.rejection {
             return Err(rejection.clone());
         }
@@ -86,20 +91,20 @@ impl Objects {
         }
         let Some(name) = request.name.as_deref() else {
             return match request.verb {
-                Verb::Create => self.create(request),
-                Verb::DeleteCollection => self.delete_collection(request),
+                verbs::CREATE => self.create(request),
+                verbs::DELETE_COLLECTION => self.delete_collection(request),
                 _ => self.list(request),
             };
         };
         let Some(old) = self.stored.get(&object_key(&request.collection, name)).cloned() else {
             return match request.is_apply() && request.subresource.is_none() {
                 true => self.create_by_apply(request, name),
-                false => Err(not_found(request, name)),
+                false => Err(not_found(&request.collection, name)),
             };
         };
         match request.verb {
-            Verb::Get => Ok((StatusCode::OK, old.object)),
-            Verb::Delete => self.delete(request, name, old),
+            verbs::GET => Ok((StatusCode::OK, old.object)),
+            verbs::DELETE => self.delete(request, name, old),
             _ => self.change(request, name, old),
         }
     }
@@ -127,7 +132,7 @@ impl Objects {
     }
 
     /// The objects that a request to a collection selects, in the order of pages.
-    pub(super) fn selected(&self, request: &Request) -> Result<Vec<(ObjectKey, Value)>, Response> {
+    pub(crate) fn selected(&self, request: &Request) -> Result<Vec<(ObjectKey, Value)>, Response> {
         let labels = Selector::parse_labels(request.param("labelSelector"))?;
         let is_selectable = |field: &str| self.is_selectable(&request.collection, field);
         let fields = Selector::parse_fields(request.param("fieldSelector"), is_selectable)?;
@@ -166,12 +171,12 @@ impl Objects {
     }
 
     /// The schema of the collection's version, from a stored CustomResourceDefinition.
-    pub(super) fn schema(&self, collection: &Collection) -> Option<Schema> {
+    pub(crate) fn schema(&self, collection: &Collection) -> Option<Schema> {
         Schema::of_version(self.version_definition(collection)?)
     }
 
     /// Returns the response to a list request, with this list metadata.
-    pub(super) fn as_list(&self, collection: &Collection, metadata: Value, mut items: Vec<Value>) -> Value {
+    pub(crate) fn as_list(&self, collection: &Collection, metadata: Value, mut items: Vec<Value>) -> Value {
         if collection.is_built_in() {
             items.iter_mut().filter_map(Value::as_object_mut).for_each(|item| {
                 item.remove("apiVersion");
@@ -183,7 +188,7 @@ impl Objects {
     }
 
     /// Stores the object under a new resourceVersion, or removes it if it is being deleted and has no finalizers left.
-    pub(super) fn store(&mut self, request: &Request, name: &str, mut new: Stored) -> Value {
+    pub(crate) fn store(&mut self, request: &Request, name: &str, mut new: Stored) -> Value {
         let is_removed =
             !new.object["metadata"]["deletionTimestamp"].is_null() && !has_finalizers(&new.object);
         if request.is_dry_run() {
@@ -203,20 +208,20 @@ impl Objects {
     }
 
     /// Removes the object and returns the resourceVersion of the deletion.
-    pub(super) fn remove(&mut self, collection: &Collection, name: &str) -> String {
+    pub(crate) fn remove(&mut self, collection: &Collection, name: &str) -> String {
         *self.changes.entry(collection.full_resource()).or_default() += 1;
         self.stored.remove(&object_key(collection, name));
         self.latest_version(collection).to_string()
     }
 
     /// Returns a number for a uid or a generated name. No other call returns it.
-    pub(super) fn next_number(&mut self) -> u64 {
+    pub(crate) fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
     }
 
     /// The Kind of the resource, or `None` if no object of it was stored yet.
-    pub(super) fn kind(&self, collection: &Collection) -> Option<String> {
+    pub(crate) fn kind(&self, collection: &Collection) -> Option<String> {
         self.kinds.get(&collection.full_resource()).cloned()
     }
 
@@ -238,15 +243,6 @@ impl Objects {
     fn latest_version(&self, collection: &Collection) -> u64 {
         BASE_VERSION + self.changes.get(&collection.full_resource()).copied().unwrap_or_default()
     }
-}
-
-pub(super) fn has_finalizers(object: &Value) -> bool {
-    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
-}
-
-/// Returns the string, or an empty one if the value is not a string.
-pub(super) fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 fn object_key(collection: &Collection, name: &str) -> ObjectKey {

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::response::{Response, bad_request};
+use crate::response::{Response, bad_request};
 
 /// Requirements. An object matches if it meets all of them.
-pub(super) struct Selector(Vec<Requirement>);
+pub(crate) struct Selector(Vec<Requirement>);
 
 struct Requirement {
     /// The name of a label, or the path of a field.
@@ -22,7 +22,7 @@ enum Operator {
 
 impl Selector {
     /// Parses `a=b,a!=b,a,!a,a in (b,c),a notin (b,c)`.
-    pub(super) fn parse_labels(text: &str) -> Result<Self, Response> {
+    pub(crate) fn parse_labels(text: &str) -> Result<Self, Response> {
         let requirements = split_requirements(text).into_iter().map(|text| text.trim().to_owned());
         requirements
             .filter(|text| !text.is_empty())
@@ -32,7 +32,7 @@ impl Selector {
     }
 
     /// Parses `metadata.name=a,status.phase!=Running`, and refuses fields by which objects cannot be selected.
-    pub(super) fn parse_fields(text: &str, is_selectable: impl Fn(&str) -> bool) -> Result<Self, Response> {
+    pub(crate) fn parse_fields(text: &str, is_selectable: impl Fn(&str) -> bool) -> Result<Self, Response> {
         let texts = text.split(',').filter(|text| !text.is_empty());
         let requirements: Vec<_> = texts.map(Requirement::parse_field).collect::<Result<_, _>>()?;
         match requirements.iter().find(|requirement| !is_selectable(&requirement.key)) {
@@ -41,11 +41,11 @@ impl Selector {
         }
     }
 
-    pub(super) fn matches_labels(&self, object: &Value) -> bool {
+    pub(crate) fn matches_labels(&self, object: &Value) -> bool {
         self.matches(|label| object["metadata"]["labels"][label].as_str().map(Into::into))
     }
 
-    pub(super) fn matches_fields(&self, object: &Value) -> bool {
+    pub(crate) fn matches_fields(&self, object: &Value) -> bool {
         self.matches(|path| match path.split('.').fold(object, |object, field| &object[field]) {
             Value::Null => Some(String::new()),
             Value::String(text) => Some(text.clone()),

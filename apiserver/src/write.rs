@@ -2,31 +2,32 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use reknit_apis::Key;
-use reknit_injection::Verb;
+use kube::discovery::verbs;
 use serde_json::Value;
 
 /// Returns true if requests of this verb are writes.
-pub(super) fn is_write(verb: Verb) -> bool {
-    !matches!(verb, Verb::Get | Verb::List | Verb::Watch)
+pub(crate) fn is_write(verb: &str) -> bool {
+    !matches!(verb, verbs::GET | verbs::LIST | verbs::WATCH)
 }
 
 /// Returns true if the object exists after a successful request of this verb.
-pub(super) fn stores_object(verb: Verb) -> bool {
-    matches!(verb, Verb::Create | Verb::Update | Verb::Patch)
+pub(crate) fn stores_object(verb: &str) -> bool {
+    matches!(verb, verbs::CREATE | verbs::UPDATE | verbs::PATCH)
 }
 
 /// A recorded write request. It is displayed as `patch lamps/status default/x`, followed by its options:
 /// `delete pods default/x propagationPolicy=Foreground`. The propagation policy `Background` is not displayed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// The verb of the request.
-    pub verb: Verb,
+    /// The verb of the request, as RBAC names it.
+    pub verb: &'static str,
     /// The resource and subresource: `pods`, `lamps/status`.
     pub resource: String,
-    /// The namespace and name of the object. The name of a created object is the name or the `generateName` that was
-    /// sent, and the name of a collection is empty.
-    pub key: Key,
+    /// The namespace in the path.
+    pub namespace: Option<String>,
+    /// The name of the object. The name of a created object is the name or the `generateName` that was sent, and the
+    /// name of a collection is empty.
+    pub name: String,
     /// The label selector of a deleted collection. `None` selects all objects.
     pub selector: Option<String>,
     /// The field selector of a deleted collection.
@@ -40,14 +41,14 @@ pub struct Write {
     pub is_apply: bool,
     /// The body that was sent.
     pub body: Value,
-    /// The object after a successful request, even if the request was [made to fail](super::ApiServer::fail). `None`
+    /// The object after a successful request, even if the request was [made to fail](crate::ApiServer::fail). `None`
     /// for a deletion, and if the server itself refused the request.
     pub result: Option<Value>,
 }
 
 impl Write {
-    /// The options of the request, in alphabetical order.
-    pub(crate) fn options(&self) -> BTreeSet<String> {
+    /// Returns the options of the request, such as `dryRun=All`, in alphabetical order.
+    pub fn options(&self) -> BTreeSet<String> {
         let fields = self.field_selector.as_ref().map(|fields| format!("fieldSelector={fields}"));
         // Not `Background`, which nearly every deletion wants and most Kinds have as default.
         let policy = self.propagation_policy.as_ref().filter(|policy| *policy != "Background");
@@ -59,7 +60,8 @@ impl Write {
 
 impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.verb, self.resource, self.key)?;
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        write!(f, "{} {} {namespace}/{}", self.verb, self.resource, self.name)?;
         self.selector.iter().try_for_each(|selector| write!(f, "?{selector}"))?;
         self.options().iter().try_for_each(|option| write!(f, " {option}"))
     }

@@ -1,22 +1,19 @@
 //! Deletion of objects.
 
 use http::StatusCode;
-use reknit_injection::Verb;
+use kube::discovery::verbs;
 use serde_json::{Value, json};
 
-use super::{
-    change::increment_generation,
+use super::{Objects, Stored};
+use crate::{
     collection::Collection,
-    create::now,
-    metadata,
-    objects::{Objects, Stored, has_finalizers, text},
-    remove_empty,
+    object::{has_finalizers, increment_generation, metadata, now, remove_empty, text},
     request::Request,
     response::{FieldError, Response, deletion_status, invalid, precondition_failed},
 };
 
 impl Objects {
-    pub(super) fn delete(
+    pub(crate) fn delete(
         &mut self,
         request: &Request,
         name: &str,
@@ -38,16 +35,16 @@ impl Objects {
         }
         match request.collection.deletion_returns_object() {
             true => Ok((StatusCode::OK, object)),
-            false => Ok(deletion_status(request, name, &object["metadata"]["uid"])),
+            false => Ok(deletion_status(&request.collection, name, &object["metadata"]["uid"])),
         }
     }
 
     /// Deletes the selected objects, and returns them as they were before the deletion.
-    pub(super) fn delete_collection(&mut self, request: &Request) -> Result<Response, Response> {
+    pub(crate) fn delete_collection(&mut self, request: &Request) -> Result<Response, Response> {
         let selected = self.selected(request)?;
         for ((collection, name), _) in &selected {
             self.handle(&Request {
-                verb: Verb::Delete,
+                verb: verbs::DELETE,
                 collection: collection.clone(),
                 name: Some(name.clone()),
                 ..request.clone()
@@ -89,7 +86,12 @@ impl Objects {
                     text(required),
                     text(stored)
                 );
-                return Err(precondition_failed(request, &self.kind_of(request, old), name, &cause));
+                return Err(precondition_failed(
+                    &request.collection,
+                    &self.kind_of(request, old),
+                    name,
+                    &cause,
+                ));
             }
         }
         Ok(())
