@@ -231,6 +231,7 @@ pub use reknit_apis as apis;
 pub use reknit_injection as injection;
 pub use reknit_reconciler as reconciler;
 pub use reknit_sharedmain as sharedmain;
+#[cfg(feature = "testing")]
 pub use reknit_testing as testing;
 pub use reknit_webhook as webhook;
 

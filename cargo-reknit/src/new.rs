@@ -12,7 +12,7 @@ use crate::{
     output,
     plan::{Plan, PlanFlags},
     project::cargo,
-    template::{CARGO_LOCK, GIT_DEPENDENCY, KIND_FILES, Names, PROJECT},
+    template::{CARGO_LOCK, GIT_SOURCE, KIND_FILES, Names, PROJECT},
 };
 
 /// Creates a project with one Kind, its controller and its tests, and the manifests that deploy it
@@ -58,7 +58,7 @@ impl New {
         plan.create_all(KIND_FILES, &names);
         plan.create("Cargo.lock", CARGO_LOCK);
         if let Some(checkout) = &self.path {
-            plan.replace("Cargo.toml", GIT_DEPENDENCY, &self.path_dependency(checkout)?);
+            plan.replace("Cargo.toml", GIT_SOURCE, &self.path_source(checkout)?);
         }
         plan.execute(self.plan, false)?;
         output::resource(&plural, &self.group, &self.kind);
@@ -101,9 +101,9 @@ impl New {
         })
     }
 
-    /// Returns the dependency on a checkout, after a check that reknit is there. The path is relative if the project is
+    /// Returns the source of reknit in a checkout, after a check that reknit is there. The path is relative if the project is
     /// beside the checkout, so that both can be moved together.
-    fn path_dependency(&self, checkout: &Path) -> Result<String> {
+    fn path_source(&self, checkout: &Path) -> Result<String> {
         let resolved =
             checkout.canonicalize().with_context(|| format!("cannot find {}", checkout.display()))?;
         let manifest = fs::read_to_string(resolved.join("Cargo.toml")).unwrap_or_default();
@@ -119,7 +119,7 @@ impl New {
         };
         // A string of JSON is one of TOML too.
         let path = serde_json::to_string(&path.display().to_string()).context("cannot quote the path")?;
-        Ok(format!("reknit = {{ path = {path} }}"))
+        Ok(format!("path = {path}"))
     }
 }
 

@@ -75,8 +75,8 @@ pub(crate) const VERSION: &[File] =
 /// published package contains as a file. Also lists packages that a project does not need.
 pub(crate) const CARGO_LOCK: &str = include_str!("../template/Cargo.lock");
 
-/// The dependency on reknit in the template.
-pub(crate) const GIT_DEPENDENCY: &str = r#"reknit = { git = "https://github.com/reknit/reknit" }"#;
+/// The source of reknit in the template.
+pub(crate) const GIT_SOURCE: &str = r#"git = "https://github.com/reknit/reknit""#;
 
 /// The replacements of the names in a template.
 #[derive(Clone, Debug, Default)]
