@@ -2,6 +2,7 @@
 
 pub mod addressable_service;
 mod cluster_domain;
+pub mod manifests;
 pub mod program;
 pub mod simple_deployment;
 mod webhook;

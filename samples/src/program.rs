@@ -1,14 +1,8 @@
 //! The programs of the samples, each with its constructors and flags.
 
-use reknit::{
-    prelude::*,
-    sharedmain::{NamespaceFlag, Rbac},
-};
+use reknit::{prelude::*, sharedmain::NamespaceFlag};
 
 use crate::{addressable_service, simple_deployment, webhook};
-
-/// The namespace of the programs.
-const SYSTEM_NAMESPACE: &str = "knative-samples";
 
 /// The program of the controllers.
 pub fn controllers() -> Main {
@@ -22,14 +16,4 @@ pub fn controllers() -> Main {
 /// The program of the webhook.
 pub fn webhook_server() -> Main {
     Main::new("webhook").webhook(webhook).version(env!("CARGO_PKG_VERSION"))
-}
-
-/// The RBAC manifests of one of the programs, with the labels of `config/`.
-pub fn rbac(component: &str, program: Main) -> Rbac {
-    program
-        .rbac(SYSTEM_NAMESPACE)
-        .label("app.kubernetes.io/name", "knative-samples")
-        .label("app.kubernetes.io/component", component)
-        .label("app.kubernetes.io/version", "devel")
-        .label("samples.knative.dev/release", "devel")
 }

@@ -24,8 +24,8 @@ impl Webhook {
     ///
     /// The configurations must exist, each with an entry of its own name; otherwise the controller logs an error. The
     /// controller sets the following fields of these entries: the rules, the CA bundle, a `namespaceSelector` that
-    /// excludes namespaces with the label `webhooks.knative.dev/exclude`, and the path if the entry names a Service. It
-    /// also sets the CA bundle and the path in `spec.conversion` of the CustomResourceDefinitions.
+    /// excludes namespaces with the label `webhooks.knative.dev/exclude`, and the path of its Service, or of its URL if
+    /// that has none. It also sets the CA bundle and the path in `spec.conversion` of the CustomResourceDefinitions.
     ///
     /// | object | entry |
     /// | --- | --- |

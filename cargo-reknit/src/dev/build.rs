@@ -19,10 +19,11 @@ use crate::project::cargo;
 pub(crate) struct Executables(BTreeMap<String, (PathBuf, Option<SystemTime>)>);
 
 impl Executables {
-    /// Builds all programs of the project. cargo prints its errors.
-    pub(crate) async fn build(folder: &Path) -> Result<Self> {
+    /// Builds all programs of the project, with further arguments of `cargo build`. cargo prints its errors.
+    pub(crate) async fn build(folder: &Path, args: &[String]) -> Result<Self> {
         let mut cargo = Command::from(cargo());
-        cargo.args(["build", "--bins", "--message-format", "json-render-diagnostics"]).current_dir(folder);
+        cargo.args(["build", "--bins", "--message-format", "json-render-diagnostics"]).args(args);
+        cargo.current_dir(folder);
         let output = capture(&mut cargo).await.context("cannot run cargo")?;
         if !output.status.success() {
             bail!("the project does not compile");

@@ -59,30 +59,22 @@ pub(crate) fn workloads(objects: &[Value], main_program: &str) -> Vec<Workload> 
 }
 
 /// Returns the objects as JSON documents to apply, without those that need nodes. The API server calls webhooks at this
-/// port of 127.0.0.1, because there is no network for Services.
+/// port of 127.0.0.1, because there is no network for Services. The webhook adds its paths.
 pub(crate) fn localize(objects: &[Value], webhook_port: u16) -> Vec<Value> {
     let needs_nodes =
         |object: &&Value| object["kind"].as_str().is_some_and(|kind| NEED_NODES.contains(&kind));
     let mut objects: Vec<Value> = objects.iter().filter(|object| !needs_nodes(object)).cloned().collect();
+    let client_config = json!({"url": format!("https://127.0.0.1:{webhook_port}")});
     for object in &mut objects {
         let entries = object.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten();
         for entry in entries {
-            let path = match entry["name"].as_str().and_then(|name| name.split('.').next()) {
-                Some("defaulting") => "/defaulting",
-                Some("config") => "/config-validation",
-                _ => "/resource-validation",
-            };
-            entry["clientConfig"] = client_config(webhook_port, path);
+            entry["clientConfig"] = client_config.clone();
         }
         if let Some(conversion) = object.pointer_mut("/spec/conversion/webhook") {
-            conversion["clientConfig"] = client_config(webhook_port, "/resource-conversion");
+            conversion["clientConfig"] = client_config.clone();
         }
     }
     objects
-}
-
-fn client_config(port: u16, path: &str) -> Value {
-    json!({"url": format!("https://127.0.0.1:{port}{path}")})
 }
 
 #[cfg(test)]
@@ -121,10 +113,9 @@ spec: {conversion: {webhook: {clientConfig: {service: {name: webhook}}}}}
     #[test]
     fn webhooks_are_called_on_this_machine() {
         let objects = localize(&parse(CONFIG).unwrap(), 1234);
-        let configuration = &objects[0]["webhooks"][0]["clientConfig"];
-        assert_eq!(*configuration, json!({"url": "https://127.0.0.1:1234/defaulting"}));
-        let conversion = &objects[1]["spec"]["conversion"]["webhook"]["clientConfig"];
-        assert_eq!(*conversion, json!({"url": "https://127.0.0.1:1234/resource-conversion"}));
+        let url = json!({"url": "https://127.0.0.1:1234"});
+        assert_eq!(objects[0]["webhooks"][0]["clientConfig"], url);
+        assert_eq!(objects[1]["spec"]["conversion"]["webhook"]["clientConfig"], url);
         assert_eq!(objects.len(), 2);
     }
 }

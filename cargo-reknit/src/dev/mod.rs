@@ -16,7 +16,7 @@ use tokio::{
     time::interval,
 };
 
-use self::{build::Executables, session::Session, sources::Sources};
+use self::{session::Session, sources::Sources};
 use crate::{output, project::Project};
 
 /// The interval at which objects are read.
@@ -34,9 +34,13 @@ const ONCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// hack/setup-envtest.sh of a checkout of reknit.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Dev {
-    /// Exits once every example is ready, with status 1 if that takes longer than two minutes
-    #[arg(long)]
-    once: bool,
+    /// Exits once every example, or the one of this Kind and name, is ready; with status 1 if that takes longer than two
+    /// minutes
+    #[arg(long, value_name = "KIND/NAME", num_args = 0..=1, require_equals = true)]
+    once: Option<Option<String>>,
+    /// Arguments for `cargo build`, such as --release
+    #[arg(last = true, value_name = "CARGO_ARGS")]
+    cargo_args: Vec<String>,
 }
 
 impl Dev {
@@ -54,7 +58,7 @@ impl Dev {
         let sources = Sources::watch(&project.folder)?;
         let mut stopped = false;
         let started = tokio::select! {
-            started = Session::start(project, began) => Some(started?),
+            started = Session::start(project, &self.cargo_args, began) => Some(started?),
             _ = interrupt.recv() => None,
             _ = terminate.recv() => None,
         };
@@ -82,18 +86,17 @@ impl Dev {
             tokio::select! {
                 _ = refresh.tick() => {
                     session.refresh().await;
-                    if self.once && session.is_ready() {
-                        return Ok(());
-                    }
-                    if self.once && started.elapsed() > ONCE_TIMEOUT {
-                        let (seconds, unready) = (ONCE_TIMEOUT.as_secs(), session.unready());
+                    let Some(example) = &self.once else { continue };
+                    let Some(unready) = session.unready(example.as_deref()) else { return Ok(()) };
+                    if started.elapsed() > ONCE_TIMEOUT {
+                        let seconds = ONCE_TIMEOUT.as_secs();
                         bail!("these examples were not ready within {seconds} s: {unready}");
                     }
                 }
                 () = &mut changed => {
                     changed.set(sources.changed());
                     output::step("changed", "the sources; building");
-                    match Executables::build(session.folder()).await {
+                    match session.build().await {
                         Ok(executables) => session.update(executables).await,
                         Err(error) => output::warning(&format!("{error}; the running programs are kept")),
                     }

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::TcpListener,
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -28,12 +27,15 @@ use crate::{output, project::Project};
 /// The control plane, the running programs, and what was last shown.
 pub(crate) struct Session<'a> {
     project: &'a Project,
+    cargo_args: &'a [String],
     plane: ControlPlane,
     client: Client,
     webhook_port: u16,
     executables: Executables,
     workloads: Vec<Workload>,
     processes: Vec<Process>,
+    /// The objects of `config/` that the API server has.
+    applied: Vec<Value>,
     resources: Vec<Resource>,
     examples: Vec<Value>,
     /// The error with which the last attempt to apply the examples ended, or `None` once they are applied.
@@ -47,21 +49,27 @@ pub(crate) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Builds the project, starts the control plane, and starts the programs.
-    pub(crate) async fn start(project: &'a Project, began: Instant) -> Result<Self> {
+    pub(crate) async fn start(
+        project: &'a Project,
+        cargo_args: &'a [String],
+        began: Instant,
+    ) -> Result<Self> {
         output::step("building", "the project");
-        let executables = Executables::build(&project.folder).await?;
+        let executables = Executables::build(&project.folder, cargo_args).await?;
         let built = Instant::now();
         output::step("starting", "the control plane");
         let plane = ControlPlane::start().await.context("cannot start a local control plane")?;
         let client = plane.client()?;
         let mut session = Self {
             project,
+            cargo_args,
             client,
             plane,
             webhook_port: free_port()?,
             executables,
             workloads: Vec::new(),
             processes: Vec::new(),
+            applied: Vec::new(),
             resources: Vec::new(),
             examples: Vec::new(),
             pending: Some(String::new()),
@@ -80,26 +88,29 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        &self.project.folder
+    /// Builds the project again.
+    pub(crate) async fn build(&self) -> Result<Executables> {
+        Executables::build(&self.project.folder, self.cargo_args).await
     }
 
-    /// True once every example has been ready.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.pending.is_none() && self.examples.iter().all(|example| self.ready.contains(&describe(example)))
-    }
-
-    /// The names of the examples that have not been ready yet, and why they could not be applied, if so.
-    pub(crate) fn unready(&self) -> String {
-        let names = self.examples.iter().map(describe).filter(|name| !self.ready.contains(name));
-        let names = names.collect::<Vec<_>>().join(", ");
+    /// The names of the examples that have not been ready yet, and why they could not be applied, if so. With a name,
+    /// only this example counts. Returns `None` once all have been ready.
+    pub(crate) fn unready(&self, only: Option<&str>) -> Option<String> {
+        let mut names = match only {
+            Some(name) => vec![name.to_owned()],
+            None => self.examples.iter().map(describe).collect(),
+        };
+        names.retain(|name| !self.ready.contains(name));
+        let names = names.join(", ");
         match self.pending.as_deref() {
-            Some(error) if !error.is_empty() => format!("{names}: {error}"),
-            _ => names,
+            None if names.is_empty() => None,
+            Some(error) if !error.is_empty() => Some(format!("{names}: {error}")),
+            _ => Some(names),
         }
     }
 
-    /// Applies `config/`, and then what the programs `crd` and `rbac` print. Warns if `config/` differs from that.
+    /// Applies `config/`, and then what the programs `crd` and `rbac` print, except for objects that are applied already.
+    /// Warns if `config/` differs from what the programs print.
     async fn apply(&mut self) -> Result<()> {
         let mut objects = manifests::read_folder(&self.project.folder.join("config"))?;
         for program in ["crd", "rbac"] {
@@ -116,9 +127,12 @@ impl<'a> Session<'a> {
             }
         }
         self.workloads = manifests::workloads(&objects, self.project.name.as_str());
-        for object in manifests::localize(&objects, self.webhook_port) {
+        let local_objects = manifests::localize(&objects, self.webhook_port);
+        // To apply a webhook configuration again would remove the path that the webhook has added to its URL.
+        for object in local_objects.iter().filter(|object| !self.applied.contains(object)) {
             self.plane.apply_yaml(&object.to_string()).await.context("cannot apply config/")?;
         }
+        self.applied = local_objects;
         let definitions = objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition");
         self.resources = definitions.filter_map(Resource::of).collect();
         self.resources.dedup();
@@ -173,6 +187,14 @@ impl<'a> Session<'a> {
     pub(crate) async fn refresh(&mut self) {
         self.report_exits();
         self.apply_examples().await;
+        if self.pending.is_none() {
+            self.report_ready().await;
+        }
+        // Last, so that the tables show the state in which an example was found to be ready.
+        self.show_tables().await;
+    }
+
+    async fn show_tables(&mut self) {
         for resource in &self.resources {
             // The API server does not serve a new Kind at once.
             let Ok(table) = table::list(&self.client, resource).await else { continue };
@@ -181,9 +203,6 @@ impl<'a> Session<'a> {
                 anstream::println!("{table}");
                 self.tables.insert(resource.name.clone(), table);
             }
-        }
-        if self.pending.is_none() {
-            self.report_ready().await;
         }
     }
 

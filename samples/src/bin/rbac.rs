@@ -1,9 +1,6 @@
-//! Prints the RBAC manifests of the sample controllers, for `config/`.
+//! Prints the RBAC manifests. `cargo reknit rbac --write` writes them to `config/200-rbac.yaml`.
 
-use std::process::ExitCode;
-
-use reknit_samples::program;
-
-fn main() -> ExitCode {
-    program::rbac("controller", program::controllers()).print()
+fn main() -> reknit::prelude::Result<()> {
+    print!("{}", reknit_samples::manifests::rbac_yaml()?);
+    Ok(())
 }

@@ -2,10 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    error::Error,
     fs, io,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
 };
 
 use k8s_openapi::{
@@ -14,10 +13,10 @@ use k8s_openapi::{
 };
 use reknit::{
     apis::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum},
+    prelude::*,
     reconciler::leader::LeaderElectionConfig,
 };
-
-type TestResult = Result<(), Box<dyn Error>>;
+use reknit_samples::manifests;
 
 /// Contents by file name.
 type Files = BTreeMap<String, String>;
@@ -39,62 +38,33 @@ fn files(prefix: &str) -> io::Result<Files> {
     Ok(files)
 }
 
-fn schema(args: &[&str]) -> io::Result<Output> {
-    Command::new(env!("CARGO_BIN_EXE_schema")).args(args).output()
-}
-
-fn without_comments(yaml: &str) -> String {
-    yaml.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect()
-}
-
 #[test]
-fn the_custom_resource_definitions_match_the_types() -> TestResult {
-    let mut expected = Files::new();
-    for kind in String::from_utf8(schema(&["list"])?.stdout)?.lines() {
-        let definition = String::from_utf8(schema(&["dump", kind])?.stdout)?;
-        expected.insert(format!("300-{}.yaml", kind.to_lowercase()), definition);
-    }
-    let mut manifests = files("300-")?;
-    manifests.values_mut().for_each(|yaml| *yaml = without_comments(yaml));
-    assert!(!expected.is_empty());
-    assert_eq!(manifests, expected, "run hack/update-codegen.sh");
-    Ok(())
-}
-
-/// The generated files, each with its program and the arguments of that program.
-const RBAC_FILES: [(&str, &str, &[&str]); 7] = [
-    ("200-serviceaccount.yaml", env!("CARGO_BIN_EXE_rbac"), &["--kinds", "ServiceAccount"]),
-    ("200-clusterrole.yaml", env!("CARGO_BIN_EXE_rbac"), &["--kinds", "ClusterRole"]),
-    ("200-role.yaml", env!("CARGO_BIN_EXE_rbac"), &["--kinds", "Role"]),
-    ("201-clusterrolebinding.yaml", env!("CARGO_BIN_EXE_rbac"), &["--kinds", "ClusterRoleBinding"]),
-    ("201-rolebinding.yaml", env!("CARGO_BIN_EXE_rbac"), &["--kinds", "RoleBinding"]),
-    ("200-webhook.yaml", env!("CARGO_BIN_EXE_webhook-rbac"), &[]),
-    ("namespaced/rbac.yaml", env!("CARGO_BIN_EXE_rbac"), &["--namespace", "team-a", "--in", "team-a"]),
-];
-
-#[test]
-fn the_rbac_manifests_match_the_constructors() -> TestResult {
-    for (file, program, args) in RBAC_FILES {
-        let expected = String::from_utf8(Command::new(program).args(args).output()?.stdout)?;
-        assert!(expected.contains("apiVersion"), "{file}");
-        let actual = fs::read_to_string(config_folder().join(file))?;
-        assert_eq!(actual, expected, "{file}: run hack/update-codegen.sh");
-    }
+fn the_custom_resource_definitions_match_the_types() -> Result<()> {
+    let file = fs::read_to_string(config_folder().join("300-crds.yaml"))?;
+    assert_eq!(file, manifests::definitions_yaml()?, "run hack/update-codegen.sh");
     Ok(())
 }
 
 #[test]
-fn an_unknown_kind_is_a_usage_error_that_lists_the_known_kinds() -> TestResult {
-    let output = schema(&["dump", "Nothing"])?;
-    assert_eq!(output.status.code(), Some(2));
-    let stderr = String::from_utf8(output.stderr)?;
-    assert!(stderr.contains("Nothing") && stderr.contains("AddressableService"), "{stderr}");
-    assert_eq!(output.stdout, b"");
+fn the_rbac_manifests_match_the_constructors() -> Result<()> {
+    let file = fs::read_to_string(config_folder().join("200-rbac.yaml"))?;
+    assert_eq!(file, manifests::rbac_yaml()?, "run hack/update-codegen.sh");
+    Ok(())
+}
+
+#[test]
+fn the_rbac_manifests_of_one_namespace_match_the_constructors() -> Result<()> {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_controller-rbac"));
+    let expected =
+        String::from_utf8(program.args(["--namespace", "team-a", "--in", "team-a"]).output()?.stdout)?;
+    assert!(expected.contains("apiVersion"), "{expected}");
+    let file = fs::read_to_string(config_folder().join("namespaced/rbac.yaml"))?;
+    assert_eq!(file, expected, "run hack/update-codegen.sh");
     Ok(())
 }
 
 /// The ConfigMaps of `config/` with their examples, by file name.
-fn examples() -> Result<BTreeMap<String, (ConfigMap, String)>, Box<dyn Error>> {
+fn examples() -> Result<BTreeMap<String, (ConfigMap, String)>> {
     let mut examples = BTreeMap::new();
     for (file, yaml) in files("config-")? {
         let map: ConfigMap = serde_yaml_ng::from_str(&yaml)?;
@@ -108,7 +78,7 @@ fn examples() -> Result<BTreeMap<String, (ConfigMap, String)>, Box<dyn Error>> {
 }
 
 #[test]
-fn the_config_maps_have_the_label_by_which_the_webhook_selects_them() -> TestResult {
+fn the_config_maps_have_the_label_by_which_the_webhook_selects_them() -> Result<()> {
     let (_, yaml) = files("500-webhook-configuration")?.pop_first().ok_or("no configuration")?;
     let selectors: Vec<LabelSelector> = yaml
         .split("\n---\n")
@@ -132,7 +102,7 @@ fn the_config_maps_have_the_label_by_which_the_webhook_selects_them() -> TestRes
 }
 
 #[test]
-fn every_example_has_its_checksum() -> TestResult {
+fn every_example_has_its_checksum() -> Result<()> {
     for (file, (map, example)) in examples()? {
         let checksum = map.metadata.annotations.unwrap_or_default().remove(EXAMPLE_CHECKSUM_ANNOTATION);
         assert_eq!(checksum, Some(example_checksum(&example)), "{file}");
@@ -141,7 +111,7 @@ fn every_example_has_its_checksum() -> TestResult {
 }
 
 #[test]
-fn the_deployed_config_maps_set_only_the_buckets_and_their_examples_are_maps_of_texts() -> TestResult {
+fn the_deployed_config_maps_set_only_the_buckets_and_their_examples_are_maps_of_texts() -> Result<()> {
     for (file, (map, example)) in examples()? {
         let mut data = map.data.unwrap_or_default();
         let buckets = data.remove("buckets");
@@ -154,7 +124,7 @@ fn the_deployed_config_maps_set_only_the_buckets_and_their_examples_are_maps_of_
 }
 
 #[test]
-fn the_example_of_leader_election_shows_the_defaults() -> TestResult {
+fn the_example_of_leader_election_shows_the_defaults() -> Result<()> {
     let (_, example) = &examples()?["config-leader-election.yaml"];
     let mut parsed = LeaderElectionConfig::from_data(&serde_yaml_ng::from_str(example)?)?;
     // A prefix has no default. The example shows one for its form.
@@ -165,7 +135,7 @@ fn the_example_of_leader_election_shows_the_defaults() -> TestResult {
 }
 
 #[test]
-fn no_member_of_the_workspace_is_excluded_from_the_image_build() -> TestResult {
+fn no_member_of_the_workspace_is_excluded_from_the_image_build() -> Result<()> {
     let root = config_folder().join("..");
     let dockerignore = fs::read_to_string(root.join(".dockerignore"))?;
     let manifest = fs::read_to_string(root.join("Cargo.toml"))?;

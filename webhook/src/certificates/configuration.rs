@@ -104,9 +104,7 @@ impl Configuration {
             }
             let client_config = &mut entry["clientConfig"];
             client_config["caBundle"] = ca_bundle(bundle);
-            if client_config["service"].is_object() {
-                client_config["service"]["path"] = self.path.into();
-            }
+            set_path(client_config, self.path);
         }
         let patch = match self.rules {
             Some(_) => json!({"webhooks": filled["webhooks"]}),
@@ -126,6 +124,17 @@ where
     let key = Key::new(None, name);
     builder.add_key(key.clone());
     Box::new(move || informer.get(&key).and_then(|object| serde_json::to_value(&*object).ok()))
+}
+
+/// Sets the path that the API server calls, unless the client configuration has a URL with a path.
+fn set_path(client_config: &mut Value, path: &str) {
+    if client_config["service"].is_object() {
+        client_config["service"]["path"] = path.into();
+    } else if let Some(url) = client_config["url"].as_str()
+        && url.parse().is_ok_and(|url: http::Uri| url.path() == "/")
+    {
+        client_config["url"] = (url.trim_end_matches('/').to_owned() + path).into();
+    }
 }
 
 /// Returns true if a client configuration trusts exactly this bundle.
@@ -189,6 +198,16 @@ mod tests {
         let object = json!({"webhooks": patched});
         assert_eq!(configuration().patch(&object, "CA", |_| true), Ok(None));
         assert!(trusts(&configuration().client_configs(object)[0], "CA"));
+    }
+
+    #[test]
+    fn a_url_without_a_path_gets_the_path_of_the_webhook() {
+        for url in ["https://127.0.0.1:8443", "https://127.0.0.1:8443/"] {
+            let webhooks = json!([{"name": "x.dev", "clientConfig": {"url": url}}]);
+            let patched = patched_webhooks(&webhooks, |_| true);
+            assert_eq!(patched[0]["clientConfig"]["url"], "https://127.0.0.1:8443/defaulting");
+            assert_eq!(patched_webhooks(&patched, |_| true), patched);
+        }
     }
 
     #[test]

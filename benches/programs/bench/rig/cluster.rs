@@ -16,7 +16,7 @@ use tokio::process::Command;
 
 use crate::{Result, rig::watch::Watch};
 
-const CRD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/300-addressableservice.yaml");
+const CRD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/300-crds.yaml");
 const ADDRESSABLE_SERVICES: &str = "/apis/samples.knative.dev/v1alpha1/addressableservices";
 const SERVICES: &str = "/api/v1/services";
 /// The number of concurrent requests with which this program prepares a measurement.
