@@ -4,8 +4,6 @@ pub(crate) mod delta;
 mod handlers;
 mod preloaded;
 mod store;
-#[cfg(test)]
-mod store_tests;
 mod stores;
 mod table;
 mod tombstones;

@@ -15,6 +15,9 @@
 //! - If a version cannot be ordered, states are applied in the order of the watch, and own writes only once the watch
 //!   reports them.
 
+#[cfg(test)]
+mod tests;
+
 use reknit_apis::Key;
 
 use super::{

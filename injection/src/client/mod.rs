@@ -1,8 +1,6 @@
 //! Requests to the API server: the transport, and the delivery of own writes to the informers.
 
 mod own_writes;
-#[cfg(test)]
-mod own_writes_tests;
 mod read_back;
 mod resource_path;
 mod transport;

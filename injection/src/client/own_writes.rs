@@ -4,6 +4,9 @@
 //! caches before the caller gets the response, so a controller reads its own writes. If the response to a write does
 //! not contain the new state, the object is [read back](super::read_back).
 
+#[cfg(test)]
+mod tests;
+
 use bytes::Bytes;
 use futures::FutureExt;
 use http::{Method, Request, Response};
