@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reknit_webhook::Webhook;
+use reknit_webhook::{Limits, Webhook};
 use serde_json::{Value, json};
 
 use crate::{
@@ -25,7 +25,9 @@ fn review(objects: usize, numbers: usize) -> String {
 #[test]
 fn a_large_list_is_converted_in_little_memory() {
     in_own_process(async || {
-        let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
+        // On a busy machine, this takes longer than a request may take by default.
+        let limits = Limits { response_timeout: Duration::from_secs(600), ..Limits::default() };
+        let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>().limits(limits);
         let body = review(24, 500_000);
         let (size, before) = (body.len(), resident_mib());
         let mut answer = std::pin::pin!(webhook.answer("/resource-conversion", body));
