@@ -127,18 +127,17 @@
 //! | --- | --- | --- |
 //! | enqueue an object when an object that it references changes | `build.track()`, and `get` in the reconcile | Knative's tracker; `Watches` with a map function |
 //! | enqueue an object when an object that it controls changes | `build.owns()` | `Owns`; `Controller::owns` |
-//! | watch the target of a reference whose Kind is only known at run time | `build.track_any()` | Knative's tracker with a duck type |
-//! | find the address of a [`Destination`](apis::Destination) | `build.resolver()`, and [`AddressResolver::resolve`](reconciler::AddressResolver::resolve) in the reconcile | Knative's `URIResolver` |
+//! | watch the target of a reference whose Kind is only known at run time | `build.track_any(kinds)`, with the allowed [`Kinds`](reconciler::Kinds) | Knative's tracker with a duck type |
+//! | find the address of a [`Destination`](apis::Destination) | `build.resolver(kinds)`, and [`AddressResolver::resolve`](reconciler::AddressResolver::resolve) in the reconcile | Knative's `URIResolver` |
 //! | create or restore a child, and know which of the two happened | [`Owned::apply`](prelude::Owned::apply), [`Applied`](reconciler::Applied) | server-side apply; `controllerutil.OperationResult` |
 //! | create or update a child without server-side apply | [`Owned::create_or_update`](prelude::Owned::create_or_update) | `controllerutil.CreateOrUpdate` |
 //! | replace a child whose field is immutable | [`Owned::apply_or_replace`](prelude::Owned::apply_or_replace) | `Delete`, then `Create` |
-//! | take over children that an earlier controller wrote without server-side apply | [`Owned::upgrading_from`](prelude::Owned::upgrading_from) | client-go's `csaupgrade` |
-//! | own children of a Kind that is only known at run time, by a template | `build.owns_any()` and [`OwnedAny::kind`](reconciler::OwnedAny::kind); [`OwnedAny::of`](reconciler::OwnedAny::of) lists the children of earlier templates too | Knative's duck types with a dynamic client |
+//! | take over children that an earlier controller wrote without server-side apply | [`OwnedOptions::upgrading_from`](reconciler::OwnedOptions::upgrading_from) | client-go's `csaupgrade` |
+//! | own children of a Kind that is only known at run time, by a template | `build.owns_any(kinds, options)` and [`OwnedAny::kind`](reconciler::OwnedAny::kind); [`OwnedAny::of`](reconciler::OwnedAny::of) lists the children of earlier templates too | Knative's duck types with a dynamic client |
 //! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](prelude::TrackedAny::get_as) or [`Duck::of`](reconciler::Duck::of), with a [`Duck`](reconciler::Duck) | Knative's duck informers |
-//! | find the keys that read an object | [`Tracked::observers`](prelude::Tracked::observers) | `GetObservers` of Knative's tracker |
 //! | set the owner reference of a child yourself | [`controller_reference`](reconciler::controller_reference) | `kmeta.NewControllerRef`; `controllerutil.SetControllerReference` |
 //! | delete a child with its dependents | [`Owned::delete`](prelude::Owned::delete), in the background; [`delete_with`](prelude::Owned::delete_with) | `Delete` with `PropagationPolicy` |
-//! | inject into the pod templates of other objects, as a SinkBinding does | [`Bindable`](reconciler::Bindable), `build.binder()`, `Webhook::binding` | Knative's `psbinding` |
+//! | inject into the pod templates of other objects, as a SinkBinding does | [`Bindable`](reconciler::Bindable), `build.binder(kinds)`, `Webhook::binding` | Knative's `psbinding` |
 //! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
 //! | filter these changes | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and other filters in [`injection`] | predicates; `FilteringResourceEventHandler` |
 //! | reconcile only some objects of the Kind | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
@@ -173,7 +172,7 @@
 //! | run controllers in a test against a real API server | [`Controllers`](testing::Controllers) with [`ControlPlane`](testing::ControlPlane) | envtest and `mgr.Start` |
 //! | run the whole program in a test, as a child process | [`Program`](testing::Program) | |
 //! | generate RBAC rules from the code | [`Main::rbac`](prelude::Main::rbac); a table test checks them ([how](https://github.com/reknit/reknit/blob/main/docs/how-to/rbac.md)) | `+kubebuilder:rbac` markers |
-//! | declare a request of your own code for the generated RBAC rules | `build.allows(..)` with a [`Permission`](injection::Permission), [`Owned::verbs`](prelude::Owned::verbs), [`TrackedAny::resources`](prelude::TrackedAny::resources) | `+kubebuilder:rbac` markers |
+//! | declare a request of your own code for the generated RBAC rules | `build.allows(..)` with a [`Permission`](injection::Permission), [`OwnedOptions::verbs`](reconciler::OwnedOptions::verbs), [`Kinds::of`](reconciler::Kinds::of) | `+kubebuilder:rbac` markers |
 //! | test that each permission is needed | [`each_permission_is_needed`](testing::each_permission_is_needed) | |
 //! | limit requests | `--kube-api-qps`, `--kube-api-burst`; there is no limit by default | the same flags |
 //!

@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use reknit::{
     injection::{Clock, Verb},
     prelude::*,
+    reconciler::OwnedOptions,
 };
 use tracing::{info, warn};
 
@@ -22,7 +23,7 @@ use super::{
 /// Reconciles CronJobs, and owns Jobs.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<CronJob>(cx);
-    let jobs = build.owns().verbs([Verb::Create, Verb::Delete]);
+    let jobs = build.owns_with(OwnedOptions::default().verbs([Verb::Create, Verb::Delete]));
     Ok(build.reconciler(Reconciler { jobs, clock: cx.get() }).build())
 }
 

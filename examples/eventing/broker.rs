@@ -4,7 +4,7 @@ use kube::{CustomResource, ResourceExt};
 use reknit::{
     apis::{AddressStatus, DeliverySpec, DeliveryStatus, child_name, service_host_name},
     prelude::*,
-    reconciler::AddressResolver,
+    reconciler::{AddressResolver, Kinds},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,7 @@ pub(crate) const ADDRESSABLE: [(&str, &str); 3] =
 /// Reconciles the Brokers of the class [`CHANNEL_BASED`], which own channels.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Broker>(cx);
-    let (channels, resolver) = (build.owns(), build.resolver().resources(ADDRESSABLE));
+    let (channels, resolver) = (build.owns(), build.resolver(Kinds::of(ADDRESSABLE).or_any()));
     Ok(build.reconciler(Reconciler { channels, resolver }).class(CLASS, CHANNEL_BASED).build())
 }
 

@@ -6,7 +6,7 @@ use kube::CustomResource;
 use reknit::{
     apis::{BindingSpec, PodSpecable, Reference, SourceSpec, SourceStatus},
     prelude::*,
-    reconciler::{AddressResolver, Bindable, Binder},
+    reconciler::{AddressResolver, Bindable, Binder, Kinds},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -96,8 +96,8 @@ pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<SinkBinding>(cx);
     let workloads =
         [("apps", "deployments"), ("apps", "statefulsets"), ("apps", "daemonsets"), ("batch", "jobs")];
-    let sinks = build.resolver().resources(ADDRESSABLE);
-    let binder = build.binder().resources(workloads);
+    let sinks = build.resolver(Kinds::of(ADDRESSABLE).or_any());
+    let binder = build.binder(Kinds::of(workloads).or_any());
     Ok(build.reconciler(Reconciler { sinks, binder }).finalizing().build())
 }
 

@@ -7,7 +7,11 @@ use kube::{
     ResourceExt,
     api::{DynamicObject, ObjectMeta},
 };
-use reknit::{injection::Verb, prelude::*, reconciler::OwnedAny};
+use reknit::{
+    injection::Verb,
+    prelude::*,
+    reconciler::{Kinds, OwnedAny, OwnedOptions},
+};
 use serde_json::json;
 
 use super::{
@@ -18,10 +22,12 @@ use super::{
 /// Reconciles Sequences. They own Subscriptions, and channels of any Kind.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Sequence>(cx);
-    let verbs = [Verb::Get, Verb::Create, Verb::Patch, Verb::Delete];
+    let options = OwnedOptions::default().verbs([Verb::Get, Verb::Create, Verb::Patch, Verb::Delete]);
     // For channels of other Kinds, bind another role to the service account.
-    let channels = build.owns_any().resources([("messaging.knative.dev", "inmemorychannels")]).verbs(verbs);
-    let subscriptions = build.owns().verbs(verbs);
+    let kinds =
+        Kinds::of([("messaging.knative.dev", "inmemorychannels")]).or_any_in(["messaging.knative.dev"]);
+    let channels = build.owns_any(kinds, options.clone());
+    let subscriptions = build.owns_with(options);
     Ok(build.reconciler(Reconciler { channels, subscriptions }).build())
 }
 
@@ -99,7 +105,8 @@ impl Reconciler {
         for channel in self.channels.of(sequence, stored).await? {
             let reference = Channelable::of(&channel)?.reference();
             if !sequence.spec.channel_template().is_of_kind(&reference) {
-                self.channels.delete(sequence, &channel).await?;
+                let channels = self.channels.kind(sequence, &reference.api_version, &reference.kind).await?;
+                channels.delete(&channel).await?;
             }
         }
         Ok(())

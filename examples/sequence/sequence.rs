@@ -6,7 +6,7 @@ use kube::CustomResource;
 use reknit::{
     apis::{AddressStatus, ChannelableStatus, Condition, DeliverySpec, Destination},
     prelude::*,
-    reconciler::{Duck, NoFields},
+    reconciler::Duck,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -137,7 +137,7 @@ kind!(Sequence {
 });
 
 /// A channel of any Kind.
-pub(super) type Channelable = Duck<NoFields, ChannelableStatus>;
+pub(super) type Channelable = Duck<ChannelableStatus>;
 
 impl SequenceStatus {
     /// Records the channels, and the address of the first one.

@@ -9,6 +9,8 @@ use crate::{Cached, Clock, Informer, Informers, Selection};
 pub use crate::{
     client::{NoRetry, ResourcePath},
     config::with_pinned_config,
+    informer::{KeyEvent, Old, WeakIndex},
+    permissions::{Permissions, RequestAttributes, UnnamedKinds},
 };
 
 /// Opens an informer without waiting for its first list. The caller must not read it before

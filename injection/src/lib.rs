@@ -47,8 +47,7 @@ pub use config::{Config, FromConfigMap};
 pub use context::{Builder, Context, Inject, Missing, Shutdown, ShutdownTrigger};
 pub use features::{FeatureFlag, Features};
 pub use informer::{
-    Cached, Change, Filter, Index, Informer, InformerHandle, InformerState, Informers, KeyEvent, Metadata,
-    NotSynced, Old, Selection, Unresolved, WeakIndex, annotation, controlled_by, controller_name, label,
-    named, namespace, select,
+    Cached, Change, Filter, Index, Informer, InformerHandle, InformerState, Informers, Metadata, NotSynced,
+    Selection, Unresolved, annotation, controlled_by, controller_name, label, named, namespace, select,
 };
-pub use permissions::{Declared, Permission, Permissions, RequestAttributes, Undeclared, Verb};
+pub use permissions::{Permission, Verb};

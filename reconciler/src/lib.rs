@@ -63,7 +63,7 @@
 //!
 //! The Role of a controller has to allow these requests. The builder calls declare them, and
 //! `reknit_sharedmain::Main::rbac` prints the rules. Declare the requests that the builder cannot know with
-//! [`Builder::allows`], [`Owned::verbs`] and [`TrackedAny::resources`].
+//! [`Builder::allows`], [`OwnedOptions::verbs`] and [`Kinds`].
 //!
 //! | | on | verbs |
 //! | --- | --- | --- |
@@ -89,7 +89,6 @@
 
 mod binding;
 mod controller;
-mod declared_kinds;
 mod driver;
 mod error;
 mod events;
@@ -97,6 +96,7 @@ mod finalizer;
 #[doc(hidden)]
 pub mod internal;
 pub mod keys;
+mod kinds;
 pub mod leader;
 mod limits;
 mod merge;
@@ -118,15 +118,16 @@ pub use controller::{
 };
 pub use error::{Error, Result, ResultExt};
 pub use events::{Event, EventType, Recorder};
+pub use kinds::Kinds;
 pub use outcome::Outcome;
-pub use owned::{Applied, NotApplied, Owned, OwnedAny, apply_body, controller_reference};
+pub use owned::{Applied, NotApplied, Owned, OwnedAny, OwnedOptions, apply_body, controller_reference};
 pub use per_key::PerKey;
 pub use queue::Queue;
 pub use reknit_apis::{KReference, Key, Reference};
 pub use resolver::AddressResolver;
 pub use roles::{FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKey, ReconcileKind};
 pub use status::merge_patch;
-pub use tracker::{Duck, NoFields, Tracked, TrackedAny};
+pub use tracker::{Duck, Tracked, TrackedAny};
 
 /// The type of a function that constructs a controller. `main` gets a list of such functions.
 pub type ControllerConstructor = fn(&reknit_injection::Context) -> Result<Controller>;

@@ -13,6 +13,7 @@ use kube::{
 };
 use reknit::{
     prelude::*,
+    reconciler::OwnedOptions,
     testing::{Controllers, eventually},
 };
 use reknit_samples::{AddressableService, AddressableServiceStatus};
@@ -71,7 +72,7 @@ fn creating_controller(
     move |cx| {
         let selection = select().namespace(&namespace);
         let mut build = Controller::selected::<AddressableService>(cx, selection.clone());
-        let owned = Arc::new(build.owns_in(&cx.informer::<ConfigMap>(selection)));
+        let owned = Arc::new(build.owns_in(&cx.informer::<ConfigMap>(selection), OwnedOptions::default()));
         let client = build.client();
         Ok(build.reconciler(CreatingReconciler { client, owned, passes, message }).build())
     }

@@ -11,6 +11,7 @@ use kube::{
 use reknit::{
     injection::{Filter, controlled_by, named, namespace},
     prelude::*,
+    reconciler::Kinds,
 };
 
 struct Reconciler {
@@ -43,7 +44,7 @@ impl ReconcileKind for Reconciler {
 }
 fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<AddressableService>(cx);
-    let (pods, services, anything) = (build.owns(), build.track(), build.track_any());
+    let (pods, services, anything) = (build.owns(), build.track(), build.track_any(Kinds::any()));
     build
         .watch(&cx.get::<Informer<Secret>>())
         .filter(

@@ -5,7 +5,7 @@ use reknit::{
     apis::{DeliverySpec, DeliveryStatus, Destination, SourceStatus, child_name, service_host_name},
     injection::Verb,
     prelude::*,
-    reconciler::{AddressResolver, Duck, NoFields},
+    reconciler::{AddressResolver, Duck, Kinds, OwnedOptions},
 };
 
 use super::{
@@ -20,9 +20,9 @@ use super::{
 };
 
 /// A broker of any Kind.
-type AnyBroker = Duck<BrokerSpec, BrokerStatus>;
+type AnyBroker = Duck<BrokerStatus, BrokerSpec>;
 /// A source of any Kind.
-type AnySource = Duck<NoFields, SourceStatus>;
+type AnySource = Duck<SourceStatus>;
 
 /// The resources of brokers, and of the sources on which a Trigger can depend with the generated role. For other
 /// sources, bind another role to the service account.
@@ -32,10 +32,11 @@ const OBJECTS: [(&str, &str); 2] =
 /// Reconciles Triggers, and tracks what they refer to. They own Subscriptions.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Trigger>(cx);
+    let verbs = [Verb::Get, Verb::Create, Verb::Patch, Verb::Delete];
     let reconciler = Reconciler {
-        objects: build.track_any().resources(OBJECTS),
-        resolver: build.resolver().resources(ADDRESSABLE),
-        subscriptions: build.owns().verbs([Verb::Get, Verb::Create, Verb::Patch, Verb::Delete]),
+        objects: build.track_any(Kinds::of(OBJECTS).or_any()),
+        resolver: build.resolver(Kinds::of(ADDRESSABLE).or_any()),
+        subscriptions: build.owns_with(OwnedOptions::default().verbs(verbs)),
         filter_host: service_host_name("broker-filter", cx.system_namespace().unwrap_or("knative-eventing")),
     };
     Ok(build.reconciler(reconciler).build())

@@ -330,6 +330,7 @@ impl Context {
     }
 
     /// Returns the permissions that constructors have declared so far, of all Contexts of the process.
+    #[doc(hidden)]
     pub fn permissions(&self) -> Permissions {
         self.0.shared.permissions.clone()
     }

@@ -114,11 +114,6 @@ impl Permission {
         }
     }
 
-    /// Returns the permission with these verbs instead of its own.
-    pub fn with_verbs(&self, verbs: impl IntoIterator<Item = Verb>) -> Self {
-        Self { verbs: verbs.into_iter().collect(), ..self.clone() }
-    }
-
     /// The API group, empty for the core group.
     pub fn group(&self) -> &str {
         &self.group

@@ -31,12 +31,11 @@ use crate::{Result, ResultExt, TrackedAny, object_client::status_code, status::d
 /// A bound subject has the label `bindings.reknit.dev/<uid of the binding>`, so that it is found when the binding no
 /// longer refers to it, even after a restart.
 ///
-/// Requires the verbs `list`, `watch` and `patch` on the Kinds of the subjects. Declare them by
-/// [`resources`](Self::resources).
+/// Requires the verbs `list`, `watch` and `patch` on the Kinds of the subjects.
 ///
 /// ```
 /// use reknit_injection::Context;
-/// use reknit_reconciler::{Bindable, Controller, FinalizeKind, Outcome, ReconcileKind, Result, Binder};
+/// use reknit_reconciler::{Bindable, Controller, FinalizeKind, Outcome, ReconcileKind, Result, Binder, Kinds};
 /// use reknit_apis::StatusOf;
 ///
 /// struct Reconciler<K: Bindable> {
@@ -61,7 +60,7 @@ use crate::{Result, ResultExt, TrackedAny, object_client::status_code, status::d
 ///
 /// fn controller<K: Bindable>(cx: &Context) -> Result<Controller> {
 ///     let mut build = Controller::of::<K>(cx);
-///     let binder = build.binder().groups(["apps", "batch"]);
+///     let binder = build.binder(Kinds::of([("apps", "deployments"), ("batch", "jobs")]));
 ///     Ok(build.reconciler(Reconciler { binder }).finalizing().build())
 /// }
 /// ```
@@ -88,19 +87,6 @@ struct Found {
 impl<K: Bindable> Binder<K> {
     pub(crate) fn new(objects: TrackedAny, informers: Informers, client: Client, manager: String) -> Self {
         Self { objects, informers, client, manager, kind: PhantomData }
-    }
-
-    /// Allows only subjects of these API groups, as [`TrackedAny::groups`] does.
-    pub fn groups<G: Into<String>>(self, groups: impl IntoIterator<Item = G>) -> Self {
-        Self { objects: self.objects.groups(groups), ..self }
-    }
-
-    /// Declares the resources of the subjects, as [`TrackedAny::resources`] does.
-    pub fn resources<G: Into<String>, R: Into<String>>(
-        self,
-        resources: impl IntoIterator<Item = (G, R)>,
-    ) -> Self {
-        Self { objects: self.objects.resources(resources), ..self }
     }
 
     /// Injects into the subjects, withdraws the injection from objects that are no longer subjects, and marks the

@@ -10,12 +10,12 @@ use reknit_injection::{
 
 use super::{Controller, GlobalResync, Parts, controller_builder::ControllerBuilder, watch::Watch};
 use crate::{
-    Bindable, Binder, Owned, OwnedAny, PerKey, Queue, ReconcileKey, ReconcileKind, Recorder, Tracked,
-    TrackedAny,
+    Bindable, Binder, Kinds, Owned, OwnedAny, OwnedOptions, PerKey, Queue, ReconcileKey, ReconcileKind,
+    Recorder, Tracked, TrackedAny,
     driver::KeyDriver,
     events::event_permission,
     object_client::field_manager,
-    owned::{APPLY_VERBS, ChildKind, owner_key},
+    owned::{ChildKind, Writer, owner_key},
     tracker::{DynamicKinds, Trackers},
 };
 
@@ -239,40 +239,38 @@ impl<K: Kind> Builder<K> {
     /// Tracks objects of another Kind: when an object changes that a pass has read, the key of that pass is
     /// enqueued.
     ///
-    /// A controller of selected namespaces reads only objects in them, unless the Kind is cluster-scoped. Use
-    /// [`track_in`](Self::track_in) for another selection.
+    /// A controller of selected namespaces reads only objects in them, unless the Kind is cluster-scoped.
     pub fn track<T: Cached<DynamicType = (), Scope: Scope>>(&mut self) -> Tracked<T> {
-        self.track_in(&self.cx.informer(self.selection_of::<T>()))
-    }
-
-    /// Tracks objects of this informer, which may have another selection than the controller.
-    pub fn track_in<T: Cached<DynamicType = (), Scope: Scope>>(
-        &mut self,
-        informer: &Informer<T>,
-    ) -> Tracked<T> {
-        self.depend_on(informer);
+        let informer = self.cx.informer(self.selection_of::<T>());
+        self.depend_on(&informer);
         let tracker = self.trackers.add();
-        tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
-        Tracked::new(informer.clone(), tracker)
+        tracker.enqueue_observers_on_change(&informer, self.parts.queue.clone());
+        Tracked::new(informer, tracker)
     }
 
-    /// Tracks objects whose Kinds are known only at run time, from references to them. Limit the API groups of these
-    /// Kinds with [`TrackedAny::groups`].
+    /// Tracks objects of these Kinds, which are known only at run time, from references to them. A reference to any
+    /// other Kind is a permanent error.
     ///
     /// A controller of selected namespaces reads objects in them and cluster-scoped objects. A reference to another
-    /// namespace is a permanent error.
-    pub fn track_any(&mut self) -> TrackedAny {
-        self.track_kinds("build.track_any()", &[Verb::List, Verb::Watch])
+    /// namespace is a permanent error. The generated rules of such a controller do not permit to read cluster-scoped
+    /// Kinds: declare these by [`allows`](Self::allows).
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use reknit_reconciler::{Builder, Kinds, TrackedAny};
+    ///
+    /// fn sinks(build: &mut Builder<Pod>) -> TrackedAny {
+    ///     build.track_any(Kinds::of([("", "services"), ("serving.knative.dev", "services")]))
+    /// }
+    /// ```
+    pub fn track_any(&mut self, kinds: Kinds) -> TrackedAny {
+        self.allow_reads_of(&kinds);
+        TrackedAny::new(self.dynamic_kinds(kinds))
     }
 
-    /// Tracks objects of Kinds that are known only at run time, with these verbs in the generated RBAC rules.
-    pub(crate) fn track_kinds(&mut self, call: &'static str, verbs: &[Verb]) -> TrackedAny {
-        TrackedAny::new(self.dynamic_kinds(), self.declare_kinds(call, verbs))
-    }
-
-    fn dynamic_kinds(&self) -> DynamicKinds {
-        let (queue, trackers) = (self.parts.queue.clone(), self.trackers.clone());
-        DynamicKinds::new(self.cx.informers(), self.namespaces.clone(), queue, trackers)
+    fn dynamic_kinds(&self, kinds: Kinds) -> DynamicKinds {
+        let (queue, open) = (self.parts.queue.clone(), self.trackers.dynamic());
+        DynamicKinds::new(kinds, self.cx.informers(), self.namespaces.clone(), queue, open)
     }
 
     /// The objects of this Kind in the namespaces of the controller.
@@ -287,34 +285,61 @@ impl<K: Kind> Builder<K> {
     where
         T: Cached<DynamicType = (), Scope: Scope + OwnedBy<K::Scope>>,
     {
-        self.owns_in(&self.cx.informer(self.selection_of::<T>()))
+        self.owns_with(OwnedOptions::default())
+    }
+
+    /// Returns the owned objects as [`owns`](Self::owns) does, with these options.
+    ///
+    /// ```
+    /// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+    /// use reknit_injection::Verb;
+    /// use reknit_reconciler::{Builder, Owned, OwnedOptions};
+    ///
+    /// /// The reconciler creates and deletes Pods and never changes them.
+    /// fn pods(build: &mut Builder<ReplicaSet>) -> Owned<Pod> {
+    ///     build.owns_with(OwnedOptions::default().verbs([Verb::Create, Verb::Delete]))
+    /// }
+    /// ```
+    pub fn owns_with<T>(&mut self, options: OwnedOptions) -> Owned<T>
+    where
+        T: Cached<DynamicType = (), Scope: Scope + OwnedBy<K::Scope>>,
+    {
+        self.owns_in(&self.cx.informer(self.selection_of::<T>()), options)
     }
 
     /// Returns the owned objects as [`owns`](Self::owns) does, within the selection of this informer.
-    pub fn owns_in<T>(&mut self, informer: &Informer<T>) -> Owned<T>
+    pub fn owns_in<T>(&mut self, informer: &Informer<T>, options: OwnedOptions) -> Owned<T>
     where
         T: Cached<DynamicType = (), Scope: Scope + OwnedBy<K::Scope>>,
     {
         self.watch(informer).keys(owner_key::<K, T>);
         let tracker = self.trackers.add();
         tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
-        let manager = field_manager(self.cx.component());
-        let declared = self.allow_children(informer);
-        Owned::new(ChildKind::of::<T>(), informer.clone(), self.client(), manager, tracker)
-            .with_declared(declared)
+        self.allow_children(informer, &options);
+        Owned::new(ChildKind::of::<T>(), informer.clone(), self.writer(options), tracker)
     }
 
-    /// Returns the owned objects of Kinds that are known only at run time. Limit the API groups of these Kinds with
-    /// [`OwnedAny::groups`]. While the passes of any owner use a Kind, a change of an owned object of that Kind
-    /// enqueues its owner's key.
+    /// Returns the owned objects of these Kinds, which are known only at run time. While the passes of any owner use a
+    /// Kind, a change of an owned object of that Kind enqueues its owner's key. The use of any other Kind is a permanent
+    /// error.
     ///
     /// A controller of selected namespaces sees only owned objects in them.
-    pub fn owns_any(&mut self) -> OwnedAny {
-        let manager = field_manager(self.cx.component());
-        self.allow_owner_references();
-        let verbs = [&[Verb::List, Verb::Watch][..], &APPLY_VERBS].concat();
-        let (kinds, declared) = (self.dynamic_kinds(), self.declare_kinds("build.owns_any()", &verbs));
-        OwnedAny::new(kinds, declared, self.client(), manager, owner_key::<K, DynamicObject>)
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use reknit_reconciler::{Builder, Kinds, OwnedAny, OwnedOptions};
+    ///
+    /// fn channels(build: &mut Builder<ConfigMap>) -> OwnedAny {
+    ///     build.owns_any(Kinds::of([("messaging.knative.dev", "inmemorychannels")]), OwnedOptions::default())
+    /// }
+    /// ```
+    pub fn owns_any(&mut self, kinds: Kinds, options: OwnedOptions) -> OwnedAny {
+        self.allow_children_of(&kinds, &options);
+        OwnedAny::new(self.dynamic_kinds(kinds), self.writer(options), owner_key::<K, DynamicObject>)
+    }
+
+    fn writer(&self, options: OwnedOptions) -> Writer {
+        Writer::new(self.client(), field_manager(self.cx.component()), options)
     }
 
     /// Keeps a value per key between passes, until the object is deleted or this process loses leadership of the
@@ -330,10 +355,12 @@ impl<K: Kind> Builder<K> {
 }
 
 impl<K: Bindable> Builder<K> {
-    /// Finds the subjects of bindings, and injects into them. A change of a subject enqueues the key of its binding.
-    pub fn binder(&mut self) -> Binder<K> {
+    /// Finds the subjects of bindings, which are of these Kinds, and injects into them. A change of a subject enqueues
+    /// the key of its binding.
+    pub fn binder(&mut self, kinds: Kinds) -> Binder<K> {
         let manager = field_manager(self.cx.component());
-        let objects = self.track_kinds("build.binder()", &[Verb::List, Verb::Watch, Verb::Patch]);
+        kinds.permissions(&[Verb::Patch]).for_each(|patches| self.allows(patches));
+        let objects = self.track_any(kinds);
         Binder::new(objects, self.cx.informers(), self.client(), manager)
     }
 }

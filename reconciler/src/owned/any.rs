@@ -6,17 +6,18 @@ use std::{
     sync::Arc,
 };
 
-use kube::{Client, Resource, api::DynamicObject, core::GroupVersionKind};
+use kube::{Resource, api::DynamicObject, discovery::ApiResource};
 use parking_lot::Mutex;
 use reknit_apis::{KReference, Key, Scope};
 
 use super::{
     child_kind::ChildKind,
+    error::kind_and_key,
     lister::{Owned, WeakOwned},
+    writer::Writer,
 };
 use crate::{
-    Result, ResultExt,
-    declared_kinds::DeclaredKinds,
+    Error, Result,
     tracker::{DynamicKinds, FoundKind, Tracker},
 };
 
@@ -26,8 +27,8 @@ use crate::{
 /// Comes from [`Builder::owns_any`](crate::Builder::owns_any). The first use of a Kind opens an informer for it. The
 /// informer closes when no object of the controller uses that Kind any more.
 ///
-/// Anyone who can write a template can make the controller watch and create objects of a Kind. Limit the API groups
-/// with [`groups`](Self::groups), or validate templates at admission.
+/// Anyone who can write a template can make the controller watch and create objects of a Kind. The
+/// [`Kinds`](crate::Kinds) of the builder call limit this.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -49,16 +50,12 @@ use crate::{
 #[derive(Clone)]
 pub struct OwnedAny {
     kinds: DynamicKinds,
-    pub(super) declared: DeclaredKinds,
-    client: Client,
-    manager: String,
-    /// The field managers whose fields are taken over before the first apply.
-    earlier_managers: BTreeSet<String>,
+    writer: Writer,
     /// The key of the object that controls a child.
     owner_key: fn(&DynamicObject) -> Option<Key>,
     /// The children of each Kind that was used. The entries do not keep the informers open: the tracked uses of the
     /// Kinds do.
-    opened: Arc<Mutex<HashMap<GroupVersionKind, WeakOwned<DynamicObject>>>>,
+    opened: Arc<Mutex<HashMap<ApiResource, WeakOwned<DynamicObject>>>>,
 }
 
 impl fmt::Debug for OwnedAny {
@@ -67,42 +64,13 @@ impl fmt::Debug for OwnedAny {
     }
 }
 
-/// The error of a cluster-scoped Kind as child of an object in a namespace.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{kind} of {api_version} is cluster-scoped and cannot be controlled by {owner}, which is in a namespace"
-)]
-struct ClusterScoped {
-    api_version: String,
-    kind: String,
-    owner: String,
-}
-
 impl OwnedAny {
     pub(crate) fn new(
         kinds: DynamicKinds,
-        declared: DeclaredKinds,
-        client: Client,
-        manager: String,
+        writer: Writer,
         owner_key: fn(&DynamicObject) -> Option<Key>,
     ) -> Self {
-        let earlier_managers = BTreeSet::new();
-        Self { kinds, declared, client, manager, earlier_managers, owner_key, opened: Arc::default() }
-    }
-
-    /// Allows only Kinds of these API groups. As in RBAC rules, `""` is the core group.
-    ///
-    /// The use of a Kind of any other group is a permanent error, and opens no informer.
-    pub fn groups<G: Into<String>>(mut self, groups: impl IntoIterator<Item = G>) -> Self {
-        self.kinds.set_groups(groups);
-        self
-    }
-
-    /// Takes over the fields that these field managers have set without server-side apply, as
-    /// [`Owned::upgrading_from`] does.
-    pub fn upgrading_from<M: Into<String>>(mut self, managers: impl IntoIterator<Item = M>) -> Self {
-        self.earlier_managers = managers.into_iter().map(Into::into).collect();
-        self
+        Self { kinds, writer, owner_key, opened: Arc::default() }
     }
 
     /// Returns the children of this Kind. A change of a child enqueues its owner.
@@ -113,8 +81,8 @@ impl OwnedAny {
     ///
     /// # Errors
     ///
-    /// These errors are permanent: an API group that is not [allowed](Self::groups); a cluster-scoped Kind if the owner
-    /// is in a namespace, since the garbage collector would delete such a child.
+    /// These errors are permanent: a Kind that is not among the [`Kinds`](crate::Kinds) of the builder call; a
+    /// cluster-scoped Kind if the owner is in a namespace, since the garbage collector would delete such a child.
     ///
     /// These are retried at least every half minute: a Kind that the API server does not know; a Kind whose objects
     /// cannot be listed, or not within ten seconds.
@@ -135,8 +103,9 @@ impl OwnedAny {
     ///
     /// async fn delete_other_kinds(channels: &OwnedAny, owner: &ConfigMap, stored: &[KReference]) -> Result<()> {
     ///     for channel in channels.of(owner, stored).await? {
-    ///         if channel.types.as_ref().is_none_or(|types| types.kind != "InMemoryChannel") {
-    ///             channels.delete(owner, &channel).await?;
+    ///         let types = channel.types.clone().unwrap_or_default();
+    ///         if types.kind != "InMemoryChannel" {
+    ///             channels.kind(owner, &types.api_version, &types.kind).await?.delete(&channel).await?;
     ///         }
     ///     }
     ///     Ok(())
@@ -167,20 +136,6 @@ impl OwnedAny {
         Ok(children)
     }
 
-    /// Deletes a child as [`Owned::delete`] does. The child must have its apiVersion and kind, as those that
-    /// [`of`](Self::of) returns have.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`kind`](Self::kind) and of the request.
-    pub async fn delete<O>(&self, owner: &O, child: &DynamicObject) -> Result<()>
-    where
-        O: Resource<DynamicType = (), Scope: Scope> + Sync,
-    {
-        let types = child.types.clone().unwrap_or_default();
-        Ok(self.kind(owner, &types.api_version, &types.kind).await?.delete(child).await?)
-    }
-
     /// The children of the Kinds whose informers are open.
     fn open_children(&self) -> Vec<Owned<DynamicObject>> {
         self.opened.lock().values().filter_map(WeakOwned::upgrade).collect()
@@ -191,21 +146,17 @@ impl OwnedAny {
         O: Resource<DynamicType = (), Scope: Scope> + Sync,
     {
         if O::Scope::NAMESPACED && !found.is_namespaced {
-            let (api_version, kind) = (found.resource.api_version, found.resource.kind);
-            return Err(ClusterScoped { api_version, kind, owner: super::error::kind_and_key(owner) })
-                .permanent();
+            let ApiResource { api_version, kind, .. } = &found.resource;
+            return Err(Error::permanent(format!(
+                "{kind} of {api_version} is cluster-scoped and cannot be controlled by {}, which is in a namespace",
+                kind_and_key(owner)
+            )));
         }
         let key = Key::of(owner);
-        let tracker = self.kinds.read(&found, |tracker| tracker.use_kind(&key));
+        let tracker = self.kinds.record(&found, |reads| reads.use_kind(&key));
         let children = self.open(&found, tracker);
         found.first_list().await?;
-        Ok(children.upgrading_from(self.earlier_managers.clone()))
-    }
-
-    /// Ends this owner's use of all Kinds before the owner is gone. Call it in `finalize_kind` if the owner may remain
-    /// for some time.
-    pub fn forget<O: Resource>(&self, owner: &O) {
-        self.kinds.forget(&Key::of(owner));
+        Ok(children)
     }
 
     /// Returns the children of a Kind, whose informer is open. Adds the handlers to the informer unless an earlier call
@@ -214,19 +165,18 @@ impl OwnedAny {
         let mut opened = self.opened.lock();
         let is_same_informer =
             |children: &Owned<DynamicObject>| children.informer.is_same_as(&found.informer);
-        if let Some(children) = opened.get(found.gvk()).and_then(WeakOwned::upgrade).filter(is_same_informer)
-        {
+        let known = opened.get(&found.resource).and_then(WeakOwned::upgrade);
+        if let Some(children) = known.filter(is_same_informer) {
             return children;
         }
         let kind = ChildKind::new(found.resource.clone(), found.is_namespaced);
-        let (client, manager) = (self.client.clone(), self.manager.clone());
-        let children = Owned::new(kind, found.informer.clone(), client, manager, tracker);
+        let children = Owned::new(kind, found.informer.clone(), self.writer.clone(), tracker);
         let (owner_key, queue) = (self.owner_key, self.kinds.queue().clone());
         found.informer.on(move |change| {
             change.objects().filter_map(|child| owner_key(child)).for_each(|owner| queue.add(owner));
         });
         opened.retain(|_, children| children.upgrade().is_some());
-        opened.insert(found.gvk().clone(), children.downgrade());
+        opened.insert(found.resource.clone(), children.downgrade());
         children
     }
 }

@@ -1,20 +1,19 @@
 //! [`Owned`]: lists the objects that an object controls.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    hash::RandomState,
-    sync::Arc,
-};
+use std::{collections::HashMap, hash::RandomState, sync::Arc};
 
-use kube::{Client, Resource};
+use kube::{
+    Resource,
+    api::{Patch, PatchParams},
+};
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Cached, Declared, Index, Informer, WeakIndex, controller_name};
+use reknit_injection::{Cached, Index, Informer, controller_name, internal::WeakIndex};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{child_kind::ChildKind, owner::controller_of};
-use crate::{object_client::BuiltRequest, tracker::Tracker};
+use super::{child_kind::ChildKind, owner::controller_of, writer::Writer};
+use crate::tracker::Tracker;
 
 /// The objects of one Kind, by their owner: the object that controls them. A change of an object enqueues its owner's
 /// key.
@@ -36,10 +35,6 @@ pub struct Owned<T: Cached> {
     pub(super) informer: Informer<T>,
     /// Indexed by the controller's uid, or by [`orphan_index_value`] for an object without a controller.
     by_owner: Index<T>,
-    /// The field managers whose fields are taken over before the first apply.
-    pub(super) earlier_managers: BTreeSet<String>,
-    /// The declared permissions. `None` if the Kind is known only at run time.
-    pub(super) declared: Option<Declared>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -52,9 +47,7 @@ pub(super) struct WeakOwned<T: Cached> {
 /// The state that the clones of an [`Owned`] share.
 pub(super) struct Shared {
     pub(super) kind: ChildKind,
-    client: Client,
-    /// The field manager of creations and adoptions, and the prefix of the field managers of applied children.
-    pub(super) manager: String,
+    pub(super) writer: Writer,
     /// Enqueues an owner when an object that has the name of its child, and another controller or none, changes or is
     /// deleted.
     pub(super) tracker: Tracker,
@@ -64,13 +57,7 @@ pub(super) struct Shared {
 }
 
 impl<T: Cached> Owned<T> {
-    pub(crate) fn new(
-        kind: ChildKind,
-        informer: Informer<T>,
-        client: Client,
-        manager: String,
-        tracker: Tracker,
-    ) -> Self {
+    pub(crate) fn new(kind: ChildKind, informer: Informer<T>, writer: Writer, tracker: Tracker) -> Self {
         let by_owner = informer.index(|object: &T| match controller_of(object) {
             Some(owner) => [owner.uid.clone()],
             None => [orphan_index_value(object.meta().namespace.as_deref())],
@@ -82,18 +69,8 @@ impl<T: Cached> Owned<T> {
                 hashes.lock().remove(event.key());
             }
         });
-        let shared = Shared { kind, client, manager, tracker, up_to_date, hash_builder: RandomState::new() };
-        Self {
-            informer,
-            by_owner,
-            earlier_managers: BTreeSet::new(),
-            declared: None,
-            shared: Arc::new(shared),
-        }
-    }
-
-    pub(crate) fn with_declared(self, declared: Declared) -> Self {
-        Self { declared: Some(declared), ..self }
+        let shared = Shared { kind, writer, tracker, up_to_date, hash_builder: RandomState::new() };
+        Self { informer, by_owner, shared: Arc::new(shared) }
     }
 
     pub(super) fn downgrade(&self) -> WeakOwned<T> {
@@ -126,6 +103,17 @@ impl<T: Cached> Owned<T> {
         self.informer.list().filter(is_owned).collect()
     }
 
+    /// Patches the object of this key.
+    pub(super) async fn patch<A: DeserializeOwned>(
+        &self,
+        key: &Key,
+        params: &PatchParams,
+        patch: Patch<Value>,
+    ) -> kube::Result<A> {
+        let request = self.shared.kind.request_builder(key).patch(&key.name, params, &patch);
+        self.shared.writer.request(request).await
+    }
+
     /// The JSON of a child, with its API version and its Kind.
     pub(super) fn to_json(&self, child: &T) -> kube::Result<Value>
     where
@@ -137,18 +125,13 @@ impl<T: Cached> Owned<T> {
         json["kind"] = json!(resource.kind);
         Ok(json)
     }
-
-    pub(super) async fn request<A: DeserializeOwned>(&self, request: BuiltRequest) -> kube::Result<A> {
-        self.shared.client.request(request.map_err(kube::Error::BuildRequest)?).await
-    }
 }
 
 impl<T: Cached> WeakOwned<T> {
-    /// Returns the same children again, without earlier managers, if their informer is still open.
+    /// Returns the same children again if their informer is still open.
     pub(super) fn upgrade(&self) -> Option<Owned<T>> {
         let by_owner = self.by_owner.upgrade()?;
-        let (informer, shared) = (by_owner.informer().clone(), self.shared.clone());
-        Some(Owned { informer, by_owner, earlier_managers: BTreeSet::new(), declared: None, shared })
+        Some(Owned { informer: by_owner.informer().clone(), by_owner, shared: self.shared.clone() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Owner references: the controller of an object, and the reference that makes an object the controller.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use reknit_apis::{Key, Scope};
 use reknit_injection::controller_name;
@@ -29,6 +29,13 @@ pub(super) fn is_controlled_by<O: Resource<DynamicType = ()>, T: Resource>(owner
         Some(uid) => controller_of(child).is_some_and(|controller| controller.uid == *uid),
         None => controller_name::<O, T>(child) == owner.meta().name.as_deref(),
     }
+}
+
+/// Makes `owner` the controller of the object instead of another one.
+pub(super) fn set_controller<O: Resource<DynamicType = ()>>(meta: &mut ObjectMeta, owner: &O) {
+    let owners = meta.owner_references.get_or_insert_default();
+    owners.retain(|other| other.controller != Some(true));
+    owners.push(controller_reference(owner));
 }
 
 /// Returns the owner reference that makes `owner` the controller of an object, as Knative's `kmeta.NewControllerRef`

@@ -12,38 +12,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    apply::{ApplyResult, Existing, classify, name_taken_error},
     desired::{APPLIED_HASH, Desired},
+    existing::{ApplyResult, Existing, name_taken_error},
     lister::Owned,
     owner::Owner,
 };
-
-impl<T: Cached> Owned<T> {
-    /// Takes over the fields that these field managers have set by create, update or patch. Use it to replace a
-    /// controller that did not use server-side apply.
-    ///
-    /// Server-side apply removes a field only from the manager that applied it. So a field that the earlier controller
-    /// has set, and [`apply`](Self::apply) does not, would stay for ever. Before a child is applied for the first time,
-    /// the fields of these managers therefore become fields of the applying manager, as client-go's `csaupgrade` does.
-    /// The first apply then removes the fields that it does not set. The child does not have to be deleted and created
-    /// again for this. Fields of a subresource, such as the status, are not taken over.
-    ///
-    /// The default name of the field manager of a Go program is the name of its binary.
-    /// `kubectl get --show-managed-fields` prints it. Stop the earlier controller before this one starts.
-    ///
-    /// ```
-    /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
-    /// use reknit_reconciler::{Builder, Owned};
-    ///
-    /// fn services(build: &mut Builder<Deployment>) -> Owned<Service> {
-    ///     build.owns().upgrading_from(["controller", "manager"])
-    /// }
-    /// ```
-    pub fn upgrading_from<M: Into<String>>(mut self, managers: impl IntoIterator<Item = M>) -> Self {
-        self.earlier_managers = managers.into_iter().map(Into::into).collect();
-        self
-    }
-}
 
 impl<T: Cached + Serialize> Owned<T> {
     /// Takes over the fields of earlier managers, and returns the existing child as it is then, or `None` if it no
@@ -54,30 +27,26 @@ impl<T: Cached + Serialize> Owned<T> {
         desired: &Desired,
         existing: Arc<T>,
     ) -> ApplyResult<Option<Arc<T>>> {
-        if self.earlier_managers.is_empty() || was_applied(&*existing) {
+        let writer = &self.shared.writer;
+        if writer.earlier_managers.is_empty() || was_applied(&*existing) {
             return Ok(Some(existing));
         }
         // The cache has no managedFields.
-        let live = match classify(owner, self.read_live(owner, desired).await?) {
+        let live = match self.read_live(owner, desired).await? {
             Existing::Absent => return Ok(None),
             Existing::Foreign(controller) => return Err(name_taken_error(owner, desired, controller)),
             Existing::Ours(live) => live,
         };
         let entries = live.meta().managed_fields.as_deref().unwrap_or_default();
-        let Some(upgraded) = upgrade(entries, &self.earlier_managers, &self.manager_for(owner)) else {
+        let Some(upgraded) = upgrade(entries, &writer.earlier_managers, &writer.manager_for(owner)) else {
             return Ok(Some(live));
         };
         let meta = live.meta();
         let body = json!({ "metadata": {
             "uid": meta.uid, "resourceVersion": meta.resource_version, "managedFields": upgraded,
         } });
-        let request = self.shared.kind.request_builder(&desired.key).patch(
-            &desired.key.name,
-            &PatchParams::default(),
-            &Patch::Merge(body),
-        );
-        let answer: T = self.request(request).await.map_err(|error| desired.refused(error))?;
-        Ok(Some(Arc::new(answer)))
+        let patched = self.patch(&desired.key, &PatchParams::default(), Patch::Merge(body)).await;
+        Ok(Some(Arc::new(patched.map_err(|error| desired.refused(error))?)))
     }
 }
 

@@ -4,19 +4,18 @@ mod error;
 
 use kube::{Resource, api::DynamicObject};
 use reknit_apis::{Addressable, Destination, KReference, Kind, Reference, Url, service_host_name};
-use reknit_injection::Verb;
 use serde::Deserialize;
 
 pub(crate) use self::error::NotFound;
 use self::error::ResolveError;
-use crate::{Builder, Result, ResultExt, TrackedAny};
+use crate::{Builder, Kinds, Result, ResultExt, TrackedAny};
 
 /// Resolves a [`Destination`] to an address for an object, the observer. When the address changes, the observer is
 /// reconciled.
 ///
 /// Comes from [`Builder::resolver`]. It is Knative's `URIResolver`: the rules and the messages of errors are the same.
 /// A destination can name an object of any Kind with `status.address` or `status.addresses`, which is Knative's duck
-/// type Addressable, or a Kubernetes Service. The API groups can be [limited](Self::groups).
+/// type Addressable, or a Kubernetes Service.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -43,35 +42,22 @@ struct AddressableStatus {
 
 impl<K: Kind> Builder<K> {
     /// Resolves destinations to addresses, and tracks the objects that they name as [`track_any`](Self::track_any)
-    /// does.
-    pub fn resolver(&mut self) -> AddressResolver {
-        AddressResolver { objects: self.track_kinds("build.resolver()", &[Verb::List, Verb::Watch]) }
+    /// does. References may lead only to these Kinds. URLs are not affected.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use reknit_reconciler::{AddressResolver, Builder, Kinds};
+    ///
+    /// fn sinks(build: &mut Builder<Pod>) -> AddressResolver {
+    ///     build.resolver(Kinds::of([("", "services"), ("serving.knative.dev", "services")]))
+    /// }
+    /// ```
+    pub fn resolver(&mut self, kinds: Kinds) -> AddressResolver {
+        AddressResolver { objects: self.track_any(kinds) }
     }
 }
 
 impl AddressResolver {
-    /// Allows only destinations of these API groups, as [`TrackedAny::groups`] does. URLs are not affected.
-    ///
-    /// ```
-    /// use k8s_openapi::api::core::v1::Pod;
-    /// use reknit_reconciler::{AddressResolver, Builder};
-    ///
-    /// fn sinks(build: &mut Builder<Pod>) -> AddressResolver {
-    ///     build.resolver().groups(["", "serving.knative.dev", "messaging.knative.dev"])
-    /// }
-    /// ```
-    pub fn groups<G: Into<String>>(self, groups: impl IntoIterator<Item = G>) -> Self {
-        Self { objects: self.objects.groups(groups) }
-    }
-
-    /// Declares the resources to which destinations may lead, as [`TrackedAny::resources`] does.
-    pub fn resources<G: Into<String>, R: Into<String>>(
-        self,
-        resources: impl IntoIterator<Item = (G, R)>,
-    ) -> Self {
-        Self { objects: self.objects.resources(resources) }
-    }
-
     /// Returns the address of the destination. Its `url` is set and absolute.
     ///
     /// | destination | address |

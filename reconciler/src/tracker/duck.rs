@@ -8,19 +8,22 @@ use kube::{
     core::DynamicResourceScope,
 };
 use reknit_apis::{KReference, Key};
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, IgnoredAny},
+};
 
-use crate::{Result, ResultExt};
+use crate::{Error, Result};
 
 /// The fields that a controller reads of objects of any Kind, as in Knative's duck types: the metadata, and those
-/// fields of the spec and the status that the types name. Other fields are ignored, and an absent or null spec or
-/// status is the default. Use [`NoFields`] for a part that is not read.
+/// fields of the status and the spec that the types name. Other fields are ignored, and an absent or null status or
+/// spec is the default. Without a type for the spec, nothing of the spec is read.
 ///
 /// [`TrackedAny::get_as`](crate::TrackedAny::get_as) returns a `Duck`. As a `Duck` is a [`Resource`], kube's
 /// `ResourceExt` returns its name and labels.
 ///
 /// ```
-/// use reknit_reconciler::{Duck, NoFields};
+/// use reknit_reconciler::Duck;
 /// use serde::Deserialize;
 /// use serde_json::json;
 ///
@@ -30,7 +33,7 @@ use crate::{Result, ResultExt};
 ///     dead_letter_sink_uri: Option<String>,
 /// }
 ///
-/// type Channelable = Duck<NoFields, ChannelableStatus>;
+/// type Channelable = Duck<ChannelableStatus>;
 ///
 /// let channel: Channelable = serde_json::from_value(json!({
 ///     "apiVersion": "messaging.knative.dev/v1", "kind": "InMemoryChannel", "metadata": {"name": "orders"},
@@ -43,9 +46,9 @@ use crate::{Result, ResultExt};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(
     rename_all = "camelCase",
-    bound(deserialize = "Spec: Deserialize<'de> + Default, Status: Deserialize<'de> + Default")
+    bound(deserialize = "Status: Deserialize<'de> + Default, Spec: Deserialize<'de> + Default")
 )]
-pub struct Duck<Spec = NoFields, Status = NoFields> {
+pub struct Duck<Status = IgnoredAny, Spec = IgnoredAny> {
     /// The group and the version.
     #[serde(default)]
     pub api_version: String,
@@ -55,15 +58,15 @@ pub struct Duck<Spec = NoFields, Status = NoFields> {
     /// The metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// The fields of the spec.
-    #[serde(default, deserialize_with = "or_default")]
-    pub spec: Spec,
     /// The fields of the status.
     #[serde(default, deserialize_with = "or_default")]
     pub status: Status,
+    /// The fields of the spec.
+    #[serde(default, deserialize_with = "or_default")]
+    pub spec: Spec,
 }
 
-impl<Spec, Status> Duck<Spec, Status>
+impl<Status, Spec> Duck<Status, Spec>
 where
     Self: DeserializeOwned,
 {
@@ -71,16 +74,16 @@ where
     ///
     /// ```
     /// use kube::api::DynamicObject;
-    /// use reknit_reconciler::{Duck, NoFields, Result};
+    /// use reknit_reconciler::{Duck, Result};
     /// use serde::Deserialize;
     ///
     /// #[derive(Deserialize, Default)]
-    /// struct Scalable {
+    /// struct Scaled {
     ///     replicas: Option<i32>,
     /// }
     ///
     /// fn replicas_of(object: &DynamicObject) -> Result<Option<i32>> {
-    ///     Ok(Duck::<Scalable, NoFields>::of(object)?.spec.replicas)
+    ///     Ok(Duck::<Scaled>::of(object)?.status.replicas)
     /// }
     /// ```
     ///
@@ -88,11 +91,11 @@ where
     ///
     /// Fails if a field has another type. The error is permanent, since only a change of the object can help.
     pub fn of(object: &DynamicObject) -> Result<Self> {
-        decode(object).permanent()
+        decode(object)
     }
 }
 
-impl<Spec, Status> Duck<Spec, Status> {
+impl<Status, Spec> Duck<Status, Spec> {
     /// Returns a reference to the object.
     pub fn reference(&self) -> KReference {
         KReference {
@@ -105,12 +108,7 @@ impl<Spec, Status> Duck<Spec, Status> {
     }
 }
 
-/// A spec or a status of which no field is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[non_exhaustive]
-pub struct NoFields {}
-
-impl<Spec, Status> Resource for Duck<Spec, Status> {
+impl<Status, Spec> Resource for Duck<Status, Spec> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -139,24 +137,15 @@ impl<Spec, Status> Resource for Duck<Spec, Status> {
     }
 }
 
-/// The error of an object that does not have the form of a duck type.
-#[derive(Debug, thiserror::Error)]
-#[error("failed to decode {kind} {key}: {reason}")]
-pub(super) struct NotDecoded {
-    kind: String,
-    key: Key,
-    reason: String,
-}
-
-/// Decodes an object of any Kind. The error contains no value of a Secret.
-pub(super) fn decode<T: DeserializeOwned>(object: &DynamicObject) -> Result<T, NotDecoded> {
+/// Decodes an object of any Kind. The error is permanent, and contains no value of a Secret.
+pub(super) fn decode<T: DeserializeOwned>(object: &DynamicObject) -> Result<T> {
     let json = serde_json::to_value(object).map_err(|error| error.to_string());
     let decoded =
         json.and_then(|json| serde_path_to_error::deserialize(json).map_err(|error| error.to_string()));
     decoded.map_err(|reason| {
-        let kind = object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default();
-        let reason = if kind == "Secret" { "a value of the wrong form".into() } else { reason };
-        NotDecoded { kind, key: Key::of(object), reason }
+        let kind = object.types.as_ref().map(|types| types.kind.as_str()).unwrap_or_default();
+        let reason = if kind == "Secret" { "a value of the wrong form" } else { &reason };
+        Error::permanent(format!("failed to decode {kind} {}: {reason}", Key::of(object)))
     })
 }
 

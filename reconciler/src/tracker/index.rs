@@ -1,4 +1,4 @@
-//! The index of the reads of one Kind: by target to find observers, and by observer to forget reads.
+//! The reads of one Kind by one controller: by target to find observers, and by observer to forget reads.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -6,7 +6,11 @@ use std::{
 };
 
 use kube::core::{Selector, SelectorExt};
+use parking_lot::{Mutex, MutexGuard};
 use reknit_apis::Key;
+use reknit_injection::{Cached, Informer, internal::KeyEvent};
+
+use crate::Queue;
 
 /// A key as text, shared by all entries with that key.
 type KeyText = Arc<str>;
@@ -14,6 +18,33 @@ type KeyText = Arc<str>;
 type SelectorText = Arc<str>;
 /// The namespace to which a selector applies; `None` for a cluster-scoped Kind.
 type Namespace = Option<Arc<str>>;
+
+/// The reads of one Kind by one controller. All clones share one index.
+#[derive(Clone, Default)]
+pub(crate) struct Tracker(Arc<Mutex<Index>>);
+
+impl Tracker {
+    /// Returns the index, to record reads.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Index> {
+        self.0.lock()
+    }
+
+    /// Enqueues the observers of each object of this informer that changes.
+    pub(crate) fn enqueue_observers_on_change<T: Cached>(&self, informer: &Informer<T>, queue: Queue) {
+        let tracker = self.clone();
+        informer.on_key_event(move |event| {
+            tracker.observers(event).iter().for_each(|observer| queue.add(Key::from(&**observer)));
+        });
+    }
+
+    /// The observers of the object of this event, by its name and by its labels before and after the change.
+    pub(super) fn observers(&self, event: &KeyEvent<'_>) -> HashSet<KeyText> {
+        let has_selectors = self.lock().has_selectors();
+        // The labels may have to be decoded, so the lock is not held.
+        let labels: Vec<_> = if has_selectors { event.labels().collect() } else { Vec::new() };
+        self.lock().observers(event.key(), &labels)
+    }
+}
 
 /// The target of a read: an object by name, whether it exists or not, the objects in a namespace that match a selector,
 /// or only the Kind.
@@ -30,7 +61,7 @@ pub(super) enum Target {
 /// The reads of all observers of one Kind, kept while a pass may depend on them. Most observers read one object, so
 /// ordered sets of pairs take a third of the memory of a set for each observer and each target.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(crate) struct Index {
     /// Pairs of target and observer.
     pub(super) exact: BTreeSet<(KeyText, KeyText)>,
     pub(super) matching: HashMap<Namespace, HashMap<SelectorText, SelectorObservers>>,
@@ -48,7 +79,7 @@ pub(super) struct SelectorObservers {
 }
 
 impl Index {
-    pub(super) fn read(&mut self, observer: &Key, target: &Key) {
+    pub(crate) fn read(&mut self, observer: &Key, target: &Key) {
         let is_same = target == observer;
         let observer = self.interned(observer);
         // An object and its dependency often have the same name, and then share the text.
@@ -58,7 +89,8 @@ impl Index {
         }
     }
 
-    pub(super) fn use_kind(&mut self, observer: &Key) {
+    /// Records that the observer uses the Kind, whatever its objects. This alone never enqueues the observer.
+    pub(crate) fn use_kind(&mut self, observer: &Key) {
         let observer = self.interned(observer);
         self.add(&observer, Target::Kind);
     }
@@ -74,9 +106,19 @@ impl Index {
         }
     }
 
-    /// Adds the observers that read this object by name.
-    pub(super) fn observers_by_name(&self, key: &Key, into: &mut HashSet<KeyText>) {
-        into.extend(pairs_starting_with(&self.exact, &text_of(key)).map(|(_, observer)| observer.clone()));
+    /// The observers that read this object by its name, or by labels that one of these sets has.
+    fn observers(&self, key: &Key, labels: &[BTreeMap<String, String>]) -> HashSet<KeyText> {
+        let text = text_of(key);
+        let by_name = pairs_starting_with(&self.exact, &text).map(|(_, observer)| observer.clone());
+        let mut observers: HashSet<_> = by_name.collect();
+        if !labels.is_empty() {
+            let namespace: Namespace = key.namespace.as_deref().map(Into::into);
+            let selectors = self.matching.get(&namespace).into_iter().flat_map(HashMap::values);
+            let matching =
+                selectors.filter(|entry| labels.iter().any(|labels| entry.selector.matches(labels)));
+            observers.extend(matching.flat_map(|entry| entry.observers.iter().cloned()));
+        }
+        observers
     }
 
     /// Returns true if no observer reads anything of the Kind.
@@ -85,21 +127,8 @@ impl Index {
     }
 
     /// Returns true if any observer reads by labels.
-    pub(super) fn has_selectors(&self) -> bool {
+    fn has_selectors(&self) -> bool {
         !self.matching.is_empty()
-    }
-
-    /// Adds the observers whose selectors match these labels.
-    pub(super) fn observers_by_labels(
-        &self,
-        namespace: Option<&str>,
-        labels: &BTreeMap<String, String>,
-        into: &mut HashSet<KeyText>,
-    ) {
-        let namespace: Namespace = namespace.map(Into::into);
-        let entries = self.matching.get(&namespace).into_iter().flat_map(HashMap::values);
-        let matching = entries.filter(|entry| entry.selector.matches(labels));
-        into.extend(matching.flat_map(|entry| entry.observers.iter().cloned()));
     }
 
     /// Starts to record the reads of a pass, if the observer has earlier reads to compare with.

@@ -12,12 +12,9 @@ mod tests;
 mod tracked;
 mod trackers;
 
-pub use self::{
-    any::TrackedAny,
-    duck::{Duck, NoFields},
-    tracked::Tracked,
-};
+pub use self::{any::TrackedAny, duck::Duck, tracked::Tracked};
 pub(crate) use self::{
     dynamic_kinds::{DynamicKinds, FoundKind},
-    trackers::{Tracker, Trackers},
+    index::Tracker,
+    trackers::Trackers,
 };

@@ -10,7 +10,7 @@ use reknit_apis::Key;
 use reknit_injection::{Context, Informer};
 use reknit_testing::{ApiServer, InformerExt};
 
-use super::trackers::{Tracker, Trackers};
+use super::{index::Tracker, trackers::Trackers};
 
 fn key(name: &str) -> Key {
     Key::new("default", name)
@@ -18,7 +18,7 @@ fn key(name: &str) -> Key {
 
 /// The numbers of objects that are read by name, of selectors and of observers.
 fn sizes(tracker: &Tracker) -> [usize; 3] {
-    let index = tracker.0.lock();
+    let index = tracker.lock();
     let matching = index.matching.values().map(HashMap::len).sum();
     let exact: HashSet<_> = index.exact.iter().map(|(target, _)| target).collect();
     let observers: HashSet<_> = index.reads.iter().map(|(observer, _)| observer).collect();
@@ -27,7 +27,7 @@ fn sizes(tracker: &Tracker) -> [usize; 3] {
 
 /// The number of stored texts of keys. A text that is shared counts once.
 fn stored_texts(tracker: &Tracker) -> usize {
-    let index = tracker.0.lock();
+    let index = tracker.lock();
     let pairs = index.exact.iter().flat_map(|(target, observer)| [target, observer]);
     pairs.map(Arc::as_ptr).collect::<HashSet<_>>().len()
 }
@@ -42,9 +42,9 @@ fn reads_that_are_not_repeated_are_removed_from_the_index() {
     let tracker = trackers.add();
     for n in 0..1000 {
         trackers.begin_pass(&key("observer"));
-        tracker.read(&key("observer"), &key(&n.to_string()));
+        tracker.lock().read(&key("observer"), &key(&n.to_string()));
         let selector = Expression::Equal("app".into(), n.to_string()).into();
-        tracker.read_matching(&key("observer"), Some("default"), &selector);
+        tracker.lock().read_matching(&key("observer"), Some("default"), &selector);
         trackers.retain_latest(&key("observer"));
         assert_eq!(sizes(&tracker), [1, 1, 1]);
     }
@@ -58,9 +58,9 @@ fn forgetting_an_observer_keeps_the_reads_of_others() {
     let trackers = Trackers::default();
     let tracker = trackers.add();
     for observer in ["one", "two"] {
-        tracker.read(&key(observer), &key("shared"));
-        tracker.read(&key(observer), &key(observer));
-        tracker.read_matching(&key(observer), None, &app_is_web());
+        tracker.lock().read(&key(observer), &key("shared"));
+        tracker.lock().read(&key(observer), &key(observer));
+        tracker.lock().read_matching(&key(observer), None, &app_is_web());
     }
     assert_eq!(sizes(&tracker), [3, 1, 2]);
     trackers.forget(&key("one"));
@@ -72,10 +72,10 @@ fn forgetting_an_observer_keeps_the_reads_of_others() {
 #[test]
 fn a_key_is_stored_once_as_observer_and_target() {
     let tracker = Tracker::default();
-    tracker.read(&key("a"), &key("a"));
+    tracker.lock().read(&key("a"), &key("a"));
     assert_eq!(stored_texts(&tracker), 1, "an observer that reads an object of its own name");
-    tracker.read(&key("a"), &key("b"));
-    tracker.read(&key("b"), &key("a"));
+    tracker.lock().read(&key("a"), &key("b"));
+    tracker.lock().read(&key("b"), &key("a"));
     assert_eq!(stored_texts(&tracker), 2, "a target that becomes an observer, and an observer that is read");
 }
 
@@ -85,7 +85,7 @@ fn reads_are_kept_after_a_failed_pass_and_dropped_after_a_successful_one() {
     let tracker = trackers.add();
     for target in ["a", "b", "c"] {
         trackers.begin_pass(&key("observer"));
-        tracker.read(&key("observer"), &key(target));
+        tracker.lock().read(&key("observer"), &key(target));
     }
     assert_eq!(sizes(&tracker), [3, 0, 1]);
     trackers.retain_latest(&key("observer"));
@@ -97,18 +97,18 @@ fn equal_selectors_are_stored_once() {
     let tracker = Tracker::default();
     let other: Selector = Expression::Exists("tier".into()).into();
     let both = |first: Selector, second: Selector| first.into_iter().chain(second).collect::<Selector>();
-    tracker.read_matching(&key("one"), None, &both(app_is_web(), other.clone()));
-    tracker.read_matching(&key("two"), None, &both(other, app_is_web()));
+    tracker.lock().read_matching(&key("one"), None, &both(app_is_web(), other.clone()));
+    tracker.lock().read_matching(&key("two"), None, &both(other, app_is_web()));
     assert_eq!(sizes(&tracker), [0, 1, 2]);
 }
 
 #[tokio::test]
 async fn an_observer_that_reads_an_object_by_name_and_by_labels_is_found_once() {
     let tracker = Tracker::default();
-    tracker.read(&key("one"), &key("web"));
-    tracker.read_matching(&key("one"), Some("default"), &app_is_web());
-    tracker.read_matching(&key("two"), Some("default"), &app_is_web());
-    tracker.read_matching(&key("elsewhere"), Some("other"), &app_is_web());
+    tracker.lock().read(&key("one"), &key("web"));
+    tracker.lock().read_matching(&key("one"), Some("default"), &app_is_web());
+    tracker.lock().read_matching(&key("two"), Some("default"), &app_is_web());
+    tracker.lock().read_matching(&key("elsewhere"), Some("other"), &app_is_web());
     let services: Informer<Service> = Context::preloaded("test", ApiServer::new().client(), Vec::new()).get();
     let found = Arc::new(Mutex::new(Vec::new()));
     let (results, handler_tracker) = (found.clone(), tracker.clone());

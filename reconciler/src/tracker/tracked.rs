@@ -9,7 +9,7 @@ use kube::{
 use reknit_apis::{Key, Scope, Sees};
 use reknit_injection::{Cached, Informer};
 
-use super::trackers::Tracker;
+use super::index::Tracker;
 
 /// Objects of one Kind for a pass to read. The object that is reconciled becomes an observer of each object that its
 /// pass reads: its key is enqueued when that object is created, changed or deleted.
@@ -62,19 +62,13 @@ impl<T: Cached<DynamicType = (), Scope: Scope>> Tracked<T> {
         selector: &Selector,
     ) -> impl Iterator<Item = Arc<T>> + use<T, O> {
         let namespace = default_namespace(observer, T::Scope::NAMESPACED);
-        self.tracker.read_matching(&Key::of(observer), namespace, selector);
+        self.tracker.lock().read_matching(&Key::of(observer), namespace, selector);
         matching(&self.informer, namespace, selector)
-    }
-
-    /// Returns the keys of the objects whose passes have read this object, by its name or by its labels. Corresponds to
-    /// `GetObservers` of Knative's tracker.
-    pub fn observers(&self, object: &T) -> Vec<Key> {
-        self.tracker.observers_of(object)
     }
 
     /// Records the read, then returns the object from the cache.
     fn read<O: Resource>(&self, observer: &O, target: Key) -> Option<Arc<T>> {
-        self.tracker.read(&Key::of(observer), &target); // first: a change after the cache is read is not missed
+        self.tracker.lock().read(&Key::of(observer), &target); // first: a change after the cache is read is not missed
         self.informer.get(&target)
     }
 }

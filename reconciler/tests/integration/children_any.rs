@@ -8,7 +8,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, ObjectMeta},
 };
 use reknit_injection::{Context, Informer};
-use reknit_reconciler::{Controller, Key, Outcome, OwnedAny, ReconcileKind, Result};
+use reknit_reconciler::{Controller, Key, Kinds, Outcome, OwnedAny, OwnedOptions, ReconcileKind, Result};
 use reknit_testing::{ControllerExt, eventually};
 use serde_json::json;
 
@@ -41,7 +41,10 @@ async fn a_child_from_a_template_is_restored_and_the_informer_of_its_kind_closes
     let (controller, owners, informers) = {
         let cx = Context::new("test", fixture.client.clone());
         let mut build = Controller::of::<ConfigMap>(&cx);
-        let templater = Templater { children: build.owns_any(), has_template: has_template.clone() };
+        let templater = Templater {
+            children: build.owns_any(Kinds::any(), OwnedOptions::default()),
+            has_template: has_template.clone(),
+        };
         (build.reconciler(templater).build(), cx.get::<Informer<ConfigMap>>(), cx.informers())
     };
     informers.start();

@@ -6,7 +6,7 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams, PostParams},
 };
 use reknit_injection::Context;
-use reknit_reconciler::{Applied, Controller, Owned, controller_reference};
+use reknit_reconciler::{Applied, Controller, Kinds, Owned, OwnedOptions, controller_reference};
 use serde_json::{Value, json};
 
 use crate::Fixture;
@@ -16,7 +16,8 @@ use crate::Fixture;
 fn children_of_new_process(fixture: &Fixture, objects: &[&ConfigMap], earlier: &[&str]) -> Owned<ConfigMap> {
     let objects = objects.iter().map(|object| serde_json::to_value(object).unwrap()).collect();
     let cx = Context::preloaded("reknit", fixture.client.clone(), objects);
-    Controller::of::<ConfigMap>(&cx).owns().upgrading_from(earlier.iter().copied())
+    let options = OwnedOptions::default().upgrading_from(earlier.iter().copied());
+    Controller::of::<ConfigMap>(&cx).owns_with(options)
 }
 
 /// Creates and updates the child as the Go program `controller` does, and sets a field as kubectl does.
@@ -115,7 +116,8 @@ async fn an_environment_variable_and_a_label_of_an_earlier_controller_are_remove
     assert_eq!(by_go.labels().len(), 2);
     let cached = vec![json!(owner), json!(by_go)];
     let cx = Context::preloaded("reknit", fixture.client.clone(), cached);
-    let children: Owned<Deployment> = Controller::of::<ConfigMap>(&cx).owns().upgrading_from(["controller"]);
+    let options = OwnedOptions::default().upgrading_from(["controller"]);
+    let children: Owned<Deployment> = Controller::of::<ConfigMap>(&cx).owns_with(options);
     children.apply(&owner, serde_json::from_value(desired_deployment()).unwrap()).await.unwrap();
     assert_handed_over(&fixture, &by_go).await;
 }
@@ -128,7 +130,8 @@ async fn fields_of_an_earlier_controller_are_removed_from_a_child_of_a_kind_that
     let (children, informers) = {
         let cx = Context::new("reknit", fixture.client.clone());
         let mut build = Controller::of::<ConfigMap>(&cx);
-        (build.owns_any().upgrading_from(["controller"]), cx.informers())
+        let options = OwnedOptions::default().upgrading_from(["controller"]);
+        (build.owns_any(Kinds::any(), options), cx.informers())
     };
     informers.start();
     let deployments = children.kind(&owner, "apps/v1", "Deployment").await.unwrap();

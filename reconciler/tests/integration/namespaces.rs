@@ -10,7 +10,7 @@ use kube::{
 use reknit_apis::KReference;
 use reknit_injection::{Context, Informer, InformerState, Informers, Shutdown, select};
 use reknit_reconciler::{
-    Controller, Key, Outcome, Owned, ReconcileKind, Result, Run, TrackedAny, leader::Leadership,
+    Controller, Key, Kinds, Outcome, Owned, ReconcileKind, Result, Run, TrackedAny, leader::Leadership,
 };
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::{Value, json};
@@ -58,7 +58,11 @@ impl Running {
             let selection = select().namespaces(namespaces).label("copy", "yes");
             let mut build = Controller::selected::<ConfigMap>(&cx, selection.clone());
             let secrets = build.owns();
-            let copier = Copier { secrets, anything: build.track_any(), templates: namespaces[1].to_owned() };
+            let copier = Copier {
+                secrets,
+                anything: build.track_any(Kinds::any()),
+                templates: namespaces[1].to_owned(),
+            };
             (build.reconciler(copier).build(), cx.informer(selection), cx.informers())
         };
         informers.start();

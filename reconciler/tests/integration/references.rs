@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use k8s_openapi::api::core::v1::ConfigMap;
 use reknit_apis::KReference;
 use reknit_injection::{Context, Informer};
-use reknit_reconciler::{Controller, Key, Outcome, ReconcileKind, Result, TrackedAny};
+use reknit_reconciler::{Controller, Key, Kinds, Outcome, ReconcileKind, Result, TrackedAny};
 use reknit_testing::{ControlPlane, ControllerExt, eventually};
 
 use crate::{Fixture, TIMEOUT};
@@ -56,7 +56,7 @@ async fn the_watch_that_a_reference_opened_ends_with_the_last_reference() {
     let (controller, maps, informers) = {
         let cx = Context::new("test", fixture.client.clone());
         let mut build = Controller::of::<ConfigMap>(&cx);
-        let anything = build.track_any();
+        let anything = build.track_any(Kinds::any());
         let controller =
             build.reconciler(ReferenceReader { anything, has_reference: has_reference.clone() }).build();
         (controller, cx.get::<Informer<ConfigMap>>(), cx.informers())

@@ -9,7 +9,7 @@ use kube::{
 };
 use reknit_apis::{AddressStatus, Destination, cluster_domain};
 use reknit_injection::{Context, Informer};
-use reknit_reconciler::{AddressResolver, Controller, Key, Outcome, ReconcileKind, Result};
+use reknit_reconciler::{AddressResolver, Controller, Key, Kinds, Outcome, ReconcileKind, Result};
 use reknit_testing::{ControlPlane, ControllerExt, eventually};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,8 @@ impl Follower {
         let (controller, maps, informers) = {
             let cx = Context::new("test", fixture.client.clone());
             let mut build = Controller::of::<ConfigMap>(&cx);
-            let follower = SinkFollower { resolver: build.resolver(), result: Arc::clone(&result) };
+            let follower =
+                SinkFollower { resolver: build.resolver(Kinds::any()), result: Arc::clone(&result) };
             (build.reconciler(follower).build(), cx.get::<Informer<ConfigMap>>(), cx.informers())
         };
         informers.start();

@@ -3,7 +3,7 @@
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::EnvVar};
 use reknit_apis::{PodSpecable, Reference};
 use reknit_injection::Context;
-use reknit_reconciler::{Bindable, Binder, Event};
+use reknit_reconciler::{Bindable, Binder, Event, Kinds};
 use reknit_testing::{Given, Verb, Want, given, table};
 use serde_json::{Value, json};
 
@@ -64,7 +64,7 @@ impl FinalizeKind for Painter {
 #[expect(clippy::unnecessary_wraps, reason = "it is the constructor of a controller")]
 fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Paint>(cx);
-    let binder = build.binder().groups(["apps"]).resources([("apps", "deployments")]);
+    let binder = build.binder(Kinds::of([("apps", "deployments")]));
     Ok(build.reconciler(Painter(binder)).finalizing().build())
 }
 

@@ -8,7 +8,9 @@ use kube::{
     core::GroupVersionKind,
 };
 use reknit_injection::Context;
-use reknit_reconciler::{Applied, Controller, KReference, Outcome, OwnedAny, ReconcileKind, Result};
+use reknit_reconciler::{
+    Applied, Controller, KReference, Kinds, Outcome, OwnedAny, OwnedOptions, ReconcileKind, Result,
+};
 use reknit_testing::{ApiServer, ControllerExt};
 use serde_json::{Value, json};
 
@@ -53,7 +55,7 @@ impl Fixture {
         let objects = objects.into_iter().chain([server.insert(&lamp())]).collect();
         let cx = Context::preloaded("test", server.client(), objects);
         let mut build = Controller::of::<Lamp>(&cx);
-        let children = build.owns_any().groups(["messaging.knative.dev"]);
+        let children = build.owns_any(Kinds::of([("messaging.knative.dev", "*")]), OwnedOptions::default());
         let kind = Arc::new(Mutex::new(Some(kind)));
         let templater = Templater { children: children.clone(), kind: kind.clone() };
         Self { server, controller: build.reconciler(templater).build(), children, kind, cx }
@@ -145,8 +147,8 @@ async fn a_kind_of_another_group_or_scope_is_a_permanent_error() {
     assert!(error.is_permanent());
     assert_eq!(
         error.to_string(),
-        "Secret of v1 is in the API group \"\", and this controller is limited to [\"messaging.knative.dev\"]: add the \
-         group to its `.groups(…)`"
+        "Secret of v1 is not among the Kinds of this controller (*.messaging.knative.dev): add it to the `Kinds` of its \
+         builder call"
     );
 }
 
@@ -167,6 +169,8 @@ async fn the_children_of_all_kinds_in_use_and_of_known_references_are_listed_and
         assert_eq!(children.iter().map(|child| child.name_any()).collect::<Vec<_>>(), ["child"]);
     }
     let child = fixture.children.of(&lamp(), &stored).await.unwrap().remove(0);
-    fixture.children.delete(&lamp(), &child).await.unwrap();
+    let types = child.types.clone().unwrap();
+    let channels = fixture.children.kind(&lamp(), &types.api_version, &types.kind).await.unwrap();
+    channels.delete(&child).await.unwrap();
     assert!(fixture.children.of(&lamp(), &stored).await.unwrap().is_empty());
 }

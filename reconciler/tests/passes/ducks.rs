@@ -1,21 +1,15 @@
-//! Objects that are read as duck types, and their observers.
+//! Objects that are read as duck types.
 
-use k8s_openapi::{
-    api::core::v1::{ConfigMap, Service},
-    apimachinery::pkg::apis::meta::v1::LabelSelector,
-};
-use kube::{
-    ResourceExt,
-    core::{Expression, Selector},
-};
-use reknit_apis::{KReference, Reference};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use reknit_apis::KReference;
 use reknit_injection::Context;
-use reknit_reconciler::{Controller, Duck, NoFields, Tracked, TrackedAny, controller_reference};
+use reknit_reconciler::{Controller, Duck, Kinds, TrackedAny, controller_reference};
 use reknit_testing::ApiServer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Lamp, key, lamp};
+use crate::{Lamp, lamp};
 
 #[derive(Deserialize, Default, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
@@ -24,7 +18,7 @@ struct ChannelStatus {
     subscribers: Vec<String>,
 }
 
-type Channel = Duck<NoFields, ChannelStatus>;
+type Channel = Duck<ChannelStatus>;
 
 fn object(kind: &str, name: &str, fields: Value) -> Value {
     let metadata = json!({"name": name, "namespace": "default", "labels": {"app": "orders"}});
@@ -40,7 +34,7 @@ fn reference(kind: &str, name: &str) -> KReference {
 
 fn tracking(objects: Vec<Value>) -> (Context, TrackedAny) {
     let cx = Context::preloaded("test", ApiServer::new().client(), objects);
-    let anything = Controller::of::<Lamp>(&cx).track_any();
+    let anything = Controller::of::<Lamp>(&cx).track_any(Kinds::any());
     (cx, anything)
 }
 
@@ -71,27 +65,6 @@ async fn objects_of_any_kind_are_read_as_a_duck_type() {
 }
 
 #[tokio::test]
-async fn selected_objects_are_read_as_a_duck_type() {
-    let (_cx, channels) =
-        tracking(vec![object("Channel", "a", json!({})), object("Channel", "b", json!({}))]);
-    let labels = Some([("app".into(), "orders".into())].into());
-    let selector = LabelSelector { match_labels: labels, ..LabelSelector::default() };
-    let reference_to_a = reference("Channel", "a");
-    let selecting = Reference {
-        api_version: "messaging.knative.dev/v1".into(),
-        kind: "Channel".into(),
-        selector: Some(selector),
-        ..Reference::default()
-    };
-    let found = channels.all_as::<Channel>(&lamp(), &selecting).await.unwrap();
-    let mut names: Vec<_> = found.iter().map(ResourceExt::name_any).collect();
-    names.sort();
-    assert_eq!(names, ["a", "b"]);
-    let observed = channels.get(&lamp(), &reference_to_a).await.unwrap();
-    assert_eq!(channels.observers(&observed.unwrap()), [key()]);
-}
-
-#[tokio::test]
 async fn an_object_of_another_form_is_a_permanent_error_that_names_the_field() {
     let (_cx, channels) =
         tracking(vec![object("Channel", "bad", json!({"status": {"subscribers": ["a", 7]}}))]);
@@ -101,27 +74,6 @@ async fn an_object_of_another_form_is_a_permanent_error_that_names_the_field() {
         error.to_string(),
         "failed to decode Channel default/bad: status.subscribers[1]: invalid type: integer `7`, expected a string"
     );
-}
-
-#[tokio::test]
-async fn the_observers_of_an_object_are_found_by_its_name_and_its_labels() {
-    let server = ApiServer::new();
-    let service = |name: &str, labels: Value| -> Service {
-        let metadata = json!({"name": name, "namespace": "default", "labels": labels});
-        serde_json::from_value(json!({"metadata": metadata})).unwrap()
-    };
-    let cx = Context::preloaded("test", server.client(), vec![]);
-    let services: Tracked<Service> = Controller::of::<Lamp>(&cx).track();
-    let mut other = lamp();
-    other.metadata.name = Some("y".into());
-    services.get(&lamp(), "web");
-    let is_web: Selector = Expression::Equal("app".into(), "web".into()).into();
-    assert_eq!(services.matching(&other, &is_web).count(), 0);
-    let y = reknit_reconciler::Key::new("default", "y");
-    assert_eq!(services.observers(&service("web", json!({}))), [key()]);
-    assert_eq!(services.observers(&service("web", json!({"app": "web"}))), [key(), y.clone()]);
-    assert_eq!(services.observers(&service("db", json!({"app": "web"}))), [y]);
-    assert!(services.observers(&service("db", json!({}))).is_empty());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Service};
 use kube::{Client, ResourceExt, api::DynamicObject, client::Body};
 use reknit_apis::{KReference, Reference};
 use reknit_injection::{Context, Informer, select};
-use reknit_reconciler::{Owned, Tracked, TrackedAny};
+use reknit_reconciler::{Kinds, Owned, Tracked, TrackedAny};
 use reknit_testing::{ApiServer, ControllerExt, InformerExt};
 use serde_json::json;
 
@@ -34,7 +34,7 @@ fn following(reference: Reference) -> (Context, Controller, Arc<Mutex<Vec<String
     let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
     let mut build = Controller::of::<Lamp>(&cx);
     let found = Arc::default();
-    let anything = build.track_any();
+    let anything = build.track_any(Kinds::any());
     let controller =
         build.reconciler(ReferenceFollower { anything, reference, found: Arc::clone(&found) }).build();
     (cx, controller, found)
@@ -88,7 +88,7 @@ async fn a_reference_with_a_selector_is_followed_and_one_without_name_and_select
 #[tokio::test]
 async fn a_reference_without_a_namespace_from_a_cluster_scoped_object_is_a_permanent_error() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
-    let anything = Controller::of::<Namespace>(&cx).track_any();
+    let anything = Controller::of::<Namespace>(&cx).track_any(Kinds::any());
     let mut shop = Namespace::default();
     shop.metadata.name = Some("shop".into());
     let reference = |namespace: Option<&str>| KReference {
@@ -111,7 +111,7 @@ async fn a_controller_of_one_namespace_reads_that_namespace_and_cluster_scoped_o
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let mut build = Controller::selected::<Lamp>(&cx, select().namespace("default"));
     let (_services, _nodes): (Tracked<Service>, Tracked<Node>) = (build.track(), build.track());
-    let anything = build.track_any();
+    let anything = build.track_any(Kinds::any());
     let reference = |kind: &str, namespace: Option<&str>| KReference {
         api_version: "v1".into(),
         kind: kind.into(),
@@ -135,7 +135,7 @@ async fn a_controller_of_several_namespaces_tracks_owns_and_follows_references_i
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let mut build = Controller::selected::<Lamp>(&cx, select().namespaces(["other", "default"]));
     let (_services, _maps): (Tracked<Service>, Owned<ConfigMap>) = (build.track(), build.owns());
-    let anything = build.track_any();
+    let anything = build.track_any(Kinds::any());
     let reference = |namespace: &str| KReference {
         api_version: "v1".into(),
         kind: "Pod".into(),
@@ -176,7 +176,7 @@ fn client_without_list_permission() -> Client {
 #[tokio::test(start_paused = true)]
 async fn only_the_first_pass_waits_for_a_kind_that_cannot_be_listed() {
     let cx = Context::new("test", client_without_list_permission());
-    let anything = Controller::of::<Lamp>(&cx).track_any();
+    let anything = Controller::of::<Lamp>(&cx).track_any(Kinds::any());
     cx.informers().start();
     let reference = KReference {
         api_version: "v1".into(),
@@ -233,7 +233,7 @@ impl Fixture {
         });
         let cx = Context::preloaded("test", server.client(), lamps.into());
         let mut build = Controller::of::<Lamp>(&cx);
-        let anything = build.track_any();
+        let anything = build.track_any(Kinds::any());
         let (references, fails) = (Arc::default(), Arc::default());
         let reading =
             ReferenceReader { anything, references: Arc::clone(&references), fails: Arc::clone(&fails) };
@@ -319,19 +319,24 @@ async fn a_kind_that_is_referred_to_again_enqueues_its_observers_again() {
 }
 
 #[tokio::test]
-async fn a_reference_to_a_group_that_is_not_allowed_is_a_permanent_error_and_opens_no_informer() {
+async fn a_reference_to_a_kind_that_is_not_allowed_is_a_permanent_error_and_opens_no_informer() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
-    let anything = Controller::of::<Lamp>(&cx).track_any().groups(["", "batch"]);
+    let kinds = Kinds::of([("", "pods")]).or_any_in(["batch"]);
+    let anything = Controller::of::<Lamp>(&cx).track_any(kinds);
     for (api_version, kind) in [("v1", "Pod"), ("batch/v1", "Job")] {
         assert_eq!(anything.all(&lamp(), &named(api_version, kind)).await.unwrap(), []);
     }
-    let error = anything.all(&lamp(), &named("apps/v1", "Deployment")).await.unwrap_err();
-    assert!(error.is_permanent());
-    assert_eq!(
-        error.to_string(),
-        "Deployment of apps/v1 is in the API group \"apps\", and this controller is limited to [\"\", \"batch\"]: add \
-         the group to its `.groups(…)`"
-    );
+    for (api_version, kind) in [("apps/v1", "Deployment"), ("v1", "Secret")] {
+        let error = anything.all(&lamp(), &named(api_version, kind)).await.unwrap_err();
+        assert!(error.is_permanent());
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{kind} of {api_version} is not among the Kinds of this controller (pods, *.batch): add it to the \
+                 `Kinds` of its builder call"
+            )
+        );
+    }
     let open_informers: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
     assert_eq!(open_informers, ["jobs.batch", "lamps.demo.reknit.dev", "pods"]);
 }

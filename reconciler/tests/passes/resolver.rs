@@ -2,7 +2,7 @@
 
 use reknit_apis::{Addressable, Destination, Reference, cluster_domain};
 use reknit_injection::{Context, select};
-use reknit_reconciler::AddressResolver;
+use reknit_reconciler::{AddressResolver, Kinds};
 use reknit_testing::{ApiServer, ControllerExt, InformerExt};
 use serde_json::{Value, json};
 
@@ -62,15 +62,15 @@ fn service() -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "web"}})
 }
 
-fn preloaded_resolver(objects: Vec<Value>) -> (Context, AddressResolver) {
+fn preloaded_resolver(objects: Vec<Value>, kinds: Kinds) -> (Context, AddressResolver) {
     let cx = Context::preloaded("test", ApiServer::new().client(), objects);
-    let resolver = Controller::of::<Lamp>(&cx).resolver();
+    let resolver = Controller::of::<Lamp>(&cx).resolver(kinds);
     (cx, resolver)
 }
 
 async fn resolve(object: Value, destination: Value) -> Result<Addressable> {
     let objects = if object.is_null() { vec![] } else { vec![object] };
-    let (_cx, resolver) = preloaded_resolver(objects);
+    let (_cx, resolver) = preloaded_resolver(objects, Kinds::any());
     let destination: Destination = serde_json::from_value(destination).unwrap();
     resolver.resolve(&lamp(), &destination).await
 }
@@ -186,13 +186,16 @@ async fn a_destination_without_an_address_is_a_permanent_error_with_knatives_mes
 }
 
 #[tokio::test]
-async fn a_reference_to_a_group_that_is_not_allowed_is_a_permanent_error() {
-    let (_cx, resolver) = preloaded_resolver(vec![sink_at("http://sink")]);
-    let resolver = resolver.groups(["messaging.knative.dev"]);
+async fn a_reference_to_a_kind_that_is_not_allowed_is_a_permanent_error() {
+    let kinds = Kinds::of([("messaging.knative.dev", "*")]);
+    let (_cx, resolver) = preloaded_resolver(vec![sink_at("http://sink")], kinds);
     let destination: Destination = serde_json::from_value(sink_ref()).unwrap();
     let error = resolver.resolve(&lamp(), &destination).await.unwrap_err();
     assert!(error.is_permanent());
-    assert!(error.to_string().contains(r#"is in the API group "demo.reknit.dev""#), "{error}");
+    assert!(
+        error.to_string().contains("Sink of demo.reknit.dev/v1 is not among the Kinds of this controller"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -201,7 +204,8 @@ async fn a_selector_resolves_to_the_addresses_of_the_objects_that_have_one() {
     without_address["metadata"]["name"] = json!("t");
     let mut last = sink_at("http://last");
     last["metadata"]["name"] = json!("z");
-    let (_cx, resolver) = preloaded_resolver(vec![last, sink_at("http://sink"), without_address]);
+    let (_cx, resolver) =
+        preloaded_resolver(vec![last, sink_at("http://sink"), without_address], Kinds::any());
     let selecting = json!({"apiVersion": "demo.reknit.dev/v1", "kind": "Sink", "selector": {"matchLabels": {"app": "sinks"}}});
     let selecting: Reference = serde_json::from_value(selecting).unwrap();
     let addresses = resolver.resolve_all(&lamp(), &selecting).await.unwrap();
@@ -226,7 +230,7 @@ async fn an_address_that_appears_later_enqueues_the_observer() {
     let server = ApiServer::new();
     let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
     let mut build = Controller::of::<Lamp>(&cx);
-    let resolver = build.resolver();
+    let resolver = build.resolver(Kinds::any());
     let controller = build.reconciler(SinkFollower(resolver)).build();
     let key = key();
     assert!(controller.once(&key).await.unwrap_err().is_permanent());

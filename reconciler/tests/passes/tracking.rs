@@ -8,7 +8,7 @@ use kube::{
     core::{Expression, Selector},
 };
 use reknit_injection::{Context, Informer, named, select};
-use reknit_reconciler::{Owned, ReconcileKey, Tracked, keys};
+use reknit_reconciler::{Kinds, Owned, ReconcileKey, Tracked, keys};
 use reknit_testing::{ApiServer, ControllerExt, InformerExt};
 use serde_json::json;
 
@@ -232,7 +232,7 @@ async fn a_controller_waits_for_each_of_its_informers_once() {
     let _again: Tracked<Service> = build.track();
     let _pods: Owned<Pod> = build.owns();
     let _namespaces = cx.get::<Informer<Namespace>>();
-    let _any = build.track_any();
+    let _any = build.track_any(Kinds::any());
     let controller = build.reconciler(ClosureReconciler(light)).build();
     let names: Vec<_> = controller.informers().iter().map(|informer| informer.name().to_owned()).collect();
     assert_eq!(names, ["lamps.demo.reknit.dev", "services", "pods", "namespaces"]);
@@ -245,7 +245,7 @@ async fn handles_have_debug_output_and_clones_share_their_state() {
     let mut build = Controller::of::<Lamp>(&cx);
     let (services, pods): (Tracked<Service>, Owned<Pod>) = (build.track(), build.owns());
     let (anything, kept, queue, recorder) =
-        (build.track_any(), build.per_key::<Hidden>(), build.queue(), build.recorder());
+        (build.track_any(Kinds::any()), build.per_key::<Hidden>(), build.queue(), build.recorder());
     struct Hidden;
     kept.clone().insert(key(), Hidden);
     queue.clone().add(key());

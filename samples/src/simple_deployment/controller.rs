@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::{StreamExt, future::join_all, stream};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::{ResourceExt, api::ObjectMeta, core::Expression};
-use reknit::{injection::Verb, prelude::*};
+use reknit::{injection::Verb, prelude::*, reconciler::OwnedOptions};
 
 use super::{POD_OWNER, SimpleDeployment, SimpleDeploymentStatus, pods};
 
@@ -20,7 +20,8 @@ pub fn controller(cx: &Context) -> Result<Controller> {
     let pods = cx.informer::<Pod>(labelled);
     let mut build = Controller::of::<SimpleDeployment>(cx);
     build.watch(&pods).keys(keys::label(POD_OWNER)); // an orphan has no owner reference, and is adopted by its label
-    let pods = build.owns_in(&pods).verbs([Verb::Create, Verb::Patch, Verb::Delete]);
+    let options = OwnedOptions::default().verbs([Verb::Create, Verb::Patch, Verb::Delete]);
+    let pods = build.owns_in(&pods, options);
     Ok(build.reconciler(Reconciler { pods }).build())
 }
 

@@ -155,8 +155,8 @@ impl Rbac {
     ///
     /// # Errors
     ///
-    /// Fails if a constructor fails, if a flag is required, or if a builder call such as
-    /// [`track_any`](reknit_reconciler::Builder::track_any) declares no resources.
+    /// Fails if a constructor fails, if a flag is required, or if a controller uses
+    /// [`Kinds::any`](reknit_reconciler::Kinds::any).
     pub fn to_yaml(self) -> Result<String> {
         let args = [OsString::from(self.program.component())];
         Ok(self.generate(&args).map_err(|failure| failure.to_string())?)

@@ -1,6 +1,6 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use reknit_injection::{Context, Permission, Verb};
-use reknit_reconciler::{Controller, Outcome, ReconcileKind, Result, TrackedAny};
+use reknit_reconciler::{Controller, Kinds, Outcome, ReconcileKind, Result, TrackedAny};
 
 use super::*;
 use crate::NamespaceFlag;
@@ -14,16 +14,16 @@ impl ReconcileKind for Follower {
     }
 }
 
-fn undeclared(cx: &Context) -> Result<Controller> {
+fn unnamed(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<ConfigMap>(cx);
-    let objects = build.track_any();
+    let objects = build.track_any(Kinds::any());
     Ok(build.reconciler(Follower(objects)).build())
 }
 
 fn declared(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<ConfigMap>(cx);
     build.allows(Permission::of::<Secret>([Verb::Get]));
-    let objects = build.track_any().resources([("", "services")]);
+    let objects = build.track_any(Kinds::of([("", "services")]));
     Ok(build.reconciler(Follower(objects)).build())
 }
 
@@ -34,10 +34,10 @@ fn generate(controller: fn(&Context) -> Result<Controller>, args: &str) -> Resul
 }
 
 #[test]
-fn undeclared_kinds_are_an_error_that_names_the_controller_and_the_call() {
-    let error = generate(undeclared, "").unwrap_err();
-    assert!(error.contains("build.track_any() in the controller configmaps"), "{error}");
-    assert!(error.contains("build.track_any().resources("), "{error}");
+fn unnamed_kinds_are_an_error_that_names_the_controller_and_the_remedy() {
+    let error = generate(unnamed, "").unwrap_err();
+    assert!(error.contains("the controller configmaps uses Kinds::any()"), "{error}");
+    assert!(error.contains("Kinds::of([(group, plural), …])"), "{error}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use parking_lot::Mutex;
 use reknit_apiserver::Attributes;
-use reknit_injection::{Permissions, RequestAttributes};
+use reknit_injection::internal::{Permissions, RequestAttributes};
 
 use crate::{ApiServer, Verb};
 

@@ -6,7 +6,7 @@ use kube::{
     discovery::{ApiResource, verbs},
 };
 use reknit_apis::Key;
-use reknit_injection::Permissions;
+use reknit_injection::internal::Permissions;
 use reknit_reconciler::{Event, Outcome, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -16,7 +16,7 @@ use kube::{
 use reknit_apis::DuckStatus;
 use reknit_injection::{Context, Shutdown, ShutdownTrigger};
 use reknit_reconciler::{
-    Binder, Controller, FinalizeKind, Outcome, ReconcileKind, Result, Run, leader::Leadership,
+    Binder, Controller, FinalizeKind, Kinds, Outcome, ReconcileKind, Result, Run, leader::Leadership,
 };
 use reknit_testing::{ControlPlane, eventually};
 use reknit_webhook::{BindingSelection, Webhook};
@@ -51,7 +51,7 @@ fn run_controller(client: &Client) -> ShutdownTrigger {
     let (controller, informers) = {
         let cx = Context::new("painter", client.clone());
         let mut build = Controller::of::<Paint>(&cx);
-        let binder = build.binder();
+        let binder = build.binder(Kinds::any());
         (build.reconciler(Painter(binder)).finalizing().build(), cx.informers())
     };
     informers.start();

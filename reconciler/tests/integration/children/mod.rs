@@ -16,7 +16,9 @@ use kube::{
     client::Body,
 };
 use reknit_injection::{Context, Informer, Selection, select};
-use reknit_reconciler::{Controller, Error, Key, NotApplied, Outcome, Owned, ReconcileKind, Result};
+use reknit_reconciler::{
+    Controller, Error, Key, NotApplied, Outcome, Owned, OwnedOptions, ReconcileKind, Result,
+};
 use reknit_testing::{ControllerExt, eventually};
 use serde_json::{Value, json};
 
@@ -87,7 +89,10 @@ impl Process {
         let selection = selection.namespace(&fixture.namespace);
         let deployments = cx.informer(selection);
         let mut build = Controller::selected::<ConfigMap>(cx, select().namespace(&fixture.namespace));
-        let applier = Applier { deployments: build.owns_in(&deployments), desired: desired.clone() };
+        let applier = Applier {
+            deployments: build.owns_in(&deployments, OwnedOptions::default()),
+            desired: desired.clone(),
+        };
         let controller = build.reconciler(applier).build();
         let owners = cx.informer(select().namespace(&fixture.namespace));
         Self { controller, deployments, owners, recorded, key: Key::new(fixture.namespace.as_str(), "owner") }

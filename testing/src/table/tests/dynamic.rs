@@ -2,7 +2,7 @@
 
 use kube::{core::GroupVersionKind, discovery::ApiResource};
 use reknit_apis::KReference;
-use reknit_reconciler::{OwnedAny, TrackedAny};
+use reknit_reconciler::{Kinds, OwnedAny, OwnedOptions, TrackedAny};
 
 use super::*;
 
@@ -47,7 +47,7 @@ async fn dynamic_objects_can_be_part_of_the_state_and_of_the_expected_effects() 
     let controller = |cx: &Context| {
         let mut build = Controller::of::<Namespace>(cx);
         build.allows(everything("messaging.example.com", "channels"));
-        let (client, channels) = (build.client(), build.track_any());
+        let (client, channels) = (build.client(), build.track_any(Kinds::any()));
         Ok(build.reconciler(ChannelCopier { client, channels }).build())
     };
     let state = given(channel("source", "blue")).and(shop()).applied(channel("old", "grey"), "painter");
@@ -78,7 +78,8 @@ async fn an_applied_child_of_a_kind_known_at_run_time_is_expected_like_any_other
     }
     let controller = |cx: &Context| {
         let mut build = Controller::of::<Namespace>(cx);
-        let channels = build.owns_any().resources([("messaging.example.com", "channels")]);
+        let channels =
+            build.owns_any(Kinds::of([("messaging.example.com", "channels")]), OwnedOptions::default());
         Ok(build.reconciler(ChannelOwner(channels)).build())
     };
     let effects = given(shop()).reconcile(controller, "shop").await;

@@ -80,7 +80,7 @@ async fn a_request_without_a_declared_permission_fails_with_the_missing_declarat
 #[tokio::test]
 async fn a_missing_verb_on_children_fails_with_the_verbs_to_set() {
     let message = panic_of(shop_with_old_child().reconcile(parent, "shop")).await;
-    let verbs = "build.owns().verbs([Verb::Get, Verb::Create, Verb::Patch, Verb::Delete])";
+    let verbs = "OwnedOptions::default().verbs([Verb::Get, Verb::Create, Verb::Patch, Verb::Delete])";
     assert!(message.contains("delete configmaps in namespace shop") && message.contains(verbs), "{message}");
 }
 

@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
-use kube::{Resource, api::PostParams};
+use kube::Resource;
 use reknit_apis::{Key, OwnedBy, Scope};
 use reknit_injection::Cached;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{
-    applied::Applied,
-    apply::{ApplyResult, Existing, classify, name_taken_error},
-    desired::Desired,
-    error::{NotApplied, kind_and_key},
-    lister::Owned,
-    owner::{Owner, controller_reference, is_controlled_by},
+use crate::{
+    object_client::status_code,
+    owned::{
+        Applied, NotApplied, Owned,
+        desired::Desired,
+        error::kind_and_key,
+        existing::{ApplyResult, Existing, name_taken_error},
+        owner::{Owner, is_controlled_by, set_controller},
+    },
 };
-use crate::object_client::status_code;
 
 impl<T: Cached + Serialize> Owned<T> {
     /// Creates the child, or updates the cached one if `mutate` changes it, as controller-runtime's
@@ -92,8 +93,12 @@ impl<T: Cached + Serialize> Owned<T> {
             return Ok(Applied::Unchanged(cached));
         }
         let request = self.shared.kind.request_builder(&desired.key);
-        let request = request.replace(&desired.key.name, &self.post_params(), body.to_string().into_bytes());
-        match self.request(request).await {
+        let request = request.replace(
+            &desired.key.name,
+            &self.shared.writer.post_params(),
+            body.to_string().into_bytes(),
+        );
+        match self.shared.writer.request(request).await {
             Ok(answer) => Ok(Applied::of(Some(cached), Arc::new(answer))),
             Err(error) => Err(desired.refused(error)),
         }
@@ -110,25 +115,20 @@ impl<T: Cached + Serialize> Owned<T> {
     ) -> ApplyResult<Applied<T>> {
         let child = mutated(owner, &desired.key, new, mutate);
         let body = self.json(&child, desired)?.to_string().into_bytes();
-        let request = self.shared.kind.request_builder(&desired.key).create(&self.post_params(), body);
-        match self.request(request).await {
+        let request =
+            self.shared.kind.request_builder(&desired.key).create(&self.shared.writer.post_params(), body);
+        match self.shared.writer.request(request).await {
             Ok(created) => Ok(Applied::Created(Arc::new(created))),
-            Err(error) if status_code(&error) == Some(409) => {
-                match classify(owner, self.read_live(owner, desired).await?) {
-                    Existing::Foreign(controller) => Err(name_taken_error(owner, desired, controller)),
-                    Existing::Ours(_) | Existing::Absent => Err(desired.refused(error)),
-                }
-            }
+            Err(error) if status_code(&error) == Some(409) => match self.read_live(owner, desired).await? {
+                Existing::Foreign(controller) => Err(name_taken_error(owner, desired, controller)),
+                Existing::Ours(_) | Existing::Absent => Err(desired.refused(error)),
+            },
             Err(error) => Err(desired.refused(error)),
         }
     }
 
     fn json(&self, child: &T, desired: &Desired) -> ApplyResult<Value> {
         self.to_json(child).map_err(|error| desired.refused(error))
-    }
-
-    pub(super) fn post_params(&self) -> PostParams {
-        PostParams { field_manager: Some(self.shared.manager.clone()), ..PostParams::default() }
     }
 }
 
@@ -141,9 +141,7 @@ fn mutated<T: Resource>(owner: &impl Owner, key: &Key, mut child: T, mutate: imp
     (meta.name, meta.namespace) = (Some(key.name.clone()), key.namespace.clone());
     (meta.uid, meta.resource_version) = (uid, version);
     if !is_controlled {
-        let owners = meta.owner_references.get_or_insert_default();
-        owners.retain(|other| other.controller != Some(true));
-        owners.push(controller_reference(owner));
+        set_controller(meta, owner);
     }
     child
 }

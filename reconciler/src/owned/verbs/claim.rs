@@ -5,28 +5,18 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Resource,
-    api::{DynamicObject, GetParams, Patch, PatchParams},
+    api::{DynamicObject, GetParams, Patch},
     core::PartialObjectMeta,
 };
 use reknit_apis::{Key, Kind};
 use reknit_injection::Cached;
 use serde_json::json;
 
-use super::{error::kind_and_key, lister::Owned, owner::controller_reference};
 use crate::{
-    Error, Result,
+    Error, Result, ResultExt,
     object_client::{request_builder, status_code},
+    owned::{Owned, controller_reference, error::kind_and_key},
 };
-
-#[derive(Debug, thiserror::Error)]
-enum NotClaimed {
-    #[error("failed to check that {0} exists before adopting objects")]
-    OwnerUnknown(String, #[source] kube::Error),
-    #[error("{0} is gone or being deleted and adopts no objects")]
-    OwnerDeleted(String),
-    #[error("failed to change the owner references of {0}")]
-    PatchFailed(String, #[source] kube::Error),
-}
 
 impl<T: Cached> Owned<T> {
     /// Adopts matching objects without a controller, releases controlled objects that no longer match, and returns the
@@ -85,14 +75,24 @@ impl<T: Cached> Owned<T> {
     async fn check_alive<O: Kind>(&self, owner: &O) -> Result<()> {
         let key = Key::of(owner);
         let request = request_builder::<O>(&key).get(&key.name, &GetParams::default());
-        let found: Option<PartialObjectMeta<DynamicObject>> = match self.request(request).await {
+        let found: Option<PartialObjectMeta<DynamicObject>> = match self.shared.writer.request(request).await
+        {
             Err(error) if status_code(&error) == Some(404) => None,
-            answer => Some(answer.map_err(|error| NotClaimed::OwnerUnknown(kind_and_key(owner), error))?),
+            answer => Some(answer.context(format_args!(
+                "failed to check that {} exists before adopting objects",
+                kind_and_key(owner)
+            ))?),
         };
         let is_alive = found.is_some_and(|found| {
             found.metadata.uid == owner.meta().uid && found.metadata.deletion_timestamp.is_none()
         });
-        if is_alive { Ok(()) } else { Err(Error::permanent(NotClaimed::OwnerDeleted(kind_and_key(owner)))) }
+        match is_alive {
+            true => Ok(()),
+            false => Err(Error::permanent(format!(
+                "{} is gone or being deleted and adopts no objects",
+                kind_and_key(owner)
+            ))),
+        }
     }
 
     /// Replaces the owner references if the object is unchanged. An object that is gone is not an error.
@@ -101,14 +101,19 @@ impl<T: Cached> Owned<T> {
         let body = json!({ "metadata": {
             "uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": owners,
         } });
-        let params =
-            PatchParams { field_manager: Some(self.shared.manager.clone()), ..PatchParams::default() };
-        let request = self.shared.kind.request_builder(&key).patch(&key.name, &params, &Patch::Merge(body));
-        match self.request::<PartialObjectMeta<DynamicObject>>(request).await {
+        match self
+            .patch::<PartialObjectMeta<DynamicObject>>(
+                &key,
+                &self.shared.writer.patch_params(),
+                Patch::Merge(body),
+            )
+            .await
+        {
             Err(error) if status_code(&error) == Some(404) => Ok(()),
-            answer => Ok(answer
-                .map(drop)
-                .map_err(|error| NotClaimed::PatchFailed(self.shared.kind.with_key(&key), error))?),
+            answer => answer.map(drop).context(format_args!(
+                "failed to change the owner references of {}",
+                self.shared.kind.with_key(&key)
+            )),
         }
     }
 }

@@ -2,34 +2,24 @@
 
 use std::{collections::hash_map::Entry, hash::BuildHasher, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Resource,
-    api::{GetParams, Patch, PatchParams},
+    api::{Patch, PatchParams},
 };
 use reknit_apis::{Key, OwnedBy, Scope};
 use reknit_injection::Cached;
 use serde::Serialize;
 
-use super::{
-    applied::Applied,
-    desired::{Desired, Observed},
-    error::{NotApplied, kind_and_key},
-    lister::Owned,
-    owner::{Owner, controller_of, is_controlled_by},
+use crate::{
+    object_client::status_code,
+    owned::{
+        Applied, NotApplied, Owned,
+        desired::{Desired, Observed},
+        error::kind_and_key,
+        existing::{ApplyResult, Existing, name_taken_error},
+        owner::Owner,
+    },
 };
-use crate::object_client::status_code;
-
-pub(super) type ApplyResult<T> = Result<T, NotApplied>;
-
-/// The existing object with the name of an owner's child, if any.
-pub(super) enum Existing<T> {
-    Absent,
-    /// The owner controls it.
-    Ours(Arc<T>),
-    /// Another object controls it, or no object does (`None`).
-    Foreign(Option<OwnerReference>),
-}
 
 impl<T: Cached> Owned<T> {
     /// Creates the child or restores its fields, and returns the effect with the resulting object.
@@ -38,7 +28,7 @@ impl<T: Cached> Owned<T> {
     /// in `controller-4a5827a9-c3b8-4025-800f-b6b7920f7396`. Fields that are set here get these values, fields that an
     /// earlier apply set and this one does not are removed, and fields of other managers are kept. So set the fields
     /// that the controller decides and no others. If another controller has made the child before,
-    /// [`upgrading_from`](Self::upgrading_from) removes the fields that only that controller has set. The child gets
+    /// [`upgrading_from`](crate::OwnedOptions::upgrading_from) removes the fields that only that controller has set. The child gets
     /// the owner's namespace, if any, and the owner as its controller. Of the metadata of the child, only labels,
     /// annotations, finalizers and further owners are applied. Its status is not applied.
     ///
@@ -116,17 +106,45 @@ impl<T: Cached> Owned<T> {
         }
     }
 
-    /// Looks up the child in the cache. A foreign object is tracked and then looked up again, so its deletion is not
-    /// missed.
-    pub(super) fn find_in_cache(&self, owner: &impl Owner, key: &Key) -> Existing<T> {
-        let find = || classify(owner, self.informer.get(key));
-        match find() {
-            Existing::Foreign(_) => {
-                self.shared.tracker.read(&Key::of(owner), key);
-                find()
-            }
-            existing => existing,
+    /// Applies a child as [`apply`](Self::apply) does, but first deletes the existing one if `must_replace` returns
+    /// true for it. Use it for a child with an immutable field, such as the pod template of a Job.
+    ///
+    /// A child with a finalizer is created anew by the pass that follows the end of its deletion.
+    ///
+    /// ```
+    /// use k8s_openapi::api::batch::v1::{CronJob, Job};
+    /// use reknit_reconciler::{Owned, Result};
+    ///
+    /// async fn run(jobs: &Owned<Job>, owner: &CronJob, job: Job) -> Result<()> {
+    ///     let template = job.spec.as_ref().map(|spec| spec.template.clone());
+    ///     let has_other_template = |old: &Job| old.spec.as_ref().map(|spec| &spec.template) != template.as_ref();
+    ///     jobs.apply_or_replace(owner, job, has_other_template).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`apply`](Self::apply), and [`NotApplied::Refused`] if the deletion fails.
+    pub async fn apply_or_replace<O>(
+        &self,
+        owner: &O,
+        child: T,
+        must_replace: impl FnOnce(&T) -> bool,
+    ) -> Result<Applied<T>, NotApplied>
+    where
+        O: Resource<DynamicType = (), Scope: Scope>,
+        T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
+    {
+        let existing = self.of(owner).find(|existing| existing.meta().name == child.meta().name);
+        if let Some(outdated) = existing.filter(|existing| must_replace(existing)) {
+            let refused = |source| NotApplied::Refused {
+                child: self.shared.kind.with_key(&Key::of(&*outdated)),
+                source: Box::new(source),
+            };
+            self.delete(&outdated).await.map_err(refused)?;
         }
+        self.apply(owner, child).await
     }
 }
 
@@ -158,7 +176,7 @@ impl<T: Cached + Serialize> Owned<T> {
     /// is read from the API server first: an object of another owner must not be taken over. The apply that creates the
     /// child is not forced, so an object that is created in between is not taken over either.
     async fn apply_uncached(&self, owner: &impl Owner, desired: Desired) -> ApplyResult<Applied<T>> {
-        match classify(owner, self.read_live(owner, &desired).await?) {
+        match self.read_live(owner, &desired).await? {
             Existing::Absent => self.send_apply(owner, desired, None).await,
             Existing::Ours(live) => self.apply_existing(owner, desired, live).await,
             Existing::Foreign(controller) => Err(name_taken_error(owner, &desired, controller)),
@@ -175,21 +193,6 @@ impl<T: Cached + Serialize> Owned<T> {
         self.send_apply(owner, desired, existing).await
     }
 
-    /// Reads the child from the API server. It is tracked first, since it may be deleted before the answer arrives.
-    pub(super) async fn read_live(
-        &self,
-        owner: &impl Owner,
-        desired: &Desired,
-    ) -> ApplyResult<Option<Arc<T>>> {
-        self.shared.tracker.read(&Key::of(owner), &desired.key);
-        let request =
-            self.shared.kind.request_builder(&desired.key).get(&desired.key.name, &GetParams::default());
-        match self.request(request).await {
-            Err(error) if status_code(&error) == Some(404) => Ok(None),
-            answer => answer.map(|found| Some(Arc::new(found))).map_err(|error| desired.refused(error)),
-        }
-    }
-
     /// Sends the apply request: with force and with the uid of the existing object as precondition, or without force to
     /// create the child.
     async fn send_apply(
@@ -198,30 +201,15 @@ impl<T: Cached + Serialize> Owned<T> {
         desired: Desired,
         existing: Option<Arc<T>>,
     ) -> ApplyResult<Applied<T>> {
-        let params =
-            PatchParams { force: existing.is_some(), ..PatchParams::apply(&self.manager_for(owner)) };
+        let manager = self.shared.writer.manager_for(owner);
+        let params = PatchParams { force: existing.is_some(), ..PatchParams::apply(&manager) };
         let body = desired.with_uid(existing.as_ref().and_then(|existing| existing.meta().uid.as_deref()));
-        let request = self.shared.kind.request_builder(&desired.key).patch(
-            &desired.key.name,
-            &params,
-            &Patch::Apply(body),
-        );
-        match self.request(request).await {
+        match self.patch(&desired.key, &params, Patch::Apply(body)).await {
             Ok(answer) => {
                 self.remember(desired, &answer);
                 Ok(Applied::of(existing, Arc::new(answer)))
             }
             Err(error) => Err(self.name_taken_or_refused(owner, desired, error).await),
-        }
-    }
-
-    /// The field manager for the children of this owner. Each owner has its own: a manager replaces its own fields,
-    /// such as the owner references, without a conflict. With a shared manager, an owner would take over a child that
-    /// another owner of the same Kind has just created.
-    pub(super) fn manager_for(&self, owner: &impl Owner) -> String {
-        match &owner.meta().uid {
-            Some(uid) => format!("{:.91}-{uid}", self.shared.manager),
-            None => self.shared.manager.clone(),
         }
     }
 
@@ -234,8 +222,7 @@ impl<T: Cached + Serialize> Owned<T> {
         error: kube::Error,
     ) -> NotApplied {
         if let Some(409 | 422) = status_code(&error)
-            && let Ok(found) = self.read_live(owner, &desired).await
-            && let Existing::Foreign(controller) = classify(owner, found)
+            && let Ok(Existing::Foreign(controller)) = self.read_live(owner, &desired).await
         {
             return name_taken_error(owner, &desired, controller);
         }
@@ -253,20 +240,4 @@ impl<T: Cached + Serialize> Owned<T> {
             self.shared.up_to_date.lock().remove(&desired.key);
         }
     }
-}
-
-pub(super) fn classify<T: Resource>(owner: &impl Owner, found: Option<Arc<T>>) -> Existing<T> {
-    match found {
-        None => Existing::Absent,
-        Some(child) if is_controlled_by(owner, &*child) => Existing::Ours(child),
-        Some(child) => Existing::Foreign(controller_of(&*child).cloned()),
-    }
-}
-
-pub(super) fn name_taken_error(
-    owner: &impl Owner,
-    desired: &Desired,
-    by: Option<OwnerReference>,
-) -> NotApplied {
-    NotApplied::Taken { child: desired.name.clone(), owner: kind_and_key(owner), by: by.map(Box::new) }
 }

@@ -1,0 +1,77 @@
+//! [`OwnedOptions`]: the permissions on children, and the field managers whose fields are taken over.
+
+use std::collections::BTreeSet;
+
+use reknit_injection::Verb;
+
+/// The options of [`Builder::owns_with`](crate::Builder::owns_with) and [`Builder::owns_any`](crate::Builder::owns_any).
+#[derive(Clone, Debug)]
+#[must_use = "options are the argument of a builder call"]
+pub struct OwnedOptions {
+    verbs: Vec<Verb>,
+    pub(super) earlier_managers: BTreeSet<String>,
+}
+
+/// The permissions that [`Owned::apply`](crate::Owned::apply) needs, and no earlier field managers.
+impl Default for OwnedOptions {
+    fn default() -> Self {
+        Self { verbs: vec![Verb::Get, Verb::Create, Verb::Patch], earlier_managers: BTreeSet::new() }
+    }
+}
+
+impl OwnedOptions {
+    /// Sets the verbs of the children in the generated RBAC rules, besides `list` and `watch`. The default is `get`,
+    /// `create` and `patch`, which [`apply`](crate::Owned::apply) needs.
+    ///
+    /// | method | verbs |
+    /// | --- | --- |
+    /// | [`apply`](crate::Owned::apply) | get, create, patch |
+    /// | [`apply_or_replace`](crate::Owned::apply_or_replace) | get, create, patch, delete |
+    /// | [`create`](crate::Owned::create) | create |
+    /// | [`create_or_update`](crate::Owned::create_or_update) | get, create, update |
+    /// | [`claim`](crate::Owned::claim) | patch, and `get` on the owner |
+    /// | [`delete`](crate::Owned::delete), [`delete_with`](crate::Owned::delete_with) | delete |
+    ///
+    /// ```
+    /// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+    /// use reknit_injection::Verb;
+    /// use reknit_reconciler::{Builder, Owned, OwnedOptions};
+    ///
+    /// /// The reconciler creates and deletes Pods and never changes them.
+    /// fn pods(build: &mut Builder<ReplicaSet>) -> Owned<Pod> {
+    ///     build.owns_with(OwnedOptions::default().verbs([Verb::Create, Verb::Delete]))
+    /// }
+    /// ```
+    pub fn verbs(self, verbs: impl IntoIterator<Item = Verb>) -> Self {
+        Self { verbs: verbs.into_iter().collect(), ..self }
+    }
+
+    /// Takes over the fields that these field managers have set by create, update or patch. Use it to replace a
+    /// controller that did not use server-side apply.
+    ///
+    /// Server-side apply removes a field only from the manager that applied it. So a field that the earlier controller
+    /// has set, and [`apply`](crate::Owned::apply) does not, would stay for ever. Before a child is applied for the
+    /// first time, the fields of these managers therefore become fields of the applying manager, as client-go's
+    /// `csaupgrade` does. The first apply then removes the fields that it does not set. The child does not have to be
+    /// deleted and created again for this. Fields of a subresource, such as the status, are not taken over.
+    ///
+    /// The default name of the field manager of a Go program is the name of its binary.
+    /// `kubectl get --show-managed-fields` prints it. Stop the earlier controller before this one starts.
+    ///
+    /// ```
+    /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+    /// use reknit_reconciler::{Builder, Owned, OwnedOptions};
+    ///
+    /// fn services(build: &mut Builder<Deployment>) -> Owned<Service> {
+    ///     build.owns_with(OwnedOptions::default().upgrading_from(["controller", "manager"]))
+    /// }
+    /// ```
+    pub fn upgrading_from<M: Into<String>>(mut self, managers: impl IntoIterator<Item = M>) -> Self {
+        self.earlier_managers = managers.into_iter().map(Into::into).collect();
+        self
+    }
+
+    pub(crate) fn verbs_of_writes(&self) -> &[Verb] {
+        &self.verbs
+    }
+}

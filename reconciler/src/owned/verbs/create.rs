@@ -1,0 +1,63 @@
+//! Creates interchangeable children, such as the Pods of a ReplicaSet.
+
+use std::sync::Arc;
+
+use kube::Resource;
+use reknit_apis::{Key, OwnedBy};
+use reknit_injection::Cached;
+use serde::Serialize;
+
+use crate::owned::{Owned, owner::set_controller};
+
+impl<T: Cached> Owned<T> {
+    /// Creates a child, usually with a `generateName`. The child gets the owner as its controller and the owner's
+    /// namespace, if any. For a child with a fixed name and a fixed content use [`apply`](Self::apply).
+    ///
+    /// The created object is in the cache before this returns, so the next pass counts it. If the answer is lost
+    /// although the API server created the object, the watch reports it.
+    ///
+    /// Requires the verb create on the child and, with the admission plugin OwnerReferencesPermissionEnforcement,
+    /// update on the owner's `finalizers` subresource.
+    ///
+    /// ```
+    /// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+    /// use kube::ResourceExt;
+    /// use reknit_reconciler::{Owned, Result};
+    ///
+    /// async fn one_more(pods: &Owned<Pod>, set: &ReplicaSet) -> Result<()> {
+    ///     let mut pod = Pod::default();
+    ///     pod.metadata.generate_name = Some(format!("{}-", set.name_any()));
+    ///     pods.create(set, pod).await?;
+    ///     Ok(())
+    /// }
+    ///
+    /// async fn one_less(pods: &Owned<Pod>, set: &ReplicaSet) -> Result<()> {
+    ///     if let Some(pod) = pods.of(set).find(|pod| pod.metadata.deletion_timestamp.is_none()) {
+    ///         pods.delete(&pod).await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the request.
+    pub async fn create<O>(&self, owner: &O, mut child: T) -> kube::Result<Arc<T>>
+    where
+        O: Resource<DynamicType = ()>,
+        T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
+    {
+        let meta = child.meta_mut();
+        if let Some(namespace) = owner.meta().namespace.as_ref().filter(|_| self.shared.kind.is_namespaced) {
+            meta.namespace = Some(namespace.clone());
+        }
+        set_controller(meta, owner);
+        let (params, body) =
+            (self.shared.writer.post_params(), self.to_json(&child)?.to_string().into_bytes());
+        self.shared
+            .writer
+            .request(self.shared.kind.request_builder(&Key::of(&child)).create(&params, body))
+            .await
+            .map(Arc::new)
+    }
+}
