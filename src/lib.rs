@@ -218,6 +218,17 @@
 //! # }
 //! ```
 //!
+//! # Features
+//!
+//! None is enabled by default.
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `otlp` | traces, and metrics that the process pushes to an OpenTelemetry collector; Prometheus needs no feature |
+//! | `profiling` | CPU profiles at `/debug/pprof/profile` |
+//! | `testing` | the module [`testing`]; enable it in `[dev-dependencies]` |
+//! | `webhook` | the module [`webhook`] and [`Main::webhook`](prelude::Main::webhook) |
+//!
 //! # Versions
 //!
 //! kube 4 requires k8s-openapi 0.28, and TLS uses rustls with ring. A crate that defines a custom resource also depends
@@ -226,12 +237,15 @@
 //! [Installation](https://github.com/reknit/reknit/blob/main/docs/installation.md) has the dependencies, and what to do
 //! if cargo selects two versions of k8s-openapi.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub use reknit_apis as apis;
 pub use reknit_injection as injection;
 pub use reknit_reconciler as reconciler;
 pub use reknit_sharedmain as sharedmain;
 #[cfg(feature = "testing")]
 pub use reknit_testing as testing;
+#[cfg(feature = "webhook")]
 pub use reknit_webhook as webhook;
 
 /// The names that most controllers use.
@@ -248,6 +262,7 @@ pub mod prelude {
         ReconcileKind, Result, ResultExt, Tracked, TrackedAny, keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main};
+    #[cfg(feature = "webhook")]
     pub use reknit_webhook::Webhook;
 }
 

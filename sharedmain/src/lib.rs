@@ -90,6 +90,8 @@
 //! Client certificates and certificate authorities in files of a kubeconfig are read at the start only. Restart the
 //! process when they are rotated.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod cli;
 mod client;
 mod config;
@@ -98,6 +100,7 @@ mod health;
 mod observe;
 mod process;
 mod rbac;
+#[cfg(feature = "webhook")]
 mod webhook;
 
 pub use cli::{ListenAddress, Main, NamespaceFlag, main, namespace};

@@ -2,35 +2,62 @@
 use std::{collections::BTreeMap, fmt::Display};
 
 use reknit_injection::Context;
-use reknit_reconciler::{Controller, Error, Result, leader::LeaderElectionConfig};
+use reknit_reconciler::{Error, Result, leader::LeaderElectionConfig};
 use reknit_webhook::{Health, ServiceNames, Webhook};
 
 use crate::{
-    cli::ListenAddress,
+    cli::{environment::WebhookSettings, listen_address::ListenAddress, main::Main},
     config::{logging::LoggingConfig, maps::ConfigMapNames, observability::ObservabilityConfig},
-    process::Task,
+    health::{checks::LivenessCheck, probes::Check},
+    process::{constructors::WebhookParts, task::Task},
 };
 
-/// The settings of the webhook, read from the environment. The default port is Knative's. The variable that disables
-/// the webhook is kubebuilder's.
-#[derive(Debug, Clone)]
-pub(crate) struct WebhookSettings {
-    pub(crate) names: ServiceNames,
-    pub(crate) port: u16,
-    /// False if the process runs without its webhook.
-    pub(crate) enabled: bool,
-}
-
-impl Default for WebhookSettings {
-    fn default() -> Self {
-        Self { names: ServiceNames::default(), port: 8443, enabled: true }
+impl Main {
+    /// Adds the webhook: its server, and a controller named `webhook` that renews its certificate and registers it with
+    /// the API server. It runs beside the controllers, or alone in its own process. A process has one webhook at most.
+    /// For the objects that must exist, see [`Webhook::assemble`].
+    ///
+    /// The webhook refuses invalid values in `config-logging`, `config-observability`, `config-leader-election`, and
+    /// the ConfigMaps of [`Webhook::config_validation`].
+    ///
+    /// `ENABLE_WEBHOOKS=false` or `--disable-controllers webhook` runs the process without its webhook, and does not
+    /// call the constructor.
+    ///
+    /// ```no_run
+    /// # use reknit_apis::{FieldError, Request, Validatable, kind};
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    /// # #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
+    /// # struct LampSpec {}
+    /// # kind!(Lamp {});
+    /// # impl Validatable for Lamp { fn validate(&self, _: &Request) -> FieldError { FieldError::none() } }
+    /// use std::process::ExitCode;
+    ///
+    /// use reknit_sharedmain::Main;
+    /// use reknit_webhook::Webhook;
+    ///
+    /// fn main() -> ExitCode {
+    ///     let lamps = |_: &_| Ok(Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>());
+    ///     Main::new("webhook").webhook(lamps).run()
+    /// }
+    /// ```
+    pub fn webhook(mut self, constructor: impl FnOnce(&Context) -> Result<Webhook> + 'static) -> Self {
+        // The controller of the certificate has its own Context, so that it does not wait for the informers of the
+        // webhook's code: their CustomResourceDefinitions may be missing.
+        let assemble = move |cx: &Context| assemble(&cx.scoped(), constructor(cx)?);
+        self.constructors.webhooks.push(Box::new(assemble));
+        self
     }
 }
 
-/// Assembles the server, its health, and the controller that renews its certificate. The webhook also
-/// refuses ConfigMaps that the process itself could not parse.
-pub(crate) fn assemble(cx: &Context, webhook: Webhook) -> Result<(Controller, Task, Health)> {
+/// Assembles the parts of the webhook, which also refuses ConfigMaps that the process itself could not parse.
+fn assemble(cx: &Context, webhook: Webhook) -> Result<WebhookParts> {
     let settings: WebhookSettings = cx.provided().unwrap_or_default();
+    let default_names = ServiceNames::default();
+    let service_names = ServiceNames {
+        service: settings.service.unwrap_or(default_names.service),
+        secret: settings.secret.unwrap_or(default_names.secret),
+    };
     let names: ConfigMapNames = cx.provided().unwrap_or_default();
     let webhook = webhook
         .config_parser(&names.logging, |data| error_text(LoggingConfig::parse(data)))
@@ -41,8 +68,19 @@ pub(crate) fn assemble(cx: &Context, webhook: Webhook) -> Result<(Controller, Ta
         listener.await.map_err(|error| Error::from(format!("{error}; WEBHOOK_PORT chooses another port")))
     };
     let health = webhook.health();
-    let (controller, server) = webhook.assemble(cx, &settings.names, listener)?;
-    Ok((controller, Task::new("webhook", server), health))
+    let (controller, server) = webhook.assemble(cx, &service_names, listener)?;
+    let server = Task::new("webhook", server);
+    Ok(WebhookParts { controller, server, health: health_check(health) })
+}
+
+/// Checks for a function of the webhook that has not returned for too long.
+pub(crate) fn health_check(health: Health) -> LivenessCheck {
+    Box::new(move || {
+        let stuck = health.stuck_for().map(|age| {
+            format!("a defaulting or validation function has been running for {}s", age.as_secs())
+        });
+        Check::new("webhook", stuck.into_iter().collect())
+    })
 }
 
 /// Parses the ConfigMap, and checks the relations between its durations, as electors do when they start.

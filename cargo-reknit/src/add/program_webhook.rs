@@ -15,6 +15,7 @@ pub(super) fn ensure(plan: &mut Plan, names: &Names) {
         return;
     }
     plan.create_all(WEBHOOK, names);
+    plan.insert("Cargo.toml", "features", "\"webhook\",");
     plan.insert("src/lib.rs", "modules", "pub mod webhook;");
     plan.insert("src/lib.rs", "controllers", ".webhook(webhook::webhook)");
     plan.insert("config/500-controller.yaml", "ports", "- {name: https-webhook, containerPort: 8443}");

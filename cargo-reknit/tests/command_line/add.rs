@@ -254,7 +254,7 @@ fn files_with_uncommitted_changes_are_refused_unless_allowed() {
 fn a_dry_run_prints_what_would_change_and_changes_nothing() {
     let project = project();
     let cases: [(&[&str], [&str; 3]); 2] = [
-        (WEBHOOK, ["would create src/webhook.rs", "would create src/greeting/rules.rs", "+ mod rules;"]),
+        (WEBHOOK, ["would create src/webhook.rs", "+ \"webhook\",", "+ mod rules;"]),
         (
             VERSION,
             ["would create src/webhook.rs", "would create src/greeting/v1.rs", "+ v1::Greeting::crd(),"],

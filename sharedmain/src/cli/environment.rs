@@ -8,7 +8,6 @@ use crate::{
     client::kube_version,
     config::maps::ConfigMapNames,
     process::{failure::Failure, listen},
-    webhook::WebhookSettings,
 };
 
 /// The variables that Knative's processes read. An empty variable counts as unset.
@@ -40,6 +39,25 @@ pub(crate) struct Environment {
     pub(crate) config_maps: ConfigMapNames,
 }
 
+/// The settings of the webhook. The default port is Knative's. The variable that disables the webhook is kubebuilder's.
+#[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "webhook"), expect(dead_code, reason = "most fields are read by the webhook only"))]
+pub(crate) struct WebhookSettings {
+    /// The name of the Service, or the webhook's default.
+    pub(crate) service: Option<String>,
+    /// The name of the Secret of the certificate, or the webhook's default.
+    pub(crate) secret: Option<String>,
+    pub(crate) port: u16,
+    /// False if the process runs without its webhook.
+    pub(crate) enabled: bool,
+}
+
+impl Default for WebhookSettings {
+    fn default() -> Self {
+        Self { service: None, secret: None, port: 8443, enabled: true }
+    }
+}
+
 type Variables = BTreeMap<String, String>;
 
 impl Environment {
@@ -57,11 +75,7 @@ impl Environment {
         let get_or = |name, default: String| get(name).unwrap_or(default);
         let port = |name| parse_port(vars, name);
         let workers = parse(vars, "K_THREADS_PER_CONTROLLER", "a whole number from 1")?;
-        let (default_names, mut webhook) = (ConfigMapNames::default(), WebhookSettings::default());
-        webhook.port = port("WEBHOOK_PORT")?.unwrap_or(webhook.port);
-        webhook.enabled = parse(vars, "ENABLE_WEBHOOKS", "true or false")?.unwrap_or(webhook.enabled);
-        webhook.names.service = get_or("WEBHOOK_NAME", webhook.names.service);
-        webhook.names.secret = get_or("WEBHOOK_SECRET_NAME", webhook.names.secret);
+        let (default_names, default_webhook) = (ConfigMapNames::default(), WebhookSettings::default());
         Ok(Self {
             system_namespace: get("SYSTEM_NAMESPACE"),
             pod: get("POD_NAME").or_else(|| get("HOSTNAME")),
@@ -76,7 +90,12 @@ impl Environment {
                 listen::parse_host,
             )?,
             profiling_port: port("PROFILING_PORT")?.unwrap_or(8008),
-            webhook,
+            webhook: WebhookSettings {
+                service: get("WEBHOOK_NAME"),
+                secret: get("WEBHOOK_SECRET_NAME"),
+                port: port("WEBHOOK_PORT")?.unwrap_or(default_webhook.port),
+                enabled: parse(vars, "ENABLE_WEBHOOKS", "true or false")?.unwrap_or(default_webhook.enabled),
+            },
             min_version: parse_with(vars, "KUBERNETES_MIN_VERSION", "a version such as v1.33.0", |text| {
                 kube_version::parse(text).ok()
             })?

@@ -4,7 +4,6 @@ use std::{ffi::OsString, io::Write, process::ExitCode};
 use clap::{ArgMatches, Args, Command};
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, ControllerConstructor, Result};
-use reknit_webhook::Webhook;
 
 use crate::{
     cli::flags::{self, AugmentArgs},
@@ -74,7 +73,7 @@ pub struct Main {
     component: String,
     version: String,
     flags: Vec<AugmentArgs>,
-    constructors: Constructors,
+    pub(crate) constructors: Constructors,
 }
 
 impl Main {
@@ -134,39 +133,6 @@ impl Main {
     /// Adds a task that runs beside the controllers.
     pub fn task(mut self, constructor: impl FnOnce(&Context) -> Result<Task> + 'static) -> Self {
         self.constructors.tasks.push(Box::new(constructor));
-        self
-    }
-
-    /// Adds the webhook: its server, and a controller named `webhook` that renews its certificate and registers it with
-    /// the API server. It runs beside the controllers, or alone in its own process. A process has one webhook at most.
-    /// For the objects that must exist, see [`Webhook::assemble`].
-    ///
-    /// The webhook refuses invalid values in `config-logging`, `config-observability`, `config-leader-election`, and
-    /// the ConfigMaps of [`Webhook::config_validation`].
-    ///
-    /// `ENABLE_WEBHOOKS=false` or `--disable-controllers webhook` runs the process without its webhook, and does not
-    /// call the constructor.
-    ///
-    /// ```no_run
-    /// # use reknit_apis::{FieldError, Request, Validatable, kind};
-    /// # use serde::{Deserialize, Serialize};
-    /// # #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
-    /// # #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
-    /// # struct LampSpec {}
-    /// # kind!(Lamp {});
-    /// # impl Validatable for Lamp { fn validate(&self, _: &Request) -> FieldError { FieldError::none() } }
-    /// use std::process::ExitCode;
-    ///
-    /// use reknit_sharedmain::Main;
-    /// use reknit_webhook::Webhook;
-    ///
-    /// fn main() -> ExitCode {
-    ///     let lamps = |_: &_| Ok(Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>());
-    ///     Main::new("webhook").webhook(lamps).run()
-    /// }
-    /// ```
-    pub fn webhook(mut self, constructor: impl FnOnce(&Context) -> Result<Webhook> + 'static) -> Self {
-        self.constructors.webhooks.push(Box::new(constructor));
         self
     }
 

@@ -2,8 +2,8 @@
 pub(crate) mod environment;
 pub(crate) mod flags;
 pub(crate) mod listen_address;
-mod main;
-mod namespace;
+pub(crate) mod main;
+pub(crate) mod namespace;
 
 pub use self::{
     listen_address::ListenAddress,

@@ -3,8 +3,12 @@
 
 use k8s_openapi::ByteString;
 use kube::config::AuthInfo;
-use rustls::pki_types::{CertificateDer, pem::PemObject};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use rustls::{
+    CertificateError, Error, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, UnixTime, pem::PemObject},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
 
 /// Returns a message if the client certificate is expired or not yet valid. Returns `None` if the certificate is valid,
 /// if it cannot be read or parsed, or if there is none.
@@ -14,20 +18,30 @@ pub(crate) fn validity_error(auth: &AuthInfo) -> Option<String> {
         (None, Some(path)) => std::fs::read(path).ok()?,
         (None, None) => return None,
     };
-    let der = CertificateDer::from_pem_slice(&pem).ok()?;
-    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
-    let (not_before, not_after) = (certificate.validity().not_before, certificate.validity().not_after);
-    let now = jiff::Timestamp::now().as_second();
-    if not_after.timestamp() < now {
-        Some(format!("the client certificate expired on {}", date(not_after.timestamp())))
-    } else if not_before.timestamp() > now {
-        Some(format!("the client certificate is not valid before {}", date(not_before.timestamp())))
-    } else {
-        None
+    let certificate = CertificateDer::from_pem_slice(&pem).ok()?;
+    match verify(&certificate)?.err()? {
+        Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
+            Some(format!("the client certificate expired on {}", date(not_after)))
+        }
+        Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. }) => {
+            Some(format!("the client certificate is not valid before {}", date(not_before)))
+        }
+        _ => None,
     }
 }
 
-fn date(second: i64) -> String {
+/// Verifies a certificate whose issuer is unknown. rustls checks its validity period first.
+fn verify(certificate: &CertificateDer<'_>) -> Option<Result<(), Error>> {
+    // A verifier needs a root, and any will do.
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone().into_owned()).ok()?;
+    let provider = ring::default_provider().into();
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build().ok()?;
+    Some(verifier.verify_client_cert(certificate, &[], UnixTime::now()).map(drop))
+}
+
+fn date(time: UnixTime) -> String {
+    let second = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(second).map_or_else(|_| second.to_string(), |time| time.to_string())
 }
 

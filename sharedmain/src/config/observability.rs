@@ -1,11 +1,11 @@
 //! The ConfigMap `config-observability`: the export of metrics and traces, and profiling.
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
-use super::error::ConfigError;
-use crate::{
-    observe::otlp::{Endpoint, Protocol},
-    process::listen,
+use super::{
+    endpoint::{Endpoint, Protocol},
+    error::ConfigError,
 };
+use crate::process::listen;
 
 /// The default of OpenTelemetry's metric readers.
 const EXPORT_INTERVAL: Duration = Duration::from_secs(60);

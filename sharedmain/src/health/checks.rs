@@ -14,11 +14,14 @@ use super::probes::{Check, HealthCheck};
 /// controller that allows slower reconciles, its own limit counts instead.
 const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
 
+/// A check for a problem that a restart may solve.
+pub(crate) type LivenessCheck = Box<dyn Fn() -> Check + Send + Sync>;
+
 /// The controllers, informers and webhooks of a process.
 pub(crate) struct ProcessHealth {
     pub(crate) controllers: Vec<(Health, Leadership)>,
     pub(crate) informers: Informers,
-    pub(crate) webhooks: Vec<reknit_webhook::Health>,
+    pub(crate) webhooks: Vec<LivenessCheck>,
 }
 
 impl HealthCheck for ProcessHealth {
@@ -40,12 +43,7 @@ impl HealthCheck for ProcessHealth {
             let stuck = health.stuck_passes(STUCK_AFTER);
             Check::new(format!("reconciles/{}", health.name()), stuck.iter().map(stuck_reconcile).collect())
         });
-        let webhooks = self.webhooks.iter().map(|webhook| {
-            let stuck = webhook.stuck_for().map(|age| {
-                format!("a defaulting or validation function has been running for {}s", age.as_secs())
-            });
-            Check::new("webhook", stuck.into_iter().collect())
-        });
+        let webhooks = self.webhooks.iter().map(|check| check());
         let informers = Check::new("informers", informers.collect());
         [informers].into_iter().chain(reconciles).chain(webhooks).collect()
     }
@@ -151,7 +149,7 @@ mod tests {
             });
         let unreachable = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let cx = Context::preloaded("test", kube::Client::try_from(unreachable).unwrap(), vec![]);
-        let (informers, webhooks) = (cx.informers(), vec![webhook.health()]);
+        let (informers, webhooks) = (cx.informers(), vec![crate::webhook::health_check(webhook.health())]);
         let health = ProcessHealth { controllers: vec![], informers, webhooks };
         let reasons = || health.health().iter().map(Check::to_string).collect::<Vec<_>>();
         assert_eq!(reasons(), ["[+]informers ok", "[+]webhook ok"]);

@@ -15,7 +15,7 @@ use tracing_subscriber::{
 
 use super::{
     log_line::{Fields, Line, Severity, caller},
-    traces::LateTracer,
+    otlp::LateTracer,
 };
 use crate::process::failure::Failure;
 

@@ -2,6 +2,9 @@
 mod log_line;
 pub(crate) mod logging;
 pub(crate) mod metrics;
+#[cfg(feature = "otlp")]
+pub(crate) mod otlp;
+#[cfg(not(feature = "otlp"))]
+#[path = "without_otlp.rs"]
 pub(crate) mod otlp;
 pub(crate) mod profiling;
-pub(crate) mod traces;

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use clap::ArgMatches;
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
-use reknit_webhook::{Health, Webhook};
 
-use super::{Task, failure::Failure, panics};
+use super::{failure::Failure, panics, task::Task};
 use crate::{
-    cli::NamespaceFlag,
-    webhook::{self, WebhookSettings},
+    cli::{environment::WebhookSettings, namespace::NamespaceFlag},
+    health::checks::LivenessCheck,
 };
+
+/// The name of the controller that renews the certificate of the webhook.
+const WEBHOOK: &str = "webhook";
 
 type Constructor<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
 type Provide = Box<dyn FnOnce(&Context)>;
@@ -25,7 +27,7 @@ pub(crate) struct Constructors {
     pub(crate) values: Vec<Provide>,
     pub(crate) controllers: Vec<ControllerEntry>,
     pub(crate) tasks: Vec<Constructor<Task>>,
-    pub(crate) webhooks: Vec<Constructor<Webhook>>,
+    pub(crate) webhooks: Vec<Constructor<WebhookParts>>,
 }
 
 /// A constructor of a controller. A controller can be disabled only if its name is known before its construction.
@@ -34,11 +36,18 @@ pub(crate) struct ControllerEntry {
     pub(crate) constructor: Constructor<Controller>,
 }
 
+/// The parts of a webhook: the controller that renews its certificate, its server, and its health check.
+pub(crate) struct WebhookParts {
+    pub(crate) controller: Controller,
+    pub(crate) server: Task,
+    pub(crate) health: LivenessCheck,
+}
+
 /// The results of the constructors. Nothing has started.
 pub(crate) struct Constructed {
     pub(crate) controllers: Vec<Controller>,
     pub(crate) tasks: Vec<Task>,
-    pub(crate) webhook_health: Vec<Health>,
+    pub(crate) webhook_health: Vec<LivenessCheck>,
 }
 
 impl Constructors {
@@ -57,10 +66,9 @@ impl Constructors {
         self.values.into_iter().for_each(|provide| provide(cx));
         let constructors = self.controllers.into_iter().map(ControllerEntry::into_constructor).collect();
         let mut controllers = construct_all("controller", constructors, cx)?;
-        let webhook_constructors =
-            enabled_webhooks(self.webhooks, cx).into_iter().map(assemble_webhook).collect();
+        let webhooks = construct_all("webhook", enabled_webhooks(self.webhooks, cx), cx)?;
         let (mut servers, mut webhook_health) = (Vec::new(), Vec::new());
-        for (controller, server, health) in construct_all("webhook", webhook_constructors, cx)? {
+        for WebhookParts { controller, server, health } in webhooks {
             controllers.push(controller);
             servers.push(server);
             webhook_health.push(health);
@@ -77,7 +85,7 @@ impl Constructors {
     fn remove_disabled(&mut self, disabled: &[String]) -> Result<(), Failure> {
         let mut known: Vec<_> = self.controllers.iter().filter_map(|entry| entry.name.as_deref()).collect();
         if !self.webhooks.is_empty() {
-            known.push(Webhook::CONTROLLER);
+            known.push(WEBHOOK);
         }
         if let Some(unknown) = disabled.iter().find(|name| !known.contains(&name.as_str())) {
             return Err(Failure::usage(format!(
@@ -89,7 +97,7 @@ impl Constructors {
             tracing::info!(name, "the controller is disabled");
         }
         self.controllers.retain(|entry| entry.name.as_ref().is_none_or(|name| !disabled.contains(name)));
-        if disabled.iter().any(|name| name == Webhook::CONTROLLER) {
+        if disabled.iter().any(|name| name == WEBHOOK) {
             self.webhooks.clear();
         }
         Ok(())
@@ -113,19 +121,13 @@ impl ControllerEntry {
 }
 
 /// Returns the webhooks to construct, none if `ENABLE_WEBHOOKS=false` disables them.
-fn enabled_webhooks(webhooks: Vec<Constructor<Webhook>>, cx: &Context) -> Vec<Constructor<Webhook>> {
+fn enabled_webhooks<T>(webhooks: Vec<Constructor<T>>, cx: &Context) -> Vec<Constructor<T>> {
     let settings: WebhookSettings = cx.provided().unwrap_or_default();
     if settings.enabled || webhooks.is_empty() {
         return webhooks;
     }
     tracing::info!("the webhook is disabled");
     vec![]
-}
-
-fn assemble_webhook(constructor: Constructor<Webhook>) -> Constructor<(Controller, Task, Health)> {
-    // The controller of the certificate has its own Context, so that it does not wait for the informers of the
-    // webhook's code: their CustomResourceDefinitions may be missing.
-    Box::new(move |cx| webhook::assemble(&cx.scoped(), constructor(cx)?))
 }
 
 /// Runs each constructor with its own Context, so that a controller only waits for the informers of its constructor.
@@ -139,7 +141,7 @@ fn construct_all<T>(what: &str, constructors: Vec<Constructor<T>>, cx: &Context)
 }
 
 /// Refuses a second webhook: the environment variables set the name, port and Secret of one webhook only.
-fn check_webhooks(webhooks: &[Constructor<Webhook>]) -> Result<(), Failure> {
+fn check_webhooks<T>(webhooks: &[Constructor<T>]) -> Result<(), Failure> {
     match webhooks.len() {
         0 | 1 => Ok(()),
         count => Err(Failure::new(format!(
@@ -269,7 +271,7 @@ mod tests {
 
     #[tokio::test]
     async fn two_webhooks_are_refused() {
-        let webhook = || -> Constructor<Webhook> { Box::new(|_| Ok(Webhook::new("demo.reknit.dev"))) };
+        let webhook = || -> Constructor<WebhookParts> { Box::new(|_| Err("not called".into())) };
         let constructors = Constructors { webhooks: vec![webhook(), webhook()], ..Constructors::default() };
         let failure = constructors.run(&context(), &[]).err().unwrap();
         assert!(failure.to_string().starts_with("2 webhooks in one process"), "{failure}");

@@ -8,6 +8,6 @@ pub(crate) mod program;
 mod running;
 mod signals;
 pub(crate) mod startup;
-mod task;
+pub(crate) mod task;
 
 pub use self::task::Task;

@@ -34,7 +34,7 @@ use crate::{
     observe::{
         logging::Logging,
         metrics,
-        otlp::{self, Exports},
+        otlp::Exports,
     },
 };
 
@@ -244,8 +244,15 @@ impl Process {
         self.serve_profiles().await?;
         let (namespace, pod) =
             (self.environment.system_namespace.as_deref(), self.environment.pod.as_deref());
-        let resource = otlp::resource(&self.component, &self.version, namespace, pod);
-        Exports::start(config, resource, self.registry.clone(), &self.logging.tracer, shutdown.clone())
+        // The names are OpenTelemetry's semantic conventions.
+        let attributes = [
+            ("service.name", Some(self.component.as_str())),
+            ("service.version", Some(self.version.as_str())),
+            ("k8s.namespace.name", namespace),
+            ("k8s.pod.name", pod),
+            ("service.instance.id", pod),
+        ];
+        Exports::start(config, &attributes, self.registry.clone(), &self.logging.tracer, shutdown.clone())
     }
 
     async fn serve_metrics(&self, metrics: &Metrics) -> Result<(), Failure> {

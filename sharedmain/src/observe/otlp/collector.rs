@@ -17,11 +17,12 @@ use prost::Message;
 use tonic::{Code, body::Body, metadata::MetadataMap};
 use tonic_prost::ProstCodec;
 
-use super::{
-    endpoint::{Endpoint, Protocol},
-    failure_log::FailureLog,
+use super::failure_log::FailureLog;
+use crate::{
+    client::error::chain,
+    config::endpoint::{Endpoint, Protocol},
+    process::failure::Failure,
 };
-use crate::{client::error::chain, process::failure::Failure};
 
 /// The timeout of one export, equal to the default of OpenTelemetry's own exporters.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -136,7 +137,7 @@ impl Collector {
 fn build_client(endpoint: &Endpoint) -> std::io::Result<Client<HttpsConnector<HttpConnector>, Body>> {
     let provider = rustls::crypto::ring::default_provider();
     let tls = HttpsConnectorBuilder::new();
-    let tls = if endpoint.is_encrypted() {
+    let tls = if endpoint.uri.scheme_str() == Some("https") {
         tls.with_provider_and_native_roots(provider)?.https_only()
     } else {
         let config = rustls::ClientConfig::builder_with_provider(provider.into());

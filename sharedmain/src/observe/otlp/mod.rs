@@ -1,11 +1,11 @@
 //! The export of metrics and spans to an OpenTelemetry collector by OTLP.
 
 mod collector;
-mod endpoint;
 mod failure_log;
 mod metrics;
 mod pusher;
 mod spans;
+mod tracer;
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,13 +16,12 @@ use reknit_injection::Shutdown;
 use tokio::{runtime::Handle, time::timeout};
 
 use self::{collector::Collector, pusher::Pusher, spans::Sink};
-use super::traces::LateTracer;
 use crate::{
     config::observability::{Metrics, ObservabilityConfig, Tracing},
     process::failure::Failure,
 };
 
-pub(crate) use self::endpoint::{Endpoint, Protocol};
+pub(crate) use self::tracer::LateTracer;
 
 /// The running exports of a process.
 pub(crate) struct Exports {
@@ -34,11 +33,12 @@ impl Exports {
     /// Starts the exports of the configuration. After `shutdown`, failed exports are not retried.
     pub(crate) fn start(
         config: &ObservabilityConfig,
-        resource: Resource,
+        attributes: &[(&'static str, Option<&str>)],
         registry: Registry,
         tracer: &LateTracer,
         shutdown: Shutdown,
     ) -> Result<Self, Failure> {
+        let resource = resource(attributes);
         let metrics = match &config.metrics {
             Metrics::Push { endpoint, interval } => {
                 let collector = Collector::new("metrics", endpoint.clone())?;
@@ -79,23 +79,8 @@ impl Exports {
     }
 }
 
-/// Returns the attributes of this process, by OpenTelemetry's semantic conventions. `OTEL_RESOURCE_ATTRIBUTES`
-/// overrides them.
-pub(crate) fn resource(
-    component: &str,
-    version: &str,
-    namespace: Option<&str>,
-    pod: Option<&str>,
-) -> Resource {
-    let attributes = [
-        ("service.name", Some(component)),
-        ("service.version", Some(version)),
-        ("k8s.namespace.name", namespace),
-        ("k8s.pod.name", pod),
-        ("service.instance.id", pod),
-    ];
-    Resource::builder_empty()
-        .with_attributes(attributes.into_iter().filter_map(|(k, v)| Some(KeyValue::new(k, v?.to_owned()))))
-        .with_detector(Box::new(EnvResourceDetector::new()))
-        .build()
+/// Returns the attributes that are set. `OTEL_RESOURCE_ATTRIBUTES` overrides them.
+fn resource(attributes: &[(&'static str, Option<&str>)]) -> Resource {
+    let set = attributes.iter().filter_map(|(key, value)| Some(KeyValue::new(*key, (*value)?.to_owned())));
+    Resource::builder_empty().with_attributes(set).with_detector(Box::new(EnvResourceDetector::new())).build()
 }

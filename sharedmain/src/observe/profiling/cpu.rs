@@ -1,19 +1,24 @@
 //! CPU profiles: samples of the stacks of all threads, a hundred for each second of CPU time.
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use pprof::{ProfilerGuard, Report};
 use prost::Message;
 
-use super::profile::{Frame, Profile};
+use super::{
+    ProfileError,
+    profile::{Frame, Profile},
+};
 
 /// The sampling frequency of Go's profiler in Hz.
 const FREQUENCY: i32 = 100;
 
 /// Takes a profile in pprof's format. Only one profile can be taken at a time. Dropping the future ends the profile.
-pub(super) async fn take_profile(time: Duration) -> Result<Vec<u8>, String> {
-    let profiler = run_blocking(|| ProfilerGuard::new(FREQUENCY).map_err(explain)).await?;
+pub(super) async fn take_profile(time: Duration) -> Result<Vec<u8>, ProfileError> {
+    let failed = |why| ProfileError { status: StatusCode::INTERNAL_SERVER_ERROR, why };
+    let profiler = run_blocking(|| ProfilerGuard::new(FREQUENCY).map_err(explain)).await.map_err(failed)?;
     tokio::time::sleep(time).await;
-    run_blocking(move || Ok(encode(&profiler.report().build().map_err(explain)?, time))).await
+    run_blocking(move || Ok(encode(&profiler.report().build().map_err(explain)?, time))).await.map_err(failed)
 }
 
 /// Runs `work` on a blocking thread, because symbols are read from files.

@@ -1,8 +1,8 @@
 //! CPU profiles of the running process, under the paths of Go's `net/http/pprof`.
 
-#[cfg(unix)]
+#[cfg(all(unix, feature = "profiling"))]
 mod cpu;
-#[cfg(unix)]
+#[cfg(all(unix, feature = "profiling"))]
 mod profile;
 
 use std::{
@@ -28,11 +28,18 @@ const DEFAULT_SECONDS: f64 = 30.0;
 const MAX_SECONDS: f64 = 600.0;
 
 const INDEX: &str = "/debug/pprof/profile?seconds=30  CPU profile\n/debug/pprof/cmdline  command line\n";
+const WITHOUT_FEATURE: &str = "the program is built without the feature profiling of reknit";
 const NOT_SUPPORTED: &str = "profile not supported, only /debug/pprof/profile\n";
 
 /// The switch of `runtime-profiling`, which may change at any time.
 #[derive(Clone, Default)]
 pub(crate) struct Profiling(Arc<AtomicBool>);
+
+/// A profile that could not be taken.
+struct ProfileError {
+    status: StatusCode,
+    why: String,
+}
 
 #[derive(serde::Deserialize)]
 struct Parameters {
@@ -43,6 +50,9 @@ impl Profiling {
     pub(crate) fn set_enabled(&self, enabled: bool) {
         if self.0.swap(enabled, Ordering::Relaxed) != enabled {
             tracing::info!("profiling is {}", if enabled { "enabled" } else { "disabled" });
+            if enabled && !cfg!(feature = "profiling") {
+                tracing::warn!("runtime-profiling has no effect: {WITHOUT_FEATURE}");
+            }
         }
     }
 
@@ -76,16 +86,20 @@ async fn profile(Query(parameters): Query<Parameters>) -> Response {
             let disposition = (header::CONTENT_DISPOSITION, "attachment; filename=\"profile\"");
             ([content_type, disposition], profile).into_response()
         }
-        Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, why + "\n").into_response(),
+        Err(ProfileError { status, why }) => (status, why + "\n").into_response(),
     }
 }
 
-#[cfg(unix)]
+#[cfg(all(unix, feature = "profiling"))]
 use cpu::take_profile;
 
-#[cfg(not(unix))]
-async fn take_profile(_: Duration) -> Result<Vec<u8>, String> {
-    Err("CPU profiles are not supported on this system".into())
+#[cfg(not(all(unix, feature = "profiling")))]
+async fn take_profile(_: Duration) -> Result<Vec<u8>, ProfileError> {
+    let why = match cfg!(feature = "profiling") {
+        true => "CPU profiles are not supported on this system",
+        false => WITHOUT_FEATURE,
+    };
+    Err(ProfileError { status: StatusCode::NOT_IMPLEMENTED, why: why.into() })
 }
 
 /// Returns the arguments of the process, separated by NUL, as in Go.

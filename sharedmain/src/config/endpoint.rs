@@ -1,4 +1,4 @@
-//! The endpoint of a collector: its URL and protocol.
+//! The endpoint of an OpenTelemetry collector: its URL and protocol.
 use std::fmt;
 
 use http::{
@@ -40,10 +40,6 @@ impl Endpoint {
             Protocol::HttpProtobuf => parts.path_and_query = Some(PathAndQuery::from_static(default_path)),
         }
         Some(Self { protocol, uri: Uri::from_parts(parts).ok()? })
-    }
-
-    pub(crate) fn is_encrypted(&self) -> bool {
-        self.uri.scheme_str() == Some("https")
     }
 }
 
