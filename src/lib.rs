@@ -58,7 +58,7 @@
 //! }
 //!
 //! fn main() -> ExitCode {
-//!     sharedmain::main("wishes", &[controller])
+//!     Main::new("wishes").controller(controller).run()
 //! }
 //! ```
 //!
@@ -115,7 +115,7 @@
 //! | `conditionSet.Manage(status).MarkTrue(..)` | `MyKind::CONDITIONS.manage(status).mark_true(..)` |
 //! | `PropagateSinkBindingStatus(..)` and the like | [`Conditions::propagate`](apis::Conditions::propagate) |
 //! | `meta.SetStatusCondition(&conditions, ..)`, `meta.IsStatusConditionTrue` | [`StatusConditions`](prelude::StatusConditions), for a Kind with `conditions: metav1(conditions)` in [`kind!`](prelude::kind) |
-//! | `sharedmain.MainWithContext`, `mgr.Start` | [`sharedmain::main`], [`Main`](prelude::Main) |
+//! | `sharedmain.MainWithContext`, `mgr.Start` | [`Main`](prelude::Main) |
 //!
 //! The [examples](https://github.com/reknit/reknit/tree/main/examples) have whole ports: `cronjob` is kubebuilder's
 //! CronJob tutorial, `sequence` is Knative Eventing's Sequence, and `eventing` is its ContainerSource, SinkBinding and
@@ -167,7 +167,7 @@
 //! | declare a source, a channel or a binding | [`SourceSpec`](apis::SourceSpec), [`ChannelableSpec`](apis::ChannelableSpec), [`BindingSpec`](apis::BindingSpec), [`DeliverySpec`](apis::DeliverySpec) and their statuses | Knative's `duck/v1` |
 //! | serve two versions of a Kind | [`Convertible`](apis::Convertible), `Webhook::conversion`, and one CustomResourceDefinition for both with `kube::core::crd::merge_crds` | hub and spokes |
 //! | run on a laptop without the webhook | `ENABLE_WEBHOOKS=false`, or `--disable-controllers webhook` | `ENABLE_WEBHOOKS` |
-//! | let `--disable-controllers` disable a controller | [`Main::named_controller`](prelude::Main::named_controller) | Knative's `MainNamed` |
+//! | run without a controller of the program | `--disable-controllers` with its name | Knative's `MainNamed` |
 //! | run a server beside the controllers | [`Task`](sharedmain::Task) | `Runnable` |
 //! | run controllers in a test against a real API server | [`Controllers`](testing::Controllers) with [`ControlPlane`](testing::ControlPlane) | envtest and `mgr.Start` |
 //! | run the whole program in a test, as a child process | [`Program`](testing::Program) | |
@@ -261,7 +261,7 @@ pub mod prelude {
         Controller, Error, Event, FinalizeKind, NotApplied, ObserveKind, Outcome, Owned, Queue,
         ReconcileKind, Result, ResultExt, Tracked, TrackedAny, keys,
     };
-    pub use reknit_sharedmain::{self as sharedmain, Main};
+    pub use reknit_sharedmain::Main;
     #[cfg(feature = "webhook")]
     pub use reknit_webhook::Webhook;
 }

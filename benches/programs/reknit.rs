@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use reknit::sharedmain;
+use reknit::prelude::Main;
 
 fn main() -> ExitCode {
-    sharedmain::main("bench", &[reknit_benches::controller])
+    Main::new("bench").controller(reknit_benches::controller).run()
 }

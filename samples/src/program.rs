@@ -8,8 +8,8 @@ use crate::{addressable_service, simple_deployment, webhook};
 pub fn controllers() -> Main {
     Main::new("controller")
         .flags::<NamespaceFlag>()
-        .named_controller("addressableservices.samples.knative.dev", addressable_service::controller)
-        .named_controller("simpledeployments.samples.knative.dev", simple_deployment::controller)
+        .controller(addressable_service::controller)
+        .controller(simple_deployment::controller)
         .version(env!("CARGO_PKG_VERSION"))
 }
 

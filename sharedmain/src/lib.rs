@@ -6,7 +6,7 @@
 //!
 //! use reknit_injection::Context;
 //! use reknit_reconciler::{Controller, Key, Outcome, ReconcileKey, Result};
-//! use reknit_sharedmain as sharedmain;
+//! use reknit_sharedmain::Main;
 //!
 //! /// Logs each key.
 //! struct Logger;
@@ -23,12 +23,11 @@
 //! }
 //!
 //! fn main() -> ExitCode {
-//!     sharedmain::main("controller", &[controller])
+//!     Main::new("controller").controller(controller).run()
 //! }
 //! ```
 //!
-//! [`main`] is all that most programs need. [`Main`] adds tasks that run beside the controllers, values for
-//! constructors, and flags of the program.
+//! [`Main`] also takes tasks that run beside the controllers, values for constructors, and flags of the program.
 //!
 //! [Operations](https://github.com/reknit/reknit/blob/main/docs/operations.md) lists the flags, the environment
 //! variables, the keys of the ConfigMaps, the probes and the metrics.
@@ -103,6 +102,6 @@ mod rbac;
 #[cfg(feature = "webhook")]
 mod webhook;
 
-pub use cli::{ListenAddress, Main, NamespaceFlag, main, namespace};
+pub use cli::{ListenAddress, Main, NamespaceFlag, namespace};
 pub use process::Task;
 pub use rbac::Rbac;

@@ -79,7 +79,7 @@ fn report_controller(cx: &Context) -> Result<Controller> {
 }
 
 fn main() -> ExitCode {
-    sharedmain::Main::new("cloud-ide").flags::<Flags>().controller(report_controller).task(grpc_server).run()
+    Main::new("cloud-ide").flags::<Flags>().controller(report_controller).task(grpc_server).run()
 }
 
 fn pod(phase: Option<&str>, uid: &str) -> Pod {

@@ -1,22 +1,13 @@
-//! The two entry points: `sharedmain::main` and `sharedmain::Main`.
+//! The entry point: `Main`.
 use std::process::ExitCode;
 
 use reknit::{prelude::*, sharedmain::Task};
 
 fn main() -> ExitCode {
-    sharedmain::main(
-        "controller",
-        &[crate::addressable_service::controller, crate::cluster_scoped::controller],
-    )
+    main_with_builder(1).run()
 }
-fn main_with_a_closure() -> ExitCode {
-    sharedmain::main(
-        "controller",
-        &[crate::addressable_service::controller, |cx| crate::cluster_scoped::controller(cx)],
-    )
-}
-fn main_with_builder(size: usize) -> sharedmain::Main {
-    sharedmain::Main::new("controller")
+fn main_with_builder(size: usize) -> Main {
+    Main::new("controller")
         .provide(String::from("a value for constructors"))
         .controller(crate::addressable_service::controller)
         .controller(move |cx| {

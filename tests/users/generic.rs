@@ -57,13 +57,13 @@ impl<C: Clock> ReconcileKind for Reconciler<C> {
         Ok(Outcome::done())
     }
 }
-fn controller_with_clock<C: Clock>(clock: C) -> impl FnOnce(&Context) -> Result<Controller> {
+fn controller_with_clock<C: Clock + Clone>(clock: C) -> impl Fn(&Context) -> Result<Controller> {
     move |cx| {
         let mut build = Controller::of::<AddressableService>(cx);
         let domain = build.config();
         let config_maps =
             cx.informer(select().namespace("reknit-system").field("metadata.name", "config-domain"));
-        Ok(build.reconciler(Reconciler { clock, domain, config_maps }).build())
+        Ok(build.reconciler(Reconciler { clock: clock.clone(), domain, config_maps }).build())
     }
 }
 fn config_map(suffix: &str) -> ConfigMap {
@@ -105,7 +105,7 @@ async fn the_name_of_a_controller_is_not_its_type_path() {
 #[tokio::test]
 async fn two_controllers_of_one_kind_need_different_names() {
     let cx = Context::new("test", crate::unreachable_client());
-    let main = sharedmain::Main::new("c")
+    let main = Main::new("c")
         .controller(controller_with_clock(FixedClock))
         .controller(controller_with_clock(FixedClock));
     let message = main.construct(&cx).err().unwrap().to_string();

@@ -43,7 +43,7 @@ pub(crate) struct Flags {
     #[arg(long)]
     pub(crate) disable_ha: bool,
 
-    /// Names of controllers to disable: those that the program adds with a name, and webhook
+    /// Names of controllers to disable; webhook is the webhook with its server
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) disable_controllers: Vec<String>,
 

@@ -1,28 +1,18 @@
-//! The functions that a program's `main` calls.
+//! The builder of a process, which a program's `main` calls.
 use std::{ffi::OsString, io::Write, process::ExitCode};
 
 use clap::{ArgMatches, Args, Command};
 use reknit_injection::Context;
-use reknit_reconciler::{Controller, ControllerConstructor, Result};
+use reknit_reconciler::{Controller, Result};
 
 use crate::{
     cli::flags::{self, AugmentArgs},
     process::Task,
-    process::constructors::{Constructors, ControllerEntry},
+    process::constructors::Constructors,
     process::program::Program,
 };
 
-/// Runs these controllers until SIGTERM or Ctrl-C, and returns the exit status: 0 after a clean shutdown, 1 after a
-/// failure, 2 for an invalid command line. A failure is written as one line to the log.
-///
-/// This function starts a tokio runtime of its own, so call it from a plain `fn main()`. Within another runtime, such
-/// as that of `#[tokio::main]`, it fails with status 1.
-pub fn main(component: &str, controllers: &[ControllerConstructor]) -> ExitCode {
-    controllers.iter().fold(Main::new(component), |main, constructor| main.controller(*constructor)).run()
-}
-
-/// A builder for a process that needs more than [`main`]: controllers made by closures, tasks, values for constructors,
-/// and its own flags.
+/// A builder for a process: controllers, tasks, a webhook, values for constructors, and flags of the program.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -95,38 +85,11 @@ impl Main {
     }
 
     /// Adds a controller by its constructor, a function or a closure.
-    pub fn controller(self, constructor: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Self {
-        self.add_controller(None, constructor)
-    }
-
-    /// Adds a controller that `--disable-controllers` can disable by this name. The constructor of a disabled
-    /// controller is not called, so it opens no informer and declares no permission. The name must be that of the
-    /// [controller](Controller::name). Knative: `NamedControllerConstructor`.
     ///
-    /// ```no_run
-    /// # use reknit_injection::Context;
-    /// # use reknit_reconciler::{Controller, Result};
-    /// # fn controller(_: &Context) -> Result<Controller> { Err("".into()) }
-    /// use reknit_sharedmain::Main;
-    ///
-    /// fn main() -> std::process::ExitCode {
-    ///     Main::new("controller").named_controller("lamps.demo.reknit.dev", controller).run()
-    /// }
-    /// ```
-    pub fn named_controller(
-        self,
-        name: &str,
-        constructor: impl FnOnce(&Context) -> Result<Controller> + 'static,
-    ) -> Self {
-        self.add_controller(Some(name.into()), constructor)
-    }
-
-    fn add_controller(
-        mut self,
-        name: Option<String>,
-        constructor: impl FnOnce(&Context) -> Result<Controller> + 'static,
-    ) -> Self {
-        self.constructors.controllers.push(ControllerEntry { name, constructor: Box::new(constructor) });
+    /// `--disable-controllers` disables a controller by its [name](Controller::name). The process then opens no informer
+    /// for it. To learn the names, it first calls all constructors of controllers in a Context without an API server.
+    pub fn controller(mut self, constructor: impl Fn(&Context) -> Result<Controller> + 'static) -> Self {
+        self.constructors.controllers.push(Box::new(constructor));
         self
     }
 
@@ -149,12 +112,15 @@ impl Main {
     /// Adds a value that constructors get by `cx.provided::<T>()?`. The value overrides one that the Context would
     /// construct.
     pub fn provide<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.constructors.values.push(Box::new(|cx| cx.provide(value)));
+        self.constructors.values.push(Box::new(move |cx| cx.provide(value.clone())));
         self
     }
 
-    /// Runs until SIGTERM or Ctrl-C, and returns the exit status, as [`main`] does. Must not be called within a
-    /// runtime.
+    /// Runs until SIGTERM or Ctrl-C, and returns the exit status: 0 after a clean shutdown, 1 after a failure, 2 for an
+    /// invalid command line. A failure is written as one line to the log.
+    ///
+    /// This function starts a tokio runtime of its own, so call it from a plain `fn main()`. Within another runtime, such
+    /// as that of `#[tokio::main]`, it fails with status 1.
     pub fn run(self) -> ExitCode {
         match self.into_program(&std::env::args_os().collect::<Vec<_>>()) {
             Ok(program) => program.run(),

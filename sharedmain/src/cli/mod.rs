@@ -1,4 +1,4 @@
-//! The command line and the environment of a process, and the functions that a program's `main` calls.
+//! The command line and the environment of a process, and the builder of a process.
 pub(crate) mod environment;
 pub(crate) mod flags;
 pub(crate) mod listen_address;
@@ -7,6 +7,6 @@ pub(crate) mod namespace;
 
 pub use self::{
     listen_address::ListenAddress,
-    main::{Main, main},
+    main::Main,
     namespace::{NamespaceFlag, namespace},
 };

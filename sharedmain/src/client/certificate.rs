@@ -7,7 +7,7 @@ use rustls::{
     CertificateError, Error, RootCertStore,
     crypto::ring,
     pki_types::{CertificateDer, UnixTime, pem::PemObject},
-    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    server::WebPkiClientVerifier,
 };
 
 /// Returns a message if the client certificate is expired or not yet valid. Returns `None` if the certificate is valid,

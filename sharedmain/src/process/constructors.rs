@@ -1,7 +1,8 @@
 //! The constructors of a process, and the checks that their controllers can run together.
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use clap::ArgMatches;
+use kube::{Client, client::Body};
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
 
@@ -15,7 +16,8 @@ use crate::{
 const WEBHOOK: &str = "webhook";
 
 type Constructor<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
-type Provide = Box<dyn FnOnce(&Context)>;
+type ConstructController = Box<dyn Fn(&Context) -> Result<Controller>>;
+type Provide = Box<dyn Fn(&Context)>;
 type ProvideFlags = fn(&Context, &ArgMatches) -> clap::error::Result<()>;
 
 /// The constructors of a program.
@@ -25,15 +27,9 @@ pub(crate) struct Constructors {
     /// The parsed command line, from which `flags` read their values.
     pub(crate) matches: ArgMatches,
     pub(crate) values: Vec<Provide>,
-    pub(crate) controllers: Vec<ControllerEntry>,
+    pub(crate) controllers: Vec<ConstructController>,
     pub(crate) tasks: Vec<Constructor<Task>>,
     pub(crate) webhooks: Vec<Constructor<WebhookParts>>,
-}
-
-/// A constructor of a controller. A controller can be disabled only if its name is known before its construction.
-pub(crate) struct ControllerEntry {
-    pub(crate) name: Option<String>,
-    pub(crate) constructor: Constructor<Controller>,
 }
 
 /// The parts of a webhook: the controller that renews its certificate, its server, and its health check.
@@ -51,21 +47,13 @@ pub(crate) struct Constructed {
 }
 
 impl Constructors {
-    /// Provides flags and values, which all constructors can use, and then constructs controllers, webhook and tasks.
-    /// The constructors of disabled controllers, and of a disabled webhook, are not called.
+    /// Provides flags and values, which all constructors can use, and then constructs controllers, webhook and tasks,
+    /// except the disabled ones.
     pub(crate) fn run(mut self, cx: &Context, disabled: &[String]) -> Result<Constructed, Failure> {
         check_webhooks(&self.webhooks)?;
-        self.remove_disabled(disabled)?;
-        for provide_flags in self.flags {
-            provide_flags(cx, &self.matches)
-                .map_err(|e| Failure::usage(e.to_string().trim_start_matches("error: ")))?;
-        }
-        if let Ok(flag) = cx.provided::<NamespaceFlag>() {
-            cx.provide(flag.selection());
-        }
-        self.values.into_iter().for_each(|provide| provide(cx));
-        let constructors = self.controllers.into_iter().map(ControllerEntry::into_constructor).collect();
-        let mut controllers = construct_all("controller", constructors, cx)?;
+        self.provide(cx)?;
+        self.remove_disabled(disabled, cx)?;
+        let mut controllers = construct_all("controller", self.controllers, cx)?;
         let webhooks = construct_all("webhook", enabled_webhooks(self.webhooks, cx), cx)?;
         let (mut servers, mut webhook_health) = (Vec::new(), Vec::new());
         for WebhookParts { controller, server, health } in webhooks {
@@ -81,43 +69,65 @@ impl Constructors {
         Ok(Constructed { controllers, tasks, webhook_health })
     }
 
-    /// Removes the constructors of these controllers. Fails if one of the names is unknown.
-    fn remove_disabled(&mut self, disabled: &[String]) -> Result<(), Failure> {
-        let mut known: Vec<_> = self.controllers.iter().filter_map(|entry| entry.name.as_deref()).collect();
-        if !self.webhooks.is_empty() {
-            known.push(WEBHOOK);
+    /// Provides flags and values.
+    fn provide(&self, cx: &Context) -> Result<(), Failure> {
+        for provide_flags in &self.flags {
+            provide_flags(cx, &self.matches)
+                .map_err(|e| Failure::usage(e.to_string().trim_start_matches("error: ")))?;
         }
-        if let Some(unknown) = disabled.iter().find(|name| !known.contains(&name.as_str())) {
-            return Err(Failure::usage(format!(
-                "--disable-controllers: no controller named {unknown:?} can be disabled, only: {}",
-                if known.is_empty() { "(none)".into() } else { known.join(", ") }
-            )));
+        if let Ok(flag) = cx.provided::<NamespaceFlag>() {
+            cx.provide(flag.selection());
+        }
+        self.values.iter().for_each(|provide| provide(cx));
+        Ok(())
+    }
+
+    /// Removes the constructors of these controllers. Fails if one of the names is unknown.
+    fn remove_disabled(&mut self, disabled: &[String], cx: &Context) -> Result<(), Failure> {
+        if disabled.is_empty() {
+            return Ok(());
+        }
+        let mut names = self.names(cx)?;
+        let is_disabled = |name: &str| disabled.iter().any(|disabled| disabled == name);
+        let mut constructed = names.iter();
+        self.controllers.retain(|_| constructed.next().is_none_or(|name| !is_disabled(name)));
+        if !self.webhooks.is_empty() {
+            names.push(WEBHOOK.into());
+        }
+        if is_disabled(WEBHOOK) {
+            self.webhooks.clear();
         }
         for name in disabled {
+            if !names.contains(name) {
+                return Err(Failure::usage(format!(
+                    "--disable-controllers: there is no controller {name:?}, only: {}",
+                    if names.is_empty() { "(none)".into() } else { names.join(", ") }
+                )));
+            }
             tracing::info!(name, "the controller is disabled");
-        }
-        self.controllers.retain(|entry| entry.name.as_ref().is_none_or(|name| !disabled.contains(name)));
-        if disabled.iter().any(|name| name == WEBHOOK) {
-            self.webhooks.clear();
         }
         Ok(())
     }
+
+    /// Returns the names of the controllers. Constructs them in another Context, so that this process opens no informers
+    /// and declares no permissions for them.
+    fn names(&self, cx: &Context) -> Result<Vec<String>, Failure> {
+        let scratch = Context::builder(cx.component(), unreachable_client())
+            .system_namespace(cx.system_namespace().map(Into::into))
+            .preloaded(Vec::new())
+            .build();
+        self.provide(&scratch)?;
+        let controllers = construct_all("controller", self.controllers.iter(), &scratch)?;
+        Ok(controllers.iter().map(|controller| controller.name().to_owned()).collect())
+    }
 }
 
-impl ControllerEntry {
-    /// Returns a constructor that fails if the controller does not have the name of the entry.
-    fn into_constructor(self) -> Constructor<Controller> {
-        let Self { name, constructor } = self;
-        Box::new(move |cx| {
-            let controller = constructor(cx)?;
-            match name.filter(|name| name != controller.name()) {
-                Some(name) => {
-                    Err(format!("it is added as {name:?}, but its name is {:?}", controller.name()).into())
-                }
-                None => Ok(controller),
-            }
-        })
-    }
+/// A client for constructors, which send no requests.
+pub(crate) fn unreachable_client() -> Client {
+    let unreachable = tower::service_fn(|_: http::Request<Body>| async {
+        Err::<http::Response<Body>, _>(io::Error::from(io::ErrorKind::ConnectionRefused))
+    });
+    Client::new(unreachable, "default")
 }
 
 /// Returns the webhooks to construct, none if `ENABLE_WEBHOOKS=false` disables them.
@@ -131,13 +141,18 @@ fn enabled_webhooks<T>(webhooks: Vec<Constructor<T>>, cx: &Context) -> Vec<Const
 }
 
 /// Runs each constructor with its own Context, so that a controller only waits for the informers of its constructor.
-fn construct_all<T>(what: &str, constructors: Vec<Constructor<T>>, cx: &Context) -> Result<Vec<T>, Failure> {
+fn construct_all<T, C: FnOnce(&Context) -> Result<T>>(
+    what: &str,
+    constructors: impl IntoIterator<Item = C, IntoIter: ExactSizeIterator>,
+    cx: &Context,
+) -> Result<Vec<T>, Failure> {
+    let constructors = constructors.into_iter();
     let count = constructors.len();
-    let construct = |(constructor, n): (Constructor<T>, usize)| {
+    let construct = |(constructor, n): (C, usize)| {
         let result = panics::catch_panic(|| constructor(&cx.scoped()).map_err(|e| e.to_string())).flatten();
         result.map_err(|why| Failure::new(format!("failed to construct {what} {n} of {count}: {why}")))
     };
-    constructors.into_iter().zip(1..).map(construct).collect()
+    constructors.zip(1..).map(construct).collect()
 }
 
 /// Refuses a second webhook: the environment variables set the name, port and Secret of one webhook only.
@@ -193,7 +208,6 @@ mod tests {
     use std::marker::PhantomData;
 
     use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
-    use kube::{Client, client::Body};
     use reknit_apis::Kind;
     use reknit_injection::Informer;
     use reknit_reconciler::{FinalizeKind, Outcome, ReconcileKind};
@@ -214,22 +228,18 @@ mod tests {
         }
     }
 
-    /// A Context whose API server is unreachable.
     fn context() -> Context {
-        let unreachable = tower::service_fn(|_: http::Request<Body>| async {
-            Err::<http::Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
-        });
-        Context::preloaded("test", Client::new(unreachable, "default"), vec![])
+        Context::preloaded("test", unreachable_client(), vec![])
     }
 
-    fn controller(name: &'static str, finalizer: Option<&'static str>) -> Constructor<Controller> {
+    fn controller(name: &'static str, finalizer: Option<&'static str>) -> ConstructController {
         controller_of::<ConfigMap>(name, finalizer)
     }
 
     fn controller_of<K: Kind<Status = ()>>(
         name: &'static str,
         finalizer: Option<&'static str>,
-    ) -> Constructor<Controller> {
+    ) -> ConstructController {
         Box::new(move |cx| {
             let build = Controller::of::<K>(cx).reconciler(Idle(PhantomData)).name(name);
             Ok(match finalizer {
@@ -239,22 +249,14 @@ mod tests {
         })
     }
 
-    fn unnamed(constructor: Constructor<Controller>) -> ControllerEntry {
-        ControllerEntry { name: None, constructor }
-    }
-
-    fn named(name: &'static str) -> ControllerEntry {
-        ControllerEntry { name: Some(name.into()), constructor: controller(name, None) }
-    }
-
     /// Runs the constructors, and returns the names of the controllers.
-    fn construct(controllers: Vec<Constructor<Controller>>) -> Result<Vec<String>, String> {
-        construct_enabled(controllers.into_iter().map(unnamed).collect(), &[])
+    fn construct(controllers: Vec<ConstructController>) -> Result<Vec<String>, String> {
+        construct_enabled(controllers, &[])
     }
 
     /// Runs the constructors that are not disabled, and returns the names of the controllers.
     fn construct_enabled(
-        controllers: Vec<ControllerEntry>,
+        controllers: Vec<ConstructController>,
         disabled: &[&str],
     ) -> Result<Vec<String>, String> {
         let constructors = Constructors { controllers, ..Constructors::default() };
@@ -296,38 +298,31 @@ mod tests {
 
     #[tokio::test]
     async fn disabled_controllers_are_left_out_and_unknown_ones_refused() {
-        let three = || vec![named("a"), named("b"), named("c"), unnamed(controller("d", None))];
-        assert_eq!(construct_enabled(three(), &["b", "c"]), Ok(vec!["a".into(), "d".into()]));
+        let three = || vec![controller("a", None), controller("b", None), controller("c", None)];
+        assert_eq!(construct_enabled(three(), &["b", "c"]), Ok(vec!["a".into()]));
         let failure = construct_enabled(three(), &["b", "d"]).unwrap_err();
-        assert_eq!(
-            failure,
-            "--disable-controllers: no controller named \"d\" can be disabled, only: a, b, c"
-        );
+        assert_eq!(failure, "--disable-controllers: there is no controller \"d\", only: a, b, c");
     }
 
     #[tokio::test]
-    async fn the_constructor_of_a_disabled_controller_is_not_called() {
-        let failing =
-            || ControllerEntry { name: Some("b".into()), constructor: Box::new(|_| Err("called".into())) };
-        let failure = construct_enabled(vec![named("a"), failing()], &["a"]).unwrap_err();
-        assert_eq!(failure, "failed to construct controller 1 of 1: called");
-        assert_eq!(construct_enabled(vec![named("a"), failing()], &["b"]), Ok(vec!["a".into()]));
-    }
-
-    #[tokio::test]
-    async fn a_controller_that_is_added_with_another_name_than_its_own_is_refused() {
-        let entry = ControllerEntry { name: Some("a".into()), constructor: controller("b", None) };
-        let failure = construct_enabled(vec![entry], &[]).unwrap_err();
-        assert_eq!(
-            failure,
-            "failed to construct controller 1 of 1: it is added as \"a\", but its name is \"b\""
-        );
+    async fn a_disabled_controller_opens_no_informer_and_declares_no_permission() {
+        let constructors = || Constructors {
+            controllers: vec![controller("a", None), controller_of::<Node>("nodes", None)],
+            ..Constructors::default()
+        };
+        for (disabled, expected) in [(vec![], 2), (vec!["nodes".to_owned()], 1)] {
+            let cx = context();
+            let _constructed = constructors().run(&cx, &disabled).unwrap();
+            assert_eq!(cx.informers().states().len(), expected);
+            let permissions = format!("{:?}", cx.permissions().declared());
+            assert_eq!(permissions.contains("nodes"), expected == 2, "{permissions}");
+        }
     }
 
     #[tokio::test]
     async fn a_disabled_webhook_is_not_constructed() {
         let with_webhook = || Constructors {
-            controllers: vec![named("a")],
+            controllers: vec![controller("a", None)],
             webhooks: vec![Box::new(|_| Err("constructed".into()))],
             ..Constructors::default()
         };
@@ -341,18 +336,18 @@ mod tests {
         cx.provide(WebhookSettings { enabled: false, ..WebhookSettings::default() });
         assert_eq!(names(with_webhook().run(&cx, &[]).unwrap()), ["a"]);
         assert_eq!(
-            construct_enabled(vec![named("a")], &["webhook"]).unwrap_err(),
-            "--disable-controllers: no controller named \"webhook\" can be disabled, only: a"
+            construct_enabled(vec![controller("a", None)], &["webhook"]).unwrap_err(),
+            "--disable-controllers: there is no controller \"webhook\", only: a"
         );
     }
 
     #[tokio::test]
     async fn a_controller_only_waits_for_the_informers_of_its_constructor() {
-        let reads_nodes: Constructor<Controller> = Box::new(|cx| {
+        let reads_nodes: ConstructController = Box::new(|cx| {
             let _nodes: Informer<Node> = cx.get();
             Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle(PhantomData)).name("reads-nodes").build())
         });
-        let controllers = vec![unnamed(reads_nodes), named("other")];
+        let controllers = vec![reads_nodes, controller("other", None)];
         let constructed =
             Constructors { controllers, ..Constructors::default() }.run(&context(), &[]).unwrap();
         let informers = |controller: &Controller| {

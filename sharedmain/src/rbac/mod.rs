@@ -8,7 +8,6 @@ mod tests;
 use std::{collections::BTreeMap, env, ffi::OsString, io, io::Write, process::ExitCode};
 
 use clap::{ArgMatches, Args, FromArgMatches};
-use kube::{Client, client::Body};
 use reknit_injection::{Context, Permission, Verb};
 use reknit_reconciler::{Result, leader};
 use tokio::runtime::{Handle, Runtime};
@@ -21,7 +20,7 @@ use crate::{
     Main,
     cli::flags::{self, Flags},
     config::maps::ConfigMapNames,
-    process::{failure::Failure, program::build_runtime},
+    process::{constructors::unreachable_client, failure::Failure, program::build_runtime},
 };
 
 /// The RBAC manifests of a program: its service account, and the roles that allow exactly the requests that its
@@ -222,12 +221,4 @@ fn process_permissions(namespace: &str, disable_ha: bool) -> Vec<Permission> {
     let config_maps = Permission::new("", "configmaps", [Verb::Get, Verb::List, Verb::Watch]).names(names);
     permissions.insert(0, config_maps);
     permissions.into_iter().map(|permission| permission.namespaces([namespace])).collect()
-}
-
-/// A client for constructors, which send no requests.
-fn unreachable_client() -> Client {
-    let unreachable = tower::service_fn(|_: http::Request<Body>| async {
-        Err::<http::Response<Body>, _>(io::Error::from(io::ErrorKind::ConnectionRefused))
-    });
-    Client::new(unreachable, "default")
 }

@@ -63,7 +63,7 @@ fn without_leader_election_there_are_no_leases() {
 #[test]
 fn a_disabled_controller_has_no_permissions() {
     let generate = |args: &[&str]| {
-        let program = Main::new("follower").named_controller("configmaps", declared);
+        let program = Main::new("follower").controller(declared);
         program.rbac("system").generate(&args.iter().map(OsString::from).collect::<Vec<_>>()).ok().unwrap()
     };
     assert!(generate(&["rbac"]).contains("resources: [secrets]"));

@@ -243,7 +243,7 @@ fn an_unknown_controller_to_disable_is_a_usage_error() {
     let message = message["message"].as_str().unwrap();
     assert!(
         message.starts_with(
-            r#"--disable-controllers: no controller named "lamps.example.com" can be disabled, only: (none)"#
+            r#"--disable-controllers: there is no controller "lamps.example.com", only: (none)"#
         ),
         "{message}"
     );

@@ -295,7 +295,7 @@ fn a_disabled_controller_does_not_run_and_its_informer_never_starts() {
         let message = parse_line(lines.last().unwrap());
         assert_eq!(
             message["message"],
-            "--disable-controllers: no controller named \"lamps\" can be disabled, only: lamps.process.reknit.dev"
+            "--disable-controllers: there is no controller \"lamps\", only: maps, lamps.process.reknit.dev"
         );
     });
 }

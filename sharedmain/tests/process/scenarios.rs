@@ -66,7 +66,7 @@ fn add_scenario(main: Main, scenario: &str) -> Main {
     match scenario {
         "maps" => main.controller(maps),
         "maps and a webhook" => main.controller(maps).webhook(webhook),
-        "maps and lamps" => main.controller(maps).named_controller("lamps.process.reknit.dev", lamps),
+        "maps and lamps" => main.controller(maps).controller(lamps),
         "busy" => main.controller(busy),
         "burns" => main.controller(maps).task(|_| {
             thread::spawn(|| {

@@ -10,5 +10,5 @@ fn task(cx: &Context) -> Result<Task> {
     Ok(Task::new("grpc", serve(cx)))
 }
 fn main() {
-    sharedmain::Main::new("x").task(task).run();
+    Main::new("x").task(task).run();
 }

@@ -33,7 +33,7 @@ impl LateTracer {
 
     /// Returns the layer that exports reconciles, the user's spans and their requests to the API server. The log level
     /// does not affect the layer.
-    pub(super) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> impl Layer<S> + use<S> {
+    pub(crate) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> impl Layer<S> + use<S> {
         OpenTelemetryLayer::new(self.clone())
             .with_threads(false)
             .with_tracked_inactivity(false)
