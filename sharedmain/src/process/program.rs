@@ -31,11 +31,7 @@ use crate::{
     },
     election::{Election, Participant, Pod},
     health::{checks::ProcessHealth, probes::Probes},
-    observe::{
-        logging::Logging,
-        metrics,
-        otlp::Exports,
-    },
+    observe::{logging::Logging, metrics, otlp::Exports},
 };
 
 /// A program: its constructors and its parsed flags.
