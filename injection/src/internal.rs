@@ -9,8 +9,10 @@ use crate::{Cached, Clock, Informer, Informers, Selection};
 pub use crate::{
     client::{NoRetry, ResourcePath},
     config::with_pinned_config,
-    informer::{KeyEvent, Old, WeakIndex},
+    informer::{KeyEvent, Old, WeakIndex, metrics::register_metric},
+    log_limit::LogLimit,
     permissions::{Permissions, RequestAttributes, UnnamedKinds},
+    reflector::jittered,
 };
 
 /// Opens an informer without waiting for its first list. The caller must not read it before

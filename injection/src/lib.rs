@@ -34,6 +34,7 @@ mod features;
 mod informer;
 #[doc(hidden)]
 pub mod internal;
+mod log_limit;
 mod object;
 mod permissions;
 mod reflector;

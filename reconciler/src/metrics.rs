@@ -10,10 +10,9 @@ use prometheus::{
     Counter, CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntGauge, IntGaugeVec, Opts,
     Registry,
     core::{Collector, Desc},
-    exponential_buckets,
     proto::MetricFamily,
 };
-use reknit_injection::{Context, Inject};
+use reknit_injection::{Context, Inject, internal::register_metric};
 
 /// The metrics of all controllers of one process, in its registry.
 #[derive(Clone)]
@@ -60,13 +59,13 @@ impl Inject for Metrics {
 impl Metrics {
     fn new(registry: &Registry) -> Self {
         let counter = |name: &str, help: &str, labels: &[&str]| {
-            register(registry, expect_valid(CounterVec::new(Opts::new(name, help), labels)))
+            register_metric(registry, CounterVec::new(Opts::new(name, help), labels))
         };
         // From ten nanoseconds to half an hour, as in client-go and controller-runtime.
-        let buckets = expect_valid(exponential_buckets(1e-8, 10.0, 12));
+        let buckets: Vec<f64> = std::iter::successors(Some(1e-8), |bucket| Some(bucket * 10.0)).take(12).collect();
         let histogram = |name: &str, help: &str, label: &str| {
             let opts = HistogramOpts::new(name, help).buckets(buckets.clone());
-            register(registry, expect_valid(HistogramVec::new(opts, &[label])))
+            register_metric(registry, HistogramVec::new(opts, &[label]))
         };
         let depth = Opts::new("workqueue_depth", "Current depth of workqueue");
         let events_dropped = Counter::new(
@@ -74,7 +73,7 @@ impl Metrics {
             "Events that were not recorded: too many waited, or the API server refused them",
         );
         Self {
-            depth: register(registry, expect_valid(IntGaugeVec::new(depth, &["name"]))),
+            depth: register_metric(registry, IntGaugeVec::new(depth, &["name"])),
             adds: counter("workqueue_adds_total", "Total number of adds handled by workqueue", &["name"]),
             queue_duration: histogram(
                 "workqueue_queue_duration_seconds",
@@ -91,7 +90,7 @@ impl Metrics {
                 "Total number of retries handled by workqueue",
                 &["name"],
             ),
-            running: register(registry, RunningTimes::new()),
+            running: register_metric(registry, RunningTimes::new()),
             passes: counter(
                 "reknit_reconcile_total",
                 "Number of passes by result: success, requeue, skip, error, conflict, panic, deadline or lost",
@@ -107,7 +106,7 @@ impl Metrics {
                 "Number of status writes by result: success or error",
                 &["controller", "result"],
             ),
-            events_dropped: register(registry, expect_valid(events_dropped)),
+            events_dropped: register_metric(registry, events_dropped),
         }
     }
 
@@ -150,19 +149,19 @@ struct RunningTimes {
 }
 
 impl RunningTimes {
-    fn new() -> Self {
-        let gauge = |name: &str, help: &str| expect_valid(GaugeVec::new(Opts::new(name, help), &["name"]));
-        Self {
+    fn new() -> prometheus::Result<Self> {
+        let gauge = |name: &str, help: &str| GaugeVec::new(Opts::new(name, help), &["name"]);
+        Ok(Self {
             queues: Arc::default(),
             unfinished: gauge(
                 "workqueue_unfinished_work_seconds",
                 "How many seconds of work has been done that is in progress and hasn't been observed by work_duration",
-            ),
+            )?,
             longest: gauge(
                 "workqueue_longest_running_processor_seconds",
                 "How many seconds has the longest running processor for workqueue been running",
-            ),
-        }
+            )?,
+        })
     }
 }
 
@@ -183,19 +182,6 @@ impl Collector for RunningTimes {
         });
         [self.unfinished.collect(), self.longest.collect()].concat()
     }
-}
-
-/// Registers the metric. If a second Context uses the same registry, its metrics are counted but not exported.
-fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> C {
-    if let Err(error) = registry.register(Box::new(metric.clone())) {
-        tracing::debug!(%error, "a metric is not exported");
-    }
-    metric
-}
-
-#[expect(clippy::expect_used, reason = "names and labels are constants, and a test creates every metric")]
-fn expect_valid<T>(metric: prometheus::Result<T>) -> T {
-    metric.expect("the name of the metric is valid")
 }
 
 #[cfg(test)]

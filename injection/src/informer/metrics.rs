@@ -60,8 +60,8 @@ impl GaugeShare {
 impl MetricFamilies {
     /// Registers the families. The metrics of a second Context over the same registry are not exported.
     pub(crate) fn new(registry: &Registry) -> Self {
-        let gauge = |name, help| register(registry, IntGaugeVec::new(Opts::new(name, help), &["name"]));
-        let counter = |name, help| register(registry, IntCounterVec::new(Opts::new(name, help), &["name"]));
+        let gauge = |name, help| register_metric(registry, IntGaugeVec::new(Opts::new(name, help), &["name"]));
+        let counter = |name, help| register_metric(registry, IntCounterVec::new(Opts::new(name, help), &["name"]));
         Self {
             objects: gauge("reflector_objects", "Objects in the cache of the informer"),
             bytes: gauge("reflector_object_bytes", "Size of these objects as compact JSON"),
@@ -89,13 +89,22 @@ impl MetricFamilies {
     }
 }
 
-#[expect(clippy::expect_used, reason = "names and labels are constants, and well-formed")]
-fn register<C: Collector + Clone + 'static>(registry: &Registry, family: prometheus::Result<C>) -> C {
-    let family = family.expect("well-formed");
-    if let Err(error) = registry.register(Box::new(family.clone())) {
-        tracing::debug!(%error, "informer metrics are registered already");
+/// Registers a metric whose name and labels are constants. If a second Context uses the same registry, its metrics are
+/// counted but not exported.
+///
+/// # Panics
+///
+/// Panics if the name or a label is not valid.
+#[expect(clippy::expect_used, reason = "names and labels are constants, and tests create every metric")]
+pub fn register_metric<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: prometheus::Result<C>,
+) -> C {
+    let metric = metric.expect("the name of the metric is valid");
+    if let Err(error) = registry.register(Box::new(metric.clone())) {
+        tracing::debug!(%error, "a metric is not exported");
     }
-    family
+    metric
 }
 
 impl InformerMetrics {

@@ -25,8 +25,14 @@ impl Backoff {
     pub(crate) fn next(&mut self, limit: Duration) -> Duration {
         let doubled = INITIAL.saturating_mul(1 << self.0.min(16));
         self.0 = self.0.saturating_add(1);
-        doubled.min(MAX).min(limit).mul_f64(rand::random_range(0.5..=1.0))
+        jittered(doubled.min(MAX).min(limit), 0.5)
     }
+}
+
+/// Reduces a wait at random by up to this part of it, so that many processes do not act at the same time.
+pub fn jittered(wait: Duration, part: f64) -> Duration {
+    let shorter = wait.as_secs_f64() * rand::random_range(1.0 - part..=1.0);
+    Duration::try_from_secs_f64(shorter).unwrap_or(wait)
 }
 
 #[cfg(test)]
@@ -50,5 +56,13 @@ mod tests {
         let waits: std::collections::HashSet<_> =
             (0..20).map(|_| Backoff::default().next(Duration::MAX)).collect();
         assert!(waits.len() > 1);
+    }
+
+    #[test]
+    fn a_wait_is_jittered_by_a_part_of_it_whatever_its_length() {
+        let wait = jittered(Duration::from_secs(100), 0.1).as_secs_f64();
+        assert!((90.0..=100.0).contains(&wait), "{wait}");
+        assert_eq!(jittered(Duration::ZERO, 0.1), Duration::ZERO);
+        assert!(jittered(Duration::MAX, 0.1) > Duration::MAX / 2);
     }
 }

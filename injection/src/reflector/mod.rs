@@ -28,6 +28,7 @@ use std::{mem, sync::Arc, time::Duration};
 use futures::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
+pub use self::backoff::jittered;
 use self::{backoff::Backoff, requests::Requests, watch::Line};
 pub(crate) use self::{
     error::Failure,
@@ -38,6 +39,7 @@ use crate::{
     cache::Cache,
     client::Transport,
     informer::{cached::Cached, selection::Selection},
+    log_limit::LogLimit,
     object::{Malformed, ResourceVersion},
 };
 
@@ -61,9 +63,6 @@ const MAX_NOT_FOUND_BACKOFF: Duration = Duration::from_secs(2);
 /// The number of lists in a row with 404 after which the resource counts as not served. A single 404 may come from an
 /// API server that is starting.
 const MAX_NOT_FOUND: u32 = 3;
-
-/// The interval between warnings about one informer.
-const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs the reflectors of a cache, one for each [part](Selection::parts) of its selection. Never returns; the informer
 /// aborts it when it is dropped.
@@ -90,7 +89,7 @@ async fn run_part<K: Cached>(cache: Arc<Cache<K>>, requests: Requests, part: usi
         has_expired: false,
         without_pages: false,
         backoff: Backoff::default(),
-        last_warning: None,
+        log_limit: LogLimit::default(),
     };
     loop {
         if let Err(failure) = reflector.step().await {
@@ -122,7 +121,7 @@ struct Reflector<K> {
     /// True if the next list is read in one request, since the version expired between the pages of the last list.
     without_pages: bool,
     backoff: Backoff,
-    last_warning: Option<Instant>,
+    log_limit: LogLimit,
 }
 
 /// The end of a watch without an error event.
@@ -336,8 +335,7 @@ impl<K: Cached> Reflector<K> {
     fn report(&mut self, failure: &Failure, is_expected: bool) {
         let why = self.explain(failure);
         self.cache.progress.mark_failed(self.part, &why);
-        let has_warned = self.last_warning.is_some_and(|warning| warning.elapsed() < WARNING_INTERVAL);
-        if is_expected || has_warned {
+        if is_expected || !self.log_limit.allows(&()) {
             tracing::debug!(informer = self.cache.name, why, "list or watch failed, retrying");
         } else {
             tracing::warn!(
@@ -345,7 +343,6 @@ impl<K: Cached> Reflector<K> {
                 why,
                 "list or watch failed, retrying; this warning is repeated once a minute"
             );
-            self.last_warning = Some(Instant::now());
         }
     }
 }

@@ -196,8 +196,8 @@ impl<K> Builder<K> {
         self
     }
 
-    /// Sets the resync interval, at which every key is reconciled even if nothing changed. It is jittered by up to a
-    /// tenth. The default is 10 hours; zero means never.
+    /// Sets the resync interval, at which every key is reconciled even if nothing changed. It is reduced at random by up
+    /// to a tenth. The default is 10 hours; zero means never.
     pub fn resync(mut self, every: Duration) -> Self {
         self.parts.resync = every;
         self

@@ -8,7 +8,7 @@ use std::{
 
 use futures::future::join_all;
 use reknit_apis::Key;
-use reknit_injection::Shutdown;
+use reknit_injection::{Shutdown, internal::jittered};
 use tokio::{task::JoinSet, time::Instant};
 
 use super::Controller;
@@ -124,8 +124,8 @@ impl Controller {
     /// at the same time.
     async fn resync(&self) {
         let resync = self.parts.global_resync();
-        while let Some(wait) = jittered(self.parts.resync) {
-            tokio::time::sleep(wait).await;
+        while !self.parts.resync.is_zero() {
+            tokio::time::sleep(jittered(self.parts.resync, 0.1)).await;
             resync.all();
         }
         std::future::pending().await
@@ -199,13 +199,6 @@ impl Controller {
     }
 }
 
-/// The jittered time until the next resync. `None` if there is no resync: the interval is zero, as in client-go, or
-/// beyond the range of the clock.
-fn jittered(resync: Duration) -> Option<Duration> {
-    let wait = resync.as_secs_f64() * rand::random_range(0.9..1.1);
-    Duration::try_from_secs_f64(wait).ok().filter(|wait| !wait.is_zero())
-}
-
 /// Replaces workers that end, which happens only if a panic occurs while a user's future is dropped. Never resolves.
 async fn replace_ended_workers<F: Future<Output = ()> + Send + 'static>(
     tasks: &mut JoinSet<()>,
@@ -214,18 +207,5 @@ async fn replace_ended_workers<F: Future<Output = ()> + Send + 'static>(
     while tasks.join_next().await.is_some() {
         tracing::error!("a worker ended, and is replaced");
         tasks.spawn(worker());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_resync_interval_is_jittered_by_a_tenth_and_zero_disables_it() {
-        assert_eq!(jittered(Duration::ZERO), None);
-        assert!(jittered(Duration::MAX).is_none_or(|wait| wait > Duration::MAX / 2));
-        let wait = jittered(Duration::from_secs(100)).unwrap().as_secs_f64();
-        assert!((90.0..=110.0).contains(&wait), "{wait}");
     }
 }

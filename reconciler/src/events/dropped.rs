@@ -1,14 +1,13 @@
 //! Counts dropped events and logs them at most once a minute.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{mem, sync::Arc};
 
 use parking_lot::Mutex;
 use prometheus::Counter;
+use reknit_injection::internal::LogLimit;
 use tokio::time::Instant;
 
 use super::pending::PendingEvent;
-
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The dropped events of one process.
 #[derive(Clone)]
@@ -21,7 +20,7 @@ pub(super) struct DroppedEvents {
 #[derive(Default)]
 struct Unlogged {
     count: u64,
-    last_logged: Option<Instant>,
+    limit: LogLimit,
 }
 
 impl DroppedEvents {
@@ -57,8 +56,8 @@ impl DroppedEvents {
         let unlogged = self.unlogged.clone();
         drop(runtime.spawn(async move {
             tokio::time::sleep_until(due).await;
-            let dropped = unlogged.lock().take();
-            if dropped > 0 {
+            let count_to_log = unlogged.lock().take_due();
+            if let Some(dropped) = count_to_log {
                 tracing::warn!(dropped, "more events were dropped");
             }
         }));
@@ -69,32 +68,34 @@ impl Unlogged {
     /// Counts one event. If no line was logged in the last minute, returns the count to log, and resets it.
     fn add(&mut self) -> Option<u64> {
         self.count += 1;
-        let is_recent = self.last_logged.is_some_and(|logged| logged.elapsed() < LOG_INTERVAL);
-        (!is_recent).then(|| self.take())
+        self.take_due()
     }
 
-    /// Returns the number of counted events, to be logged now, and resets it.
-    fn take(&mut self) -> u64 {
-        self.last_logged = Some(Instant::now());
-        mem::take(&mut self.count)
+    /// If events are counted and no line was logged in the last minute, returns their number, and resets it.
+    fn take_due(&mut self) -> Option<u64> {
+        (self.count > 0 && self.limit.allows(&())).then(|| mem::take(&mut self.count))
     }
 
     /// The time at which to log the counted events, if only one is counted. `None` if none is counted, or if a timer is
     /// already set: the first counted event has set it.
     fn timer_due(&self) -> Option<Instant> {
-        self.last_logged.filter(|_| self.count == 1).map(|logged| logged + LOG_INTERVAL)
+        self.limit.repeats_at().filter(|_| self.count == 1)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
     async fn dropped_events_are_logged_once_a_minute_with_their_number() {
         let mut unlogged = Unlogged::default();
         assert_eq!([unlogged.add(), unlogged.add(), unlogged.add()], [Some(1), None, None]);
-        tokio::time::advance(LOG_INTERVAL).await;
+        tokio::time::advance(MINUTE).await;
         assert_eq!([unlogged.add(), unlogged.add()], [Some(3), None]);
     }
 
@@ -102,9 +103,9 @@ mod tests {
     async fn the_last_dropped_events_are_logged_even_if_none_follows() {
         let mut unlogged = Unlogged::default();
         assert_eq!((unlogged.add(), unlogged.timer_due()), (Some(1), None));
-        assert_eq!((unlogged.add(), unlogged.timer_due()), (None, Some(Instant::now() + LOG_INTERVAL)));
+        assert_eq!((unlogged.add(), unlogged.timer_due()), (None, Some(Instant::now() + MINUTE)));
         assert_eq!((unlogged.add(), unlogged.timer_due()), (None, None));
-        tokio::time::advance(LOG_INTERVAL).await;
-        assert_eq!([unlogged.take(), unlogged.take()], [2, 0]);
+        tokio::time::advance(MINUTE).await;
+        assert_eq!([unlogged.take_due(), unlogged.take_due()], [Some(2), None]);
     }
 }

@@ -9,13 +9,14 @@ use std::{
 
 use kube::Client;
 use kube_leader_election::{LeaseLock, LeaseLockResult};
+use reknit_injection::internal::{LogLimit, jittered};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use super::{
     LeaderElectionConfig,
     bucket::BucketReporter,
-    lease::{Guard, LeaseError, LeaseWatch, LogLimit},
+    lease::{Guard, LeaseError, LeaseWatch},
     members::{Balance, Step},
 };
 use crate::limits::sleep_until_optional;
@@ -39,7 +40,7 @@ pub(super) struct Elector {
     may_hold: bool,
     /// The number of conflicts in a row.
     conflicts: u32,
-    log_limit: LogLimit,
+    log_limit: LogLimit<LeaseError>,
 }
 
 impl Elector {
@@ -236,12 +237,13 @@ impl Elector {
         if !is_conflict {
             return self.jittered_retry_period();
         }
-        jittered(CONFLICT_PAUSE * 2u32.saturating_pow(self.conflicts - 1)).min(self.jittered_retry_period())
+        let pause = jittered(CONFLICT_PAUSE * 2u32.saturating_pow(self.conflicts - 1), 0.5);
+        pause.min(self.jittered_retry_period())
     }
 
     /// The retry period, jittered so that candidates that started at the same time spread their attempts.
     fn jittered_retry_period(&self) -> Duration {
-        jittered(self.config.retry_period)
+        jittered(self.config.retry_period, 0.5)
     }
 
     /// Releases the lease, if this process holds it. Retries until this succeeds or it no longer holds it.
@@ -259,12 +261,7 @@ impl Elector {
                 }
                 error => debug!(lease, %identity, %error, "lease not released yet"),
             }
-            sleep(jittered(CONFLICT_PAUSE * 4)).await;
+            sleep(jittered(CONFLICT_PAUSE * 4, 0.5)).await;
         }
     }
-}
-
-/// A random duration between half of `pause` and `pause`.
-fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(rand::random_range(0.5..=1.0))
 }

@@ -5,6 +5,7 @@ pub(crate) mod diff;
 use std::{sync::Arc, time::Duration};
 
 use reknit_apis::{Key, Kind, StatusOf};
+use reknit_injection::internal::jittered;
 use serde_json::{Value, json, to_value};
 
 pub use self::diff::merge_patch;
@@ -16,7 +17,7 @@ use crate::{
 };
 
 const ATTEMPTS: usize = 5;
-const RETRY_PAUSE: Duration = Duration::from_millis(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(15);
 
 /// The change of a status by a pass, as a merge patch.
 pub(crate) struct StatusChange(Value);
@@ -108,7 +109,7 @@ async fn write_again<K: Kind>(
         if !may_retry && code != Some(404) {
             return Err(error.into());
         }
-        tokio::time::sleep(RETRY_PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
+        tokio::time::sleep(jittered(RETRY_PAUSE, 0.7)).await;
         let Some(now) = client.get(key).await?.filter(|now| now.meta().uid == object.meta().uid) else {
             return Ok(StatusWrite::ObjectGone);
         };

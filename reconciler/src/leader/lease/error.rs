@@ -1,14 +1,8 @@
-//! The errors of attempts to acquire, renew or release a lease, and a limit on logging them.
-
-use std::time::Duration;
+//! The errors of attempts to acquire, renew or release a lease.
 
 use kube_leader_election::Error as LockError;
-use tokio::time::Instant;
 
 use crate::error::in_full;
-
-/// The interval at which a repeated error is logged.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The error of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,30 +72,6 @@ impl LeaseError {
     }
 }
 
-/// Allows a new error to be logged at once, and a repeated one once a minute. Holds the last logged error and its time.
-#[derive(Debug, Default)]
-pub(crate) struct LogLimit(Option<(LeaseError, Instant)>);
-
-impl LogLimit {
-    /// Returns true if this error is to be logged now, and records it as the last logged error.
-    pub(crate) fn allows(&mut self, error: &LeaseError) -> bool {
-        let now = Instant::now();
-        let is_repeated = |(last, logged): &(LeaseError, Instant)| {
-            last == error && now.duration_since(*logged) < LOG_INTERVAL
-        };
-        if self.0.as_ref().is_some_and(is_repeated) {
-            return false;
-        }
-        self.0 = Some((error.clone(), now));
-        true
-    }
-
-    /// Forgets the last error, so that the next one is logged at once.
-    pub(crate) fn reset(&mut self) {
-        self.0 = None;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io;
@@ -122,20 +92,5 @@ mod tests {
             let message = LeaseError::from(&error).to_string();
             assert!(message.ends_with("client error (Connect): connection refused"), "{message}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_repeated_error_is_logged_once_a_minute() {
-        let mut limit = LogLimit::default();
-        let error = LeaseError::Forbidden("no".into());
-        assert!(limit.allows(&error));
-        tokio::time::advance(LOG_INTERVAL - Duration::from_secs(1)).await;
-        assert!(!limit.allows(&error));
-        assert!(limit.allows(&LeaseError::NoNamespace));
-        assert!(limit.allows(&error));
-        tokio::time::advance(LOG_INTERVAL).await;
-        assert!(limit.allows(&error));
-        limit.reset();
-        assert!(limit.allows(&error));
     }
 }

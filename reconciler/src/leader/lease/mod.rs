@@ -8,7 +8,7 @@ mod table;
 mod watch;
 
 pub(crate) use self::{
-    error::{LeaseError, LogLimit},
+    error::LeaseError,
     guard::Guard,
     state::{LeaseState, holder},
     table::{Leases, ObservedMember},

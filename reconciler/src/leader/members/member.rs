@@ -6,6 +6,7 @@ use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v
 use kube::{Api, Client, api::DeleteParams};
 use kube_leader_election::{LeaseLock, LeaseLockResult};
 use parking_lot::Mutex;
+use reknit_injection::internal::LogLimit;
 use serde_json::json;
 use tokio::{
     sync::watch,
@@ -17,7 +18,7 @@ use super::{Announcement, balance::TICK};
 use crate::leader::{
     Identity, LeaderElectionConfig,
     config::is_lease_name,
-    lease::{Guard, LeaseError, LeaseWatch, LogLimit},
+    lease::{Guard, LeaseError, LeaseWatch},
 };
 
 /// The time to delete the lease at the end.
@@ -90,7 +91,7 @@ impl Member {
     }
 
     /// Acquires or renews the lease once.
-    async fn attempt(&self, lock: &LeaseLock, log_limit: &mut LogLimit) {
+    async fn attempt(&self, lock: &LeaseLock, log_limit: &mut LogLimit<LeaseError>) {
         let start = Instant::now();
         match lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) => {
