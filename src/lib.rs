@@ -84,8 +84,8 @@
 //! once per process. Reconciles start when all informers that the constructor requested have synced.
 //!
 //! **Other roles** of a reconciler are traits that you enable on the builder: [`FinalizeKind`](prelude::FinalizeKind)
-//! by `.finalizing()`, [`ObserveKind`](prelude::ObserveKind) by `.observing()` for replicas that do not lead, and
-//! [`ObserveDeletion`](reconciler::ObserveDeletion) by `.observing_deletion()`. A controller without a Kind of its own
+//! by `.finalizing()`, [`ObserveKind`](prelude::ObserveKind) by `.observing_as_follower()`, and
+//! [`ObserveDeletion`](reconciler::ObserveDeletion) by `.observing_deletion_as_leader()`. A controller without a Kind of its own
 //! implements [`ReconcileKey`](reconciler::ReconcileKey).
 //!
 //! **A Kind** is declared with [`kind!`](prelude::kind), optionally with Knative's conditions, which the framework
@@ -158,7 +158,7 @@
 //! | read configuration that may change | `build.config::<T>()`, with [`FromConfigMap`](prelude::FromConfigMap); a change enqueues every key | `configmap.Store` |
 //! | call a function when such configuration changes | `build.config_with(..)` | `onAfterStore` |
 //! | read feature flags | [`Features`](injection::Features), as a field of your [`FromConfigMap`](prelude::FromConfigMap) type, as in [Configuration that changes](https://github.com/reknit/reknit/blob/main/docs/how-to/configuration.md) | `feature.Flags` |
-//! | enqueue every object, or those that a filter of keys admits | `build.global_resync()`, [`all`](reconciler::GlobalResync::all) and [`filtered`](reconciler::GlobalResync::filtered) | `GlobalResync`, `FilteredGlobalResync` |
+//! | enqueue every object, or those that a filter of keys admits | `build.queue()`, [`resync`](reconciler::Queue::resync) and [`resync_where`](reconciler::Queue::resync_where) | `GlobalResync`, `FilteredGlobalResync` |
 //! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `admission.Defaulter`, `admission.Validator` |
 //! | read a ConfigMap in defaults and validation | [`Request::config`](apis::Request::config), [`Webhook::config`](prelude::Webhook::config) | the `configmap.Store` in the context of `SetDefaults` |
 //! | say which fields are invalid, and how | [`FieldError`](prelude::FieldError), with [`CauseType`](apis::CauseType) | `apis.FieldError`; `field.ErrorList` |

@@ -45,7 +45,7 @@ impl Flags {
 /// Logs the phase of each space.
 fn controller(cx: &Context) -> Result<Controller> {
     let build = Controller::selected::<Pod>(cx, cx.provided::<Flags>()?.selection());
-    Ok(build.reconciler(Log).name("cloud-ide").observing_deletion().build())
+    Ok(build.name("cloud-ide").reconciler(Log).observing_deletion_as_leader().build())
 }
 
 struct Log;

@@ -69,7 +69,7 @@ pub(crate) const ADDRESSABLE: [(&str, &str); 3] =
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Broker>(cx);
     let (channels, resolver) = (build.owns(), build.resolver(Kinds::of(ADDRESSABLE).or_any()));
-    Ok(build.reconciler(Reconciler { channels, resolver }).class(CLASS, CHANNEL_BASED).build())
+    Ok(build.class(CLASS, CHANNEL_BASED).reconciler(Reconciler { channels, resolver }).build())
 }
 
 struct Reconciler {

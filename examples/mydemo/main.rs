@@ -24,7 +24,7 @@ kind!(Mydemo {});
 /// Reconciles Mydemos, and logs their changes.
 pub fn controller(cx: &Context) -> Result<Controller> {
     cx.informer(cx.get()).on(log);
-    Ok(Controller::of::<Mydemo>(cx).reconciler(Reconciler).observing_deletion().build())
+    Ok(Controller::of::<Mydemo>(cx).reconciler(Reconciler).observing_deletion_as_leader().build())
 }
 
 /// Logs an added object and each changed field.

@@ -45,7 +45,7 @@ pub use cache::DecodeError;
 pub use client::{HttpResponse, Transport};
 pub use clock::Clock;
 pub use config::{Config, FromConfigMap};
-pub use context::{Builder, Context, Inject, Missing, Shutdown, ShutdownTrigger};
+pub use context::{Context, ContextBuilder, Inject, Missing, Shutdown, ShutdownTrigger};
 pub use features::{FeatureFlag, Features};
 pub use informer::{
     Cached, Change, Filter, Index, Informer, InformerHandle, InformerState, Informers, Metadata, NotSynced,

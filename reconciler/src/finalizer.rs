@@ -4,35 +4,35 @@ use kube::api::ObjectMeta;
 use reknit_apis::{Key, Kind, qualified_name};
 use serde_json::{Value, json};
 
-use crate::object_client::{ObjectClient, status_code};
+use crate::{
+    Error, Result,
+    object_client::{ObjectClient, status_code},
+};
 
 /// The finalizer of one controller.
+#[derive(Clone)]
 pub(crate) struct Finalizer {
     name: String,
     /// The field manager of server-side apply; `None` if the finalizer is written by a merge patch.
     manager: Option<String>,
-}
-
-/// The error of a name that Kubernetes would not accept as a finalizer of the Kind.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("invalid finalizer {name:?}: {problem}: set a name such as `example.com/cleanup` by `.finalizer(…)`")]
-pub(crate) struct InvalidFinalizer {
-    name: String,
-    problem: String,
+    /// The reason why Kubernetes would not accept the name, if there is one.
+    problem: Option<String>,
 }
 
 impl Finalizer {
     /// Creates the finalizer of this name, by default `<plural>.<group>`.
-    pub(crate) fn of<K: Kind>(name: Option<&str>, manager: Option<&str>) -> Result<Self, InvalidFinalizer> {
-        let name = match name {
-            Some(name) => name.to_owned(),
-            None if K::group(&()).is_empty() => K::plural(&()).into_owned(),
-            None => format!("{}.{}", K::plural(&()), K::group(&())),
-        };
-        match name_problem::<K>(&name) {
-            Some(problem) => Err(InvalidFinalizer { name, problem }),
-            None => Ok(Self { name, manager: manager.map(Into::into) }),
-        }
+    pub(crate) fn of<K: Kind>(name: Option<String>, manager: Option<String>) -> Self {
+        let name = name.unwrap_or_else(plural_and_group::<K>);
+        let problem = name_problem::<K>(&name);
+        Self { name, manager, problem }
+    }
+
+    /// Fails if Kubernetes would not accept the name.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Self { name, problem: Some(problem), .. } = self else { return Ok(()) };
+        Err(Error::permanent(format!(
+            "invalid finalizer {name:?}: {problem}: set a name such as `example.com/cleanup` by `.finalizer(…)`"
+        )))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -95,6 +95,14 @@ impl Finalizer {
         let all = finalizers(object.meta()).iter().map(String::as_str);
         let others: Vec<_> = all.filter(|name| *name != self.name).collect();
         client.patch_finalizers(object, &others).await.map(drop)
+    }
+}
+
+/// The default name of a controller and of its finalizer: `<plural>.<group>`.
+pub(crate) fn plural_and_group<K: Kind>() -> String {
+    match (K::plural(&()), K::group(&())) {
+        (plural, group) if group.is_empty() => plural.into_owned(),
+        (plural, group) => format!("{plural}.{group}"),
     }
 }
 

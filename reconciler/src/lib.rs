@@ -41,7 +41,7 @@
 //! # A pass
 //!
 //! One run of the reconciler for one key is called a pass. The object comes from the cache. If the reconciler
-//! [finalizes](ControllerBuilder::finalizing), the finalizer is added first. Defaults are set in memory and conditions
+//! [finalizes](RoleBuilder::finalizing), the finalizer is added first. Defaults are set in memory and conditions
 //! initialised, and then the reconciler runs. If the status changed, it is written. If another client changed the
 //! object meanwhile, the object is read again first. An [`Event`] of the pass is published in the background. The
 //! framework's status and finalizer writes do not enqueue the key of the pass that makes them.
@@ -70,7 +70,7 @@
 //! | any controller of a Kind | the Kind | list, watch; get if it has a status |
 //! | | its status | patch |
 //! | | `events` of `events.k8s.io` | create, patch |
-//! | [`finalizing`](ControllerBuilder::finalizing) | the Kind | get, patch |
+//! | [`finalizing`](RoleBuilder::finalizing) | the Kind | get, patch |
 //! | [`track`](Builder::track), [`watch`](Builder::watch), [`owns`](Builder::owns) | the objects that are read | list, watch |
 //! | [`track_any`](Builder::track_any), [`owns_any`](Builder::owns_any) | each Kind that references or templates name | list, watch |
 //! | [`Owned::apply`] | the children | get, create, patch |
@@ -113,9 +113,7 @@ mod tracker;
 mod uuid;
 
 pub use binding::{Bindable, Binder};
-pub use controller::{
-    Builder, Controller, ControllerBuilder, Drained, GlobalResync, Health, Keys, Run, RunningPass, Watch,
-};
+pub use controller::{Builder, Controller, Drained, Health, Keys, RoleBuilder, Run, RunningPass, Watch};
 pub use error::{Error, Result, ResultExt};
 pub use events::{Event, EventType, Recorder};
 pub use kinds::Kinds;

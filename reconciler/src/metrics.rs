@@ -62,7 +62,8 @@ impl Metrics {
             register_metric(registry, CounterVec::new(Opts::new(name, help), labels))
         };
         // From ten nanoseconds to half an hour, as in client-go and controller-runtime.
-        let buckets: Vec<f64> = std::iter::successors(Some(1e-8), |bucket| Some(bucket * 10.0)).take(12).collect();
+        let buckets: Vec<f64> =
+            std::iter::successors(Some(1e-8), |bucket| Some(bucket * 10.0)).take(12).collect();
         let histogram = |name: &str, help: &str, label: &str| {
             let opts = HistogramOpts::new(name, help).buckets(buckets.clone());
             register_metric(registry, HistogramVec::new(opts, &[label]))

@@ -59,7 +59,7 @@ impl Outcome {
     ///
     /// The framework treats the pass like any other: the finalizer was added before it, and the status is written after
     /// it, with its conditions initialised. To leave objects alone, use
-    /// [`ControllerBuilder::filter`](crate::ControllerBuilder::filter), [`class`](crate::ControllerBuilder::class) or
+    /// [`Builder::filter`](crate::Builder::filter), [`class`](crate::Builder::class) or
     /// [`Controller::selected`](crate::Controller::selected).
     pub const fn skip() -> Self {
         Self { next: Next::Skip, event: None }

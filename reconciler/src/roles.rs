@@ -46,7 +46,7 @@ pub trait ReconcileKind: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Outcome>> + Send;
 }
 
-/// Cleans up before an object is deleted. Enabled by [`finalizing`](crate::ControllerBuilder::finalizing).
+/// Cleans up before an object is deleted. Enabled by [`finalizing`](crate::RoleBuilder::finalizing).
 ///
 /// The framework adds a finalizer before the object's first pass, and removes it when
 /// [`finalize_kind`](Self::finalize_kind) returns [`Outcome::done`]. Until then, the API server keeps the object. A
@@ -83,9 +83,10 @@ pub trait FinalizeKind: ReconcileKind {
 }
 
 /// Observes objects in processes that do not lead them, for example to fill a cache before such a process becomes their
-/// leader. Enabled by [`observing`](crate::ControllerBuilder::observing).
+/// leader. Enabled by
+/// [`observing_as_follower`](crate::RoleBuilder::observing_as_follower).
 #[diagnostic::on_unimplemented(
-    message = "`observing()` was called, but `{Self}` does not implement `ObserveKind`",
+    message = "`observing_as_follower()` was called, but `{Self}` does not implement `ObserveKind`",
     note = "`impl ObserveKind for {Self}`, or drop the call"
 )]
 pub trait ObserveKind: ReconcileKind {
@@ -94,16 +95,16 @@ pub trait ObserveKind: ReconcileKind {
 }
 
 /// Observes the deletion of objects. Enabled by
-/// [`observing_deletion`](crate::ControllerBuilder::observing_deletion).
+/// [`observing_deletion_as_leader`](crate::RoleBuilder::observing_deletion_as_leader).
 ///
 /// Deletions while the process is down are not observed. Use [`FinalizeKind`] for cleanup that must not be missed.
 ///
 /// This role runs for any key without an object in the cache. With a label or field selector, that includes objects
 /// that left the selection, and objects outside it whose children or tracked objects change. With a
-/// [class](crate::ControllerBuilder::class), it includes deleted objects of other classes. So check before you clean up
+/// [class](crate::Builder::class), it includes deleted objects of other classes. So check before you clean up
 /// anything outside the cluster.
 #[diagnostic::on_unimplemented(
-    message = "`observing_deletion()` was called, but `{Self}` does not implement `ObserveDeletion`",
+    message = "`observing_deletion_as_leader()` was called, but `{Self}` does not implement `ObserveDeletion`",
     note = "`impl ObserveDeletion for {Self}`, or drop the call"
 )]
 pub trait ObserveDeletion: ReconcileKind {

@@ -218,7 +218,7 @@ fn observing_controller(
                 to_handlers.lock().entry(last.name_any()).or_default().push(last.uid().unwrap_or_default());
             }
         });
-        Ok(build.reconciler(DeletionObserver(reported)).observing_deletion().build())
+        Ok(build.reconciler(DeletionObserver(reported)).observing_deletion_as_leader().build())
     }
 }
 

@@ -62,12 +62,12 @@ fn controller(cx: &Context) -> Result<Controller> {
     Ok(build
         .workers(4)
         .resync(Duration::from_secs(3600))
-        .reconciler(Reconciler { pods, services, anything })
         .name("addresses")
         .finalizer("samples.knative.dev/address")
-        .server_side_apply("addresses")
+        .apply_finalizer_as("addresses")
         .class("samples.knative.dev/class", "plain")
         .promote_filter(!label("idle", "true"))
+        .reconciler(Reconciler { pods, services, anything })
         .build())
 }
 fn secret(owner: &str) -> Secret {

@@ -41,8 +41,8 @@ fn controller(cx: &Context) -> Result<Controller> {
     Ok(Controller::of::<AddressableService>(cx)
         .reconciler(AllRoles)
         .finalizing()
-        .observing()
-        .observing_deletion()
+        .observing_as_follower()
+        .observing_deletion_as_leader()
         .build())
 }
 fn object() -> AddressableService {

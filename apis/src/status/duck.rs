@@ -50,14 +50,6 @@ impl DuckStatus {
             }
         }
     }
-
-    /// Returns true if the two are equal except for the transition times of their conditions.
-    pub fn eq_ignoring_transition_time(&self, other: &Self) -> bool {
-        self.observed_generation == other.observed_generation
-            && self.annotations == other.annotations
-            && self.conditions.len() == other.conditions.len()
-            && self.conditions.iter().zip(&other.conditions).all(|(a, b)| a.eq_ignoring_transition_time(b))
-    }
 }
 
 /// A status that embeds [`DuckStatus`] in a field, or is one. [`kind!`](crate::kind) implements it.

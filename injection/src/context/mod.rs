@@ -102,8 +102,8 @@ struct Shared {
 /// A builder of a [`Context`].
 #[must_use]
 #[derive(derive_more::Debug)]
-#[debug("Builder {{ component: {component:?}, .. }}")]
-pub struct Builder {
+#[debug("ContextBuilder {{ component: {component:?}, .. }}")]
+pub struct ContextBuilder {
     component: String,
     transport: Transport,
     preloaded: Option<Vec<Value>>,
@@ -112,7 +112,7 @@ pub struct Builder {
     shutdown: Shutdown,
 }
 
-impl Builder {
+impl ContextBuilder {
     /// Sets the namespace of the process's ConfigMaps and leases. The default is none.
     pub fn system_namespace(mut self, namespace: Option<String>) -> Self {
         self.system_namespace = namespace;
@@ -170,8 +170,8 @@ impl Context {
 
     /// Returns a builder. `component` is the name of this process in its system, such as `controller`. It is in the
     /// names of leases, in logs, and in the key `loglevel.<component>` of `config-logging`.
-    pub fn builder(component: &str, transport: impl Into<Transport>) -> Builder {
-        Builder {
+    pub fn builder(component: &str, transport: impl Into<Transport>) -> ContextBuilder {
+        ContextBuilder {
             component: component.into(),
             transport: transport.into(),
             preloaded: None,

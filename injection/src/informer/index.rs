@@ -39,7 +39,26 @@ pub struct Index<K: Cached>(Arc<SharedIndex<K>>);
 struct SharedIndex<K: Cached> {
     informer: Informer<K>,
     function: IndexFunction<K>,
-    keys: Arc<Keys>,
+    keys: Arc<KeysByValue>,
+}
+
+impl<K: Cached> Informer<K> {
+    /// Creates an index by the values that `values` computes from an object: none, one or several.
+    pub fn index<V>(&self, values: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K>
+    where
+        V: IntoIterator<Item = String> + 'static,
+    {
+        let function: IndexFunction<K> = Arc::new(move |object| {
+            let values = catch_unwind(AssertUnwindSafe(|| values(object).into_iter().collect()));
+            values.unwrap_or_else(|_| {
+                tracing::error!(key = %Key::of(object), "an index function panicked, leaving the object out of the index");
+                BTreeSet::new()
+            })
+        });
+        let keys = Arc::new(KeysByValue::default());
+        self.0.cache.add_index(update_handler(function.clone(), keys.clone()));
+        Index(Arc::new(SharedIndex { informer: self.clone(), function, keys }))
+    }
 }
 
 /// An [`Index`] that does not keep its informer running. Created by [`Index::downgrade`].
@@ -48,7 +67,7 @@ struct SharedIndex<K: Cached> {
 pub struct WeakIndex<K: Cached> {
     informer: Weak<SharedInformer<K>>,
     function: IndexFunction<K>,
-    keys: Arc<Keys>,
+    keys: Arc<KeysByValue>,
 }
 
 impl<K: Cached> WeakIndex<K> {
@@ -64,7 +83,7 @@ impl<K: Cached> WeakIndex<K> {
 type IndexFunction<K> = Arc<dyn Fn(&K) -> BTreeSet<String> + Send + Sync>;
 
 /// The keys of the objects by value. The index reads the objects themselves from the cache.
-type Keys = RwLock<HashMap<String, HashSet<Key>>>;
+type KeysByValue = RwLock<HashMap<String, HashSet<Key>>>;
 
 impl<K: Cached> Clone for Index<K> {
     fn clone(&self) -> Self {
@@ -73,23 +92,6 @@ impl<K: Cached> Clone for Index<K> {
 }
 
 impl<K: Cached> Index<K> {
-    /// Creates an index and the handler that keeps it up to date.
-    pub(crate) fn of<V: IntoIterator<Item = String>>(
-        informer: Informer<K>,
-        function: impl Fn(&K) -> V + Send + Sync + 'static,
-    ) -> (Self, ChangeHandler<K>) {
-        let function: IndexFunction<K> = Arc::new(move |object| {
-            let values = catch_unwind(AssertUnwindSafe(|| function(object).into_iter().collect()));
-            values.unwrap_or_else(|_| {
-                tracing::error!(key = %Key::of(object), "an index function panicked, leaving the object out of the index");
-                BTreeSet::new()
-            })
-        });
-        let keys = Arc::new(Keys::default());
-        let handler = update_handler(function.clone(), keys.clone());
-        (Self(Arc::new(SharedIndex { informer, function, keys })), handler)
-    }
-
     /// Returns the informer whose objects are indexed.
     pub fn informer(&self) -> &Informer<K> {
         &self.0.informer
@@ -115,7 +117,7 @@ impl<K: Cached> Index<K> {
 }
 
 /// Returns the handler that updates the index. It calls the index function before it takes the lock.
-fn update_handler<K: Cached>(function: IndexFunction<K>, keys: Arc<Keys>) -> ChangeHandler<K> {
+fn update_handler<K: Cached>(function: IndexFunction<K>, keys: Arc<KeysByValue>) -> ChangeHandler<K> {
     Box::new(move |change| {
         let (removed, added) = match change {
             Change::Added(new) => (BTreeSet::new(), function(new)),

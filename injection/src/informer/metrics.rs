@@ -60,8 +60,10 @@ impl GaugeShare {
 impl MetricFamilies {
     /// Registers the families. The metrics of a second Context over the same registry are not exported.
     pub(crate) fn new(registry: &Registry) -> Self {
-        let gauge = |name, help| register_metric(registry, IntGaugeVec::new(Opts::new(name, help), &["name"]));
-        let counter = |name, help| register_metric(registry, IntCounterVec::new(Opts::new(name, help), &["name"]));
+        let gauge =
+            |name, help| register_metric(registry, IntGaugeVec::new(Opts::new(name, help), &["name"]));
+        let counter =
+            |name, help| register_metric(registry, IntCounterVec::new(Opts::new(name, help), &["name"]));
         Self {
             objects: gauge("reflector_objects", "Objects in the cache of the informer"),
             bytes: gauge("reflector_object_bytes", "Size of these objects as compact JSON"),

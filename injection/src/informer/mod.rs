@@ -236,16 +236,6 @@ impl<K: Cached> Informer<K> {
         self.0.cache.add_undecodable_handler(Box::new(handler));
     }
 
-    /// Creates an index by the values that `values` computes from an object: none, one or several.
-    pub fn index<V>(&self, values: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K>
-    where
-        V: IntoIterator<Item = String> + 'static,
-    {
-        let (index, handler) = Index::of(self.clone(), values);
-        self.0.cache.add_index(handler);
-        index
-    }
-
     /// Returns true if both are the same informer: of the same type, Kind and selection in this process.
     pub fn is_same_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -25,7 +25,7 @@ use crate::{Result, ResultExt, TrackedAny, object_client::status_code, status::d
 /// reconciles the binding.
 ///
 /// Comes from [`Builder::binder`](crate::Builder::binder). Call [`bind`](Self::bind) in `reconcile_kind` and
-/// [`unbind`](Self::unbind) in `finalize_kind`, and enable [`finalizing`](crate::ControllerBuilder::finalizing). It
+/// [`unbind`](Self::unbind) in `finalize_kind`, and enable [`finalizing`](crate::RoleBuilder::finalizing). It
 /// does what Knative's `psbinding.BaseReconciler` does, except that it does not label namespaces.
 ///
 /// A bound subject has the label `bindings.reknit.dev/<uid of the binding>`, so that it is found when the binding no

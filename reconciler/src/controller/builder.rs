@@ -1,19 +1,20 @@
-//! Builds a controller: the objects that it reads, and the objects whose changes enqueue its keys.
+//! Builds a controller: its options, the objects that it reads, and the objects whose changes enqueue its keys.
 
-use std::{marker::PhantomData, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use kube::{Client, Resource, api::DynamicObject};
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
 use reknit_injection::{
-    Cached, Config, Context, FromConfigMap, Informer, InformerHandle, Selection, Verb, select,
+    Cached, Config, Context, Filter, FromConfigMap, Informer, InformerHandle, Selection, Verb, select,
 };
 
-use super::{Controller, GlobalResync, Parts, controller_builder::ControllerBuilder, watch::Watch};
+use super::{Controller, Parts, watch::Watch};
 use crate::{
-    Bindable, Binder, Kinds, Owned, OwnedAny, OwnedOptions, PerKey, Queue, ReconcileKey, ReconcileKind,
-    Recorder, Tracked, TrackedAny,
+    Bindable, Binder, Kinds, Owned, OwnedAny, OwnedOptions, PerKey, Queue, ReconcileKey, Recorder, Tracked,
+    TrackedAny,
     driver::KeyDriver,
     events::event_permission,
+    finalizer::plural_and_group,
     object_client::field_manager,
     owned::{ChildKind, Writer, owner_key},
     tracker::{DynamicKinds, Trackers},
@@ -24,8 +25,8 @@ use crate::{
 #[derive(Debug)]
 pub enum Keys {}
 
-/// The first step of building a controller: the objects that it reads, and the objects whose changes enqueue its keys.
-/// The reconciler and its options follow.
+/// Builds a controller: its options, the objects that it reads, and the objects whose changes enqueue its keys. The
+/// reconciler follows.
 ///
 /// Created by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. Before its first pass, the
 /// controller waits for the first list of every informer that its constructor (`fn controller(cx)` below) got from the
@@ -66,13 +67,16 @@ pub struct Builder<K> {
     /// The namespaces of the objects that are tracked and owned.
     pub(super) namespaces: Selection,
     pub(super) trackers: Trackers,
-    has_kind: bool,
-    kind: PhantomData<fn() -> K>,
+    pub(super) finalizer: Option<String>,
+    pub(super) finalizer_manager: Option<String>,
+    pub(super) class: Option<(String, String)>,
+    pub(super) filter: Option<Filter<K>>,
+    pub(super) promote: Option<Filter<K>>,
 }
 
 impl Controller {
     /// Starts to build a controller of this Kind, named `<plural>.<group>`. If a process has several controllers of one
-    /// Kind, all but one need another [name](ControllerBuilder::name).
+    /// Kind, all but one need another [name](Builder::name).
     ///
     /// The controller reads, tracks and owns objects in the namespaces that `cx.get::<Selection>()` selects: all
     /// namespaces, or those of the flag `--namespace` of `reknit_sharedmain`. Cluster-scoped objects are always read.
@@ -95,16 +99,13 @@ impl Controller {
     /// }
     /// ```
     pub fn selected<K: Kind>(cx: &Context, which: Selection) -> Builder<K> {
-        let (plural, group) = (K::plural(&()), K::group(&()));
-        let name = if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") };
-        let kind = K::kind(&());
-        let mut build = Builder::new(cx, name, &kind.to_lowercase(), which.clone());
+        let (kind, group) = (K::kind(&()), K::group(&()));
+        let mut build = Builder::new(cx, plural_and_group::<K>(), &kind.to_lowercase(), which.clone());
         build.parts.kind = if group.is_empty() { kind.into_owned() } else { format!("{group}.{kind}") };
         let informer = cx.informer::<K>(which);
         build.depend_on(&informer);
         build.allow_status_writes();
-        build.has_kind = true;
-        build.parts.key_sources.add(move |keys| keys.extend(informer.keys()));
+        build.parts.queue.add_key_source(move |keys| keys.extend(informer.keys()));
         build
     }
 
@@ -126,8 +127,11 @@ impl<K> Builder<K> {
             namespaces: selection.same_namespaces(),
             selection,
             trackers: Trackers::default(),
-            has_kind: false,
-            kind: PhantomData,
+            finalizer: None,
+            finalizer_manager: None,
+            class: None,
+            filter: None,
+            promote: None,
         }
     }
 
@@ -135,15 +139,15 @@ impl<K> Builder<K> {
     pub fn watch<T: Cached>(&mut self, informer: &Informer<T>) -> Watch<'_, T> {
         self.depend_on(informer);
         // Without a Kind the keys come from the watches.
-        let is_key_source = !self.has_kind;
-        Watch::new(informer.clone(), &self.parts, is_key_source)
+        let is_key_source = self.parts.kind.is_empty();
+        Watch::new(informer.clone(), &self.parts.queue, is_key_source)
     }
 
     /// Reads a ConfigMap as a value that is constant within a pass. A change of the ConfigMap enqueues every key in the
     /// slow lane.
     pub fn config<T: FromConfigMap>(&mut self) -> Config<T> {
-        let resync = self.parts.global_resync();
-        self.config_with(move |_| resync.all())
+        let queue = self.queue();
+        self.config_with(move |_| queue.resync())
     }
 
     /// Reads a ConfigMap as [`config`](Self::config) does, but calls `on_changed` with each new value instead of
@@ -156,8 +160,8 @@ impl<K> Builder<K> {
     ///
     /// /// A change enqueues only the Pods of the namespace `beta`.
     /// fn features(build: &mut Builder<Pod>) -> Config<Features> {
-    ///     let resync = build.global_resync();
-    ///     build.config_with(move |_| resync.filtered(|key| key.namespace.as_deref() == Some("beta")))
+    ///     let queue = build.queue();
+    ///     build.config_with(move |_| queue.resync_where(|key| key.namespace.as_deref() == Some("beta")))
     /// }
     /// ```
     pub fn config_with<T: FromConfigMap>(
@@ -165,11 +169,6 @@ impl<K> Builder<K> {
         on_changed: impl Fn(&T) + Send + Sync + 'static,
     ) -> Config<T> {
         Config::new(&self.cx, on_changed)
-    }
-
-    /// Returns a handle by which code enqueues all keys, or some of them.
-    pub fn global_resync(&self) -> GlobalResync {
-        self.parts.global_resync()
     }
 
     /// The client for writes. When a write returns, its result is already in the cache of every informer that selects
@@ -187,6 +186,12 @@ impl<K> Builder<K> {
     pub fn recorder(&self) -> Recorder {
         self.cx.allows(event_permission().or_namespaces(self.namespaces.selected_namespaces()));
         self.parts.recorder.clone()
+    }
+
+    /// Sets the name of the controller, its queue and its leases. The default is `<plural>.<group>`.
+    pub fn name(mut self, name: &str) -> Self {
+        self.parts.name = name.into();
+        self
     }
 
     /// Sets the number of keys that are reconciled at once. The default is 2. The environment variable
@@ -228,10 +233,9 @@ impl<K> Builder<K> {
         }
     }
 
-    /// Adds the informers that the constructor got from the Context, and returns the parts.
-    pub(super) fn finish(mut self) -> (Context, Parts) {
+    /// Makes the controller wait for the informers that its constructor got from the Context.
+    pub(super) fn depend_on_requested(&mut self) {
         self.cx.dependencies().into_iter().for_each(|informer| self.depend_on_handle(informer));
-        (self.cx, self.parts)
     }
 }
 
@@ -348,9 +352,47 @@ impl<K: Kind> Builder<K> {
         self.parts.per_key.add()
     }
 
-    /// Sets the reconciler. Its roles and options follow.
-    pub fn reconciler<R: ReconcileKind<Kind = K>>(self, reconciler: R) -> ControllerBuilder<R> {
-        ControllerBuilder::new(self, reconciler)
+    /// Sets the finalizer of a [finalizing](crate::RoleBuilder::finalizing) reconciler, a qualified name such as
+    /// `example.com/cleanup`. The default is `<plural>.<group>`. Built-in Kinds have no default, since most of them
+    /// accept no name without a slash.
+    pub fn finalizer(mut self, name: &str) -> Self {
+        self.finalizer = Some(name.into());
+        self
+    }
+
+    /// Writes the finalizer by server-side apply with this field manager, instead of a merge patch of the whole list.
+    /// Adding the finalizer then never conflicts with the finalizer of another controller, but the watch event of the
+    /// write costs one more pass. Apply nothing else with this field manager, since that would remove the finalizer.
+    pub fn apply_finalizer_as(mut self, field_manager: &str) -> Self {
+        self.finalizer_manager = Some(field_manager.into());
+        self
+    }
+
+    /// Reconciles only objects whose annotation has this value. An object of another class is left alone even if it has
+    /// this controller's finalizer, since the controller of that class takes the object over.
+    pub fn class(mut self, annotation: &str, value: &str) -> Self {
+        self.class = Some((annotation.into(), value.into()));
+        self
+    }
+
+    /// Reconciles only objects that the filter admits; others get no pass, no finalizer and no status. A terminating
+    /// object with this controller's finalizer is always finalized, since no other controller removes that finalizer.
+    /// If a label or field selector can express the filter, [`Controller::selected`] keeps other objects out of the
+    /// cache too.
+    ///
+    /// The filter sees the stored object, before defaults. If the filter panics, the object is left alone.
+    /// [`ObserveDeletion`](crate::ObserveDeletion) ignores the filter, since there is no object to filter.
+    pub fn filter(mut self, which: Filter<K>) -> Self {
+        self.filter = Some(which);
+        self
+    }
+
+    /// When this process starts leading objects, enqueues only those that the filter admits. A change of an excluded
+    /// object enqueues its key while this process leads. A change while no leader is known is kept for the next term of
+    /// this process, if it has led before.
+    pub fn promote_filter(mut self, which: Filter<K>) -> Self {
+        self.promote = Some(which);
+        self
     }
 }
 
@@ -383,13 +425,17 @@ impl Builder<Keys> {
     /// ```
     pub fn add_key(&mut self, key: Key) {
         self.parts.queue.add(key.clone());
-        self.parts.key_sources.add(move |keys| keys.push(key.clone()));
+        self.parts.queue.add_key_source(move |keys| keys.push(key.clone()));
     }
 
     /// Sets the reconciler, and returns the controller.
-    pub fn reconciler<R: ReconcileKey>(self, reconciler: R) -> Controller {
-        let (cx, parts) = self.finish();
-        let (limits, key_sources) = (parts.limits, parts.key_sources.clone());
-        Controller::new(&cx, parts, |_| KeyDriver { reconciler, limits, key_sources })
+    pub fn reconciler<R: ReconcileKey>(mut self, reconciler: R) -> Controller {
+        self.depend_on_requested();
+        let Self { cx, parts, .. } = self;
+        Controller::new(&cx, parts, |parts, _| KeyDriver {
+            reconciler,
+            limits: parts.limits,
+            queue: parts.queue.clone(),
+        })
     }
 }

@@ -1,11 +1,9 @@
 //! A controller: its builders, its queue, its workers, and the pass that they run.
 
 mod builder;
-mod controller_builder;
-mod global_resync;
 mod health;
-mod key_sources;
 mod permissions;
+mod role_builder;
 mod span;
 #[cfg(test)]
 mod tests;
@@ -24,19 +22,17 @@ use reknit_injection::{Context, InformerHandle};
 use tokio::time::Instant;
 use tracing::Instrument;
 
-pub(crate) use self::key_sources::KeySources;
 pub use self::{
     builder::{Builder, Keys},
-    controller_builder::ControllerBuilder,
-    global_resync::GlobalResync,
     health::{Health, RunningPass},
+    role_builder::RoleBuilder,
     watch::Watch,
     workers::{Drained, Run},
 };
 use crate::{
-    Outcome, Queue, Recorder, Result, ResultExt,
+    Outcome, Queue, Recorder, Result,
     driver::{Driver, PassMode},
-    finalizer::InvalidFinalizer,
+    finalizer::Finalizer,
     limits::{Limits, PassAborted},
     metrics::{Metrics, PassMetrics},
     outcome::Next,
@@ -67,10 +63,9 @@ pub(crate) struct Parts {
     pub(crate) resync: Duration,
     pub(crate) limits: Limits,
     pub(crate) recorder: Recorder,
-    pub(crate) key_sources: Arc<KeySources>,
     pub(crate) per_key: PerKeyStores,
-    /// The name of the finalizer, or the error of an invalid name; `None` if the controller does not finalize.
-    pub(crate) finalizer: Option<Result<String, InvalidFinalizer>>,
+    /// `None` if the controller does not finalize.
+    pub(crate) finalizer: Option<Finalizer>,
 }
 
 impl Parts {
@@ -84,15 +79,9 @@ impl Parts {
             resync: Duration::from_secs(10 * 60 * 60),
             limits: Limits::default(),
             recorder,
-            key_sources: Arc::default(),
             per_key: PerKeyStores::default(),
             finalizer: None,
         }
-    }
-
-    /// Returns a handle that enqueues the keys of the controller while the controller exists.
-    fn global_resync(&self) -> GlobalResync {
-        GlobalResync::new(Arc::downgrade(&self.key_sources), self.queue.clone())
     }
 }
 
@@ -100,12 +89,12 @@ impl Controller {
     fn new<D: Driver + 'static>(
         cx: &Context,
         parts: Parts,
-        build_driver: impl FnOnce(&PassMetrics) -> D,
+        build_driver: impl FnOnce(&Parts, &PassMetrics) -> D,
     ) -> Self {
         let metrics = cx.get::<Metrics>();
         parts.queue.set_metrics(&parts.name, &metrics);
         let metrics = metrics.passes(&parts.name);
-        let driver = Arc::new(build_driver(&metrics));
+        let driver = Arc::new(build_driver(&parts, &metrics));
         Self { parts, metrics, driver, postponed: Mutex::default() }
     }
 
@@ -123,7 +112,7 @@ impl Controller {
     /// The finalizer that the controller adds to objects. Unique among the controllers of a Kind. `None` if the
     /// controller does not finalize, or if the name is [invalid](Self::check).
     pub fn finalizer(&self) -> Option<&str> {
-        self.parts.finalizer.as_ref()?.as_deref().ok()
+        self.parts.finalizer.as_ref().filter(|finalizer| finalizer.check().is_ok()).map(Finalizer::name)
     }
 
     /// Checks the configuration of the controller, before the process starts it.
@@ -133,10 +122,7 @@ impl Controller {
     /// Returns an error for a finalizer that Kubernetes would not accept, such as the default one of a built-in Kind.
     /// With such a finalizer every pass would fail.
     pub fn check(&self) -> Result<()> {
-        match &self.parts.finalizer {
-            Some(Err(invalid)) => Err(invalid.clone()).permanent(),
-            _ => Ok(()),
-        }
+        self.parts.finalizer.as_ref().map_or(Ok(()), Finalizer::check)
     }
 
     /// The informers whose first list the controller waits for.
@@ -173,10 +159,10 @@ impl Controller {
 
 /// Closes the queue, since the handlers of informers that other controllers share would still fill it. Drops the values
 /// per key, and so the background tasks in them, before the leases are released.
-impl Drop for Controller {
+impl Drop for Parts {
     fn drop(&mut self) {
-        self.parts.queue.close();
-        self.parts.per_key.close();
+        self.queue.close();
+        self.per_key.close();
     }
 }
 

@@ -70,20 +70,16 @@ fn context(maps: &[&str]) -> Context {
     Context::preloaded("test", ApiServer::new().client(), maps.iter().map(|name| map(name)).collect())
 }
 
-type TestBuilder<F> = crate::ControllerBuilder<TestReconciler<F>>;
-
 /// Starts a controller of ConfigMaps with two workers.
 fn start<F: Act>(
     cx: &Context,
     leadership: Leadership,
     act: F,
     configure: impl FnOnce(Builder<ConfigMap>) -> Builder<ConfigMap>,
-    configure_kind: impl FnOnce(TestBuilder<F>) -> TestBuilder<F>,
 ) -> Running {
     let (build, passes) = (configure(Controller::of::<ConfigMap>(cx)), Passes::default());
     let queue = build.queue();
-    let build = configure_kind(build.reconciler(TestReconciler { act, passes: passes.clone() }));
-    let controller = build.build();
+    let controller = build.reconciler(TestReconciler { act, passes: passes.clone() }).build();
     let (stop, stopped) = Shutdown::new();
     let health = controller.health();
     let parameters = Run { leadership, stop: stopped, drain: Duration::from_secs(10), workers: None };
@@ -93,13 +89,7 @@ fn start<F: Act>(
 
 /// Starts a controller that leads every key, with a deadline of an hour, and with these ConfigMaps in its cache.
 fn run<F: Act>(maps: &[&str], act: F) -> Running {
-    start(
-        &context(maps),
-        Leadership::always(),
-        act,
-        |build| build.deadline(Duration::from_secs(3600)),
-        |build| build,
-    )
+    start(&context(maps), Leadership::always(), act, |build| build.deadline(Duration::from_secs(3600)))
 }
 
 /// A pass that ends at once.
@@ -184,8 +174,7 @@ async fn an_error_with_a_retry_limit_is_retried_within_it() {
 #[tokio::test(start_paused = true)]
 async fn no_pass_starts_before_the_first_list_of_each_informer() {
     let cx = Context::new("test", ApiServer::new().client());
-    let running =
-        start(&cx, Leadership::always(), |_| at_once(|| Ok(Outcome::done())), |build| build, |build| build);
+    let running = start(&cx, Leadership::always(), |_| at_once(|| Ok(Outcome::done())), |build| build);
     running.queue.add(key("a"));
     assert_eq!(running.count_after(Duration::from_secs(60)).await, 0);
     assert!(!running.health.is_synced());
@@ -280,7 +269,7 @@ async fn a_value_per_key_is_dropped_when_its_object_is_deleted_or_changes_class_
     };
     let mut build = Controller::of::<ConfigMap>(&cx);
     let reconciler = KeepsToken { kept: build.per_key(), token: token.clone() };
-    let controller = build.reconciler(reconciler).class("class", "ours").build();
+    let controller = build.class("class", "ours").reconciler(reconciler).build();
     let (_stop, stopped) = Shutdown::new();
     let parameters = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
     let _run = tokio::spawn(controller.run(parameters));
@@ -380,8 +369,7 @@ async fn a_value_per_key_is_not_kept_for_a_new_object_of_the_same_name() {
 async fn every_key_is_enqueued_at_each_resync() {
     let act = |_| at_once(|| Ok(Outcome::done()));
     let every = Duration::from_secs(1000);
-    let running =
-        start(&context(&["a", "b"]), Leadership::always(), act, |build| build.resync(every), |build| build);
+    let running = start(&context(&["a", "b"]), Leadership::always(), act, |build| build.resync(every));
     let starts = running.wait_for_passes(6).await;
     for pair in [0, 2, 4].map(|pass| starts[pass]).windows(2) {
         let pause = (pair[1] - pair[0]).as_secs();
@@ -449,7 +437,7 @@ async fn passes_are_counted_by_result() {
             _ => Ok(Outcome::done()),
         })
     };
-    let running = start(&cx, Leadership::always(), act, |build| build, |build| build.name("counted"));
+    let running = start(&cx, Leadership::always(), act, |build| build.name("counted"));
     running.queue.add(key("a"));
     running.wait_for_passes(4).await;
     tokio::time::sleep(Duration::from_secs(1)).await;

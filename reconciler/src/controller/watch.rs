@@ -5,8 +5,7 @@ use std::sync::Arc;
 use reknit_apis::Key;
 use reknit_injection::{Cached, Filter, Informer};
 
-use super::Parts;
-use crate::limits::catch_panic;
+use crate::{Queue, limits::catch_panic};
 
 /// A watch of an informer, whose methods map changed objects to keys. Comes from
 /// [`Builder::watch`](crate::Builder::watch).
@@ -33,15 +32,15 @@ use crate::limits::catch_panic;
 #[must_use = "a watch enqueues nothing before `.keys(…)` or `.resync_every_key()`"]
 pub struct Watch<'a, T: Cached> {
     informer: Informer<T>,
-    parts: &'a Parts,
+    queue: &'a Queue,
     /// True if the controller has no Kind, so that its keys are those that its watches map to.
     is_key_source: bool,
     filter: Option<Filter<T>>,
 }
 
 impl<'a, T: Cached> Watch<'a, T> {
-    pub(super) fn new(informer: Informer<T>, parts: &'a Parts, is_key_source: bool) -> Self {
-        Self { informer, parts, is_key_source, filter: None }
+    pub(super) fn new(informer: Informer<T>, queue: &'a Queue, is_key_source: bool) -> Self {
+        Self { informer, queue, is_key_source, filter: None }
     }
 
     /// Ignores changes of objects that the filter admits neither before nor after the change. Of several filters, all
@@ -57,8 +56,7 @@ impl<'a, T: Cached> Watch<'a, T> {
     /// Enqueues the keys that `keys` returns for the old and the new object. So an object that moves from one key to
     /// another enqueues both.
     pub fn keys<I: IntoIterator<Item = Key>>(self, keys: impl Fn(&T) -> I + Send + Sync + 'static) {
-        let Self { informer, parts, is_key_source, filter } = self;
-        let queue = parts.queue.clone();
+        let Self { informer, queue, is_key_source, filter } = self;
         let for_each_key = Arc::new(move |object: &T, act: &mut dyn FnMut(Key)| {
             catch_panic(&Key::of(object), || {
                 if admits(&filter, object) {
@@ -68,10 +66,11 @@ impl<'a, T: Cached> Watch<'a, T> {
         });
         if is_key_source {
             let (informer, for_each_key) = (informer.clone(), for_each_key.clone());
-            parts.key_sources.add(move |all| {
+            queue.add_key_source(move |all| {
                 informer.list().for_each(|object| for_each_key(&object, &mut |key| all.push(key)));
             });
         }
+        let queue = queue.clone();
         informer.on(move |change| {
             change.objects().for_each(|object| for_each_key(object, &mut |key| queue.add(key)))
         });
@@ -79,11 +78,11 @@ impl<'a, T: Cached> Watch<'a, T> {
 
     /// Enqueues every key of the controller in the slow lane, for objects that all of them depend on.
     pub fn resync_every_key(self) {
-        let (filter, resync) = (self.filter, self.parts.global_resync());
+        let (filter, queue) = (self.filter, self.queue.clone());
         self.informer.on(move |change| {
             catch_panic(&change.key(), || {
                 if change.objects().any(|object| admits(&filter, object)) {
-                    resync.all();
+                    queue.resync();
                 }
             });
         });

@@ -123,10 +123,9 @@ impl Controller {
     /// Enqueues every key at each resync. Never resolves. The interval is jittered, so that controllers do not resync
     /// at the same time.
     async fn resync(&self) {
-        let resync = self.parts.global_resync();
         while !self.parts.resync.is_zero() {
             tokio::time::sleep(jittered(self.parts.resync, 0.1)).await;
-            resync.all();
+            self.parts.queue.resync();
         }
         std::future::pending().await
     }

@@ -1,18 +1,18 @@
 //! The driver of a controller without a Kind.
 
-use std::{pin::pin, sync::Arc};
+use std::pin::pin;
 
 use futures::{FutureExt, future::BoxFuture};
 use reknit_apis::Key;
 use reknit_injection::internal::with_pinned_config;
 
 use super::{Driver, PassMode};
-use crate::{Outcome, ReconcileKey, Result, controller::KeySources, limits::Limits};
+use crate::{Outcome, Queue, ReconcileKey, Result, limits::Limits};
 
 pub(crate) struct KeyDriver<R> {
     pub(crate) reconciler: R,
     pub(crate) limits: Limits,
-    pub(crate) key_sources: Arc<KeySources>,
+    pub(crate) queue: Queue,
 }
 
 impl<R: ReconcileKey> Driver for KeyDriver<R> {
@@ -37,7 +37,7 @@ impl<R: ReconcileKey> Driver for KeyDriver<R> {
     }
 
     fn keys_to_promote(&self) -> Vec<Key> {
-        self.key_sources.keys()
+        self.queue.all_keys()
     }
 
     /// Every key is postponed, since it may come from a source that does not enqueue it again.

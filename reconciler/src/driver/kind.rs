@@ -11,8 +11,8 @@ use reknit_injection::{DecodeError, Filter, Informer, internal::with_pinned_conf
 use super::{Driver, PassMode};
 use crate::{
     Error, Event, Outcome, ReconcileKind, Recorder, Result, ResultExt,
-    error::{BoxError, describe},
-    finalizer::{Finalizer, InvalidFinalizer},
+    error::describe,
+    finalizer::Finalizer,
     limits::{Limits, PassAborted, catch_panic},
     metrics::PassMetrics,
     object_client::{ObjectClient, WriteMeta, status_code},
@@ -48,7 +48,7 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
     pub(crate) client: ObjectClient<R::Kind>,
     pub(crate) recorder: Recorder,
     /// Used only if the reconciler finalizes.
-    pub(crate) finalizer: Result<Finalizer, InvalidFinalizer>,
+    pub(crate) finalizer: Finalizer,
     pub(crate) class: Option<(String, String)>,
     pub(crate) filter: Option<Filter<R::Kind>>,
     pub(crate) promote: Option<Filter<R::Kind>>,
@@ -56,15 +56,6 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
     pub(crate) trackers: Trackers,
     pub(crate) per_key: PerKeyStores,
     pub(crate) metrics: PassMetrics,
-}
-
-/// A failed write of the framework.
-#[derive(Debug, thiserror::Error)]
-enum WriteError {
-    #[error("failed to update finalizers for {name:?}")]
-    Finalizers { name: String, source: kube::Error },
-    #[error("failed to update status for {name:?}")]
-    Status { name: String, source: BoxError },
 }
 
 impl<R: ReconcileKind> Driver for KindDriver<R> {
@@ -184,8 +175,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     fn is_admitted(&self, key: &Key, object: &R::Kind) -> bool {
         let Some(filter) = &self.filter else { return true };
         let meta = object.meta();
-        let has_finalizer = || self.finalizer.as_ref().is_ok_and(|finalizer| finalizer.is_on(meta));
-        (meta.deletion_timestamp.is_some() && self.roles.finalize.is_some() && has_finalizer())
+        (meta.deletion_timestamp.is_some() && self.roles.finalize.is_some() && self.finalizer.is_on(meta))
             || catch_panic(key, || filter.admits(object)).unwrap_or(false)
     }
 
@@ -271,7 +261,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     fn finalizer(&self) -> Result<&Finalizer> {
-        self.finalizer.as_ref().map_err(Clone::clone).permanent()
+        self.finalizer.check().map(|()| &self.finalizer)
     }
 
     fn lacks_finalizer(&self, object: &R::Kind) -> Result<bool> {
@@ -306,7 +296,7 @@ impl<R: ReconcileKind> KindDriver<R> {
                 self.recorder.record(object, Event::warning("FinalizerUpdateFailed", message));
             }
         }
-        result.map_err(|source| WriteError::Finalizers { name, source }.into())
+        result.context(format_args!("failed to update finalizers for {name:?}"))
     }
 
     /// Writes the change from the stored status, without defaults, to the status after the pass. Records an event for
@@ -324,8 +314,7 @@ impl<R: ReconcileKind> KindDriver<R> {
             Err(error) => Err(error),
         };
         written.map_err(|error| {
-            let name = Key::of(object).name;
-            let error = Error::from(WriteError::Status { name, source: error.into_source() });
+            let error = error.context(format_args!("failed to update status for {:?}", Key::of(object).name));
             if !error.is_conflict() {
                 self.recorder.record(object, Event::warning("UpdateFailed", capitalised(&error.in_full())));
             }

@@ -2,8 +2,9 @@
 
 mod backoff;
 mod delayed;
+mod echo;
 mod lanes;
-mod own_write;
+mod resync;
 mod retries;
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,9 @@ use tokio::{sync::Notify, time::Instant};
 
 use self::{
     delayed::Delayed,
+    echo::PendingWrites,
     lanes::{AddResult, Lane, Lanes},
+    resync::KeySources,
     retries::Retries,
 };
 use crate::{
@@ -48,6 +51,7 @@ pub struct Queue(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
+    key_sources: Mutex<KeySources>,
     /// The clock of delayed keys.
     clock: Clock,
     /// Notified when a key is queued, a delayed key becomes the next to be due, or the queue is closed.
@@ -58,9 +62,7 @@ struct State {
     lanes: Lanes,
     delayed: Delayed,
     retries: Retries,
-    /// The own writes in flight: the key, and the resourceVersions of its object that were reported since the write
-    /// started, where `None` is a deletion. At most one per worker.
-    pending_writes: Vec<(Arc<Key>, Vec<Option<String>>)>,
+    pending_writes: PendingWrites,
     /// The claimed keys and the time of each claim. At most one per worker.
     running: Vec<(Arc<Key>, Instant)>,
     closed: bool,
@@ -84,7 +86,8 @@ impl Queue {
             closed: false,
             metrics: None,
         };
-        Self(Arc::new(Shared { state: Mutex::new(state), clock, changed: Notify::new() }))
+        let (state, key_sources) = (Mutex::new(state), Mutex::default());
+        Self(Arc::new(Shared { state, key_sources, clock, changed: Notify::new() }))
     }
 
     /// Enqueues a key.
@@ -101,18 +104,6 @@ impl Queue {
     /// the Context, which a test can set.
     pub fn add_after(&self, key: Key, wait: Duration) {
         self.add_delayed(Arc::new(key), wait);
-    }
-
-    /// Enqueues the key of an object that changed to this resourceVersion, or was deleted if `None`. During an [own
-    /// write](Self::suppressing_echo) of the object, the change is only recorded: when the write ends, it enqueues the
-    /// key unless the change is its echo.
-    pub(crate) fn add_changed(&self, key: Key, version: Option<&str>) {
-        let mut state = self.0.state.lock();
-        if let Some((_, reported)) = state.pending_writes.iter_mut().find(|(written, _)| **written == key) {
-            return reported.push(version.map(str::to_owned));
-        }
-        drop(state);
-        self.add(key);
     }
 
     /// Reports metrics under this name from now on.
@@ -181,8 +172,11 @@ impl Queue {
         self.0.state.lock().retries.forget(key);
     }
 
-    /// Drops all queued, delayed and failed keys. After that, the queue neither returns nor accepts keys.
+    /// Drops all queued, delayed and failed keys, and the sources of keys, which may hold informers. After that, the
+    /// queue neither returns nor accepts keys.
     pub(crate) fn close(&self) {
+        let key_sources = std::mem::take(&mut *self.0.key_sources.lock());
+        drop(key_sources);
         {
             let mut state = self.0.state.lock();
             state.closed = true;

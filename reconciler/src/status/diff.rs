@@ -57,8 +57,8 @@ fn diff_fields(before: &Map<String, Value>, after: Map<String, Value>) -> Map<St
     changed.chain(removed).collect()
 }
 
-/// Merges the patch into the value, as the API server does.
-pub(super) fn merge(into: &mut Value, patch: &Value) {
+/// Applies the merge patch to the value, as the API server does.
+pub(super) fn apply_patch(into: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         into.clone_from(patch);
         return;
@@ -71,7 +71,7 @@ pub(super) fn merge(into: &mut Value, patch: &Value) {
         if change.is_null() {
             fields.remove(name);
         } else {
-            merge(fields.entry(name).or_insert(Value::Null), change);
+            apply_patch(fields.entry(name).or_insert(Value::Null), change);
         }
     }
 }
@@ -116,7 +116,7 @@ mod tests {
         for before in &values {
             for after in &values {
                 let mut merged = before.clone();
-                merge(&mut merged, &diff(before, after.clone()).unwrap_or_else(|| json!({})));
+                apply_patch(&mut merged, &diff(before, after.clone()).unwrap_or_else(|| json!({})));
                 assert_eq!(&merged, after, "from {before}");
             }
         }
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn fields_that_are_in_neither_value_survive_a_merge() {
         let mut stored = json!({"known": 1, "newer": {"field": true}});
-        merge(&mut stored, &diff(&json!({"known": 1}), json!({"known": 2})).unwrap());
+        apply_patch(&mut stored, &diff(&json!({"known": 1}), json!({"known": 2})).unwrap());
         assert_eq!(stored, json!({"known": 2, "newer": {"field": true}}));
     }
 

@@ -9,7 +9,7 @@ use reknit_injection::internal::jittered;
 use serde_json::{Value, json, to_value};
 
 pub use self::diff::merge_patch;
-use self::diff::{conflicts_with, diff, merge};
+use self::diff::{apply_patch, conflicts_with, diff};
 use crate::{
     Result,
     metrics::PassMetrics,
@@ -43,7 +43,7 @@ impl StatusChange {
         let empty = StatusOf::<K>::default();
         let before = stored.unwrap_or(&empty);
         K::keep_transition_times(after, before);
-        if K::eq_ignoring_transition_time(before, after) {
+        if before == after {
             return Ok(None);
         }
         let (before, after) = (to_value(before)?, to_value(after)?);
@@ -57,7 +57,7 @@ impl StatusChange {
     /// The part of the change that this object, which another client changed, does not have yet.
     fn remaining<K: Kind>(&self, object: &K) -> Result<Option<Self>> {
         let mut desired = object.read_status().map_or(Ok(json!({})), to_value)?;
-        merge(&mut desired, &self.0);
+        apply_patch(&mut desired, &self.0);
         Self::between::<K>(object.read_status(), &mut serde_json::from_value(desired)?)
     }
 

@@ -95,11 +95,12 @@ impl Fixture {
         let controller = {
             let cached = serde_json::to_value(cached).unwrap();
             let cx = Context::preloaded("test", self.client.clone(), vec![cached]);
-            let build = Controller::of::<ConfigMap>(&cx).reconciler(Idle).finalizing().finalizer(FINALIZER);
-            match patch_type {
-                FinalizerPatch::Merge => build.build(),
-                FinalizerPatch::Apply => build.server_side_apply("reknit-test").build(),
-            }
+            let build = Controller::of::<ConfigMap>(&cx).finalizer(FINALIZER);
+            let build = match patch_type {
+                FinalizerPatch::Merge => build,
+                FinalizerPatch::Apply => build.apply_finalizer_as("reknit-test"),
+            };
+            build.reconciler(Idle).finalizing().build()
         };
         controller.once(&Key::of(cached)).await
     }
@@ -208,8 +209,8 @@ async fn a_finalizer_name_that_the_api_server_refuses_is_refused_before_the_star
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         let is_accepted =
             fixture.maps().create(&dry_run, &serde_json::from_value(object).unwrap()).await.is_ok();
-        let build = Controller::of::<ConfigMap>(&fixture.context()).reconciler(Idle).finalizing();
-        assert_eq!(build.finalizer(name).build().check().is_ok(), is_accepted, "{name}");
+        let build = Controller::of::<ConfigMap>(&fixture.context()).finalizer(name);
+        assert_eq!(build.reconciler(Idle).finalizing().build().check().is_ok(), is_accepted, "{name}");
         assert_eq!(is_accepted, name == FINALIZER);
     }
 }

@@ -156,7 +156,8 @@ async fn server_side_apply_keeps_the_finalizers_of_other_managers() {
     let cached = server.insert(&lamp);
     let controller = {
         let cx = Context::preloaded("test", server.client(), vec![cached]);
-        builder(&cx, light).finalizing().finalizer("demo.reknit.dev/lamp").server_side_apply("lamps").build()
+        let build = Controller::of::<Lamp>(&cx).finalizer("demo.reknit.dev/lamp").apply_finalizer_as("lamps");
+        build.reconciler(ClosureReconciler(light)).finalizing().build()
     };
     let finalizers =
         || server.object::<Lamp>(Some("default"), "x").unwrap().metadata.finalizers.unwrap_or_default();
@@ -175,7 +176,8 @@ async fn server_side_apply_keeps_the_finalizers_of_other_managers() {
     let current = serde_json::to_value(server.object::<Lamp>(Some("default"), "x").unwrap()).unwrap();
     let again = {
         let cx = Context::preloaded("test", server.client(), vec![current]);
-        builder(&cx, done).finalizing().finalizer("demo.reknit.dev/lamp").server_side_apply("lamps").build()
+        let build = Controller::of::<Lamp>(&cx).finalizer("demo.reknit.dev/lamp").apply_finalizer_as("lamps");
+        build.reconciler(ClosureReconciler(done)).finalizing().build()
     };
     let _ = again.once(&key()).await.unwrap();
     assert_eq!(finalizers(), ["other.io/x"]);
@@ -187,7 +189,8 @@ async fn server_side_apply_removes_a_finalizer_added_by_a_merge_patch() {
     let cached = server.insert(&terminating(&[FINALIZER]));
     let controller = {
         let cx = Context::preloaded("test", server.client(), vec![cached]);
-        builder(&cx, done).finalizing().server_side_apply("lamps").build()
+        let build = Controller::of::<Lamp>(&cx).apply_finalizer_as("lamps");
+        build.reconciler(ClosureReconciler(done)).finalizing().build()
     };
     let _ = controller.once(&key()).await.unwrap();
     assert!(server.object::<Lamp>(Some("default"), "x").is_none());
@@ -217,7 +220,7 @@ async fn the_finalizer_of_a_built_in_kind_needs_a_slash() {
     let unnamed = bare(&cx).unwrap();
     assert!(unnamed.check().unwrap_err().to_string().contains("invalid finalizer"));
     let check = |name: &str| {
-        Controller::of::<ConfigMap>(&cx).reconciler(Idle).finalizing().finalizer(name).build().check()
+        Controller::of::<ConfigMap>(&cx).finalizer(name).reconciler(Idle).finalizing().build().check()
     };
     for refused in ["map.demo.reknit.dev", "Demo.reknit.dev/map", "/map", "demo.reknit.dev/-map", "a/b/c"] {
         assert!(check(refused).is_err(), "{refused}");
@@ -229,9 +232,9 @@ async fn the_finalizer_of_a_built_in_kind_needs_a_slash() {
     assert!(error.to_string().contains("invalid finalizer \"configmaps\""), "{error}");
     let named = |cx: &Context| {
         let controller = Controller::of::<ConfigMap>(cx)
+            .finalizer("demo.reknit.dev/map")
             .reconciler(Idle)
             .finalizing()
-            .finalizer("demo.reknit.dev/map")
             .build();
         assert_eq!(controller.finalizer(), Some("demo.reknit.dev/map"));
         assert!(controller.check().is_ok());

@@ -118,7 +118,7 @@ async fn dropping_a_controller_that_never_ran_empties_its_queue_and_keeps_it_emp
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let build = Controller::of::<Lamp>(&cx);
     let queue = build.queue();
-    let disabled = build.reconciler(ClosureReconciler(light)).name("disabled").build();
+    let disabled = build.name("disabled").reconciler(ClosureReconciler(light)).build();
     let other = builder(&cx, light).build();
     let depth = || {
         let families = cx.metrics().gather();

@@ -20,7 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use reknit_apis::{DuckStatus, KRShaped, kind};
 use reknit_injection::Context;
 use reknit_reconciler::{
-    Controller, ControllerBuilder, FinalizeKind, Key, ObserveKind, Outcome, ReconcileKind, Result,
+    Controller, FinalizeKind, Key, ObserveKind, Outcome, ReconcileKind, Result, RoleBuilder,
 };
 use serde::{Deserialize, Serialize};
 
@@ -107,7 +107,7 @@ impl<F: PassFn> ObserveKind for ClosureReconciler<F> {
     }
 }
 
-pub(crate) fn builder<F: PassFn>(cx: &Context, pass: F) -> ControllerBuilder<ClosureReconciler<F>> {
+pub(crate) fn builder<F: PassFn>(cx: &Context, pass: F) -> RoleBuilder<ClosureReconciler<F>> {
     Controller::of::<Lamp>(cx).reconciler(ClosureReconciler(pass))
 }
 

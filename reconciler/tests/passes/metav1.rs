@@ -44,7 +44,7 @@ fn marking<F>(mark: F) -> impl FnOnce(&Context) -> Result<Controller>
 where
     F: Fn(&mut Vec<Condition>) -> Result<Outcome> + Send + Sync + 'static,
 {
-    |cx| Ok(Controller::of::<Router>(cx).reconciler(Marking(mark)).finalizing().finalizer(FINALIZER).build())
+    |cx| Ok(Controller::of::<Router>(cx).finalizer(FINALIZER).reconciler(Marking(mark)).finalizing().build())
 }
 
 fn connect(conditions: &mut Vec<Condition>) -> Result<Outcome> {

@@ -21,7 +21,10 @@ fn never(_: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
 #[tokio::test]
 async fn only_objects_of_the_controllers_class_are_reconciled() {
     let of_class = |pass: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
-        move |cx: &Context| Ok(builder(cx, pass).class("demo.reknit.dev/class", "desk").build())
+        move |cx: &Context| {
+            let build = Controller::of::<Lamp>(cx).class("demo.reknit.dev/class", "desk");
+            Ok(build.reconciler(ClosureReconciler(pass)).build())
+        }
     };
     let mut desk = lamp();
     desk.metadata.annotations = Some([("demo.reknit.dev/class".into(), "desk".into())].into());
@@ -37,7 +40,10 @@ async fn only_objects_of_the_controllers_class_are_reconciled() {
 #[tokio::test]
 async fn objects_that_the_filter_rejects_are_ignored_unless_they_have_the_finalizer() {
     let labelled = |pass: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
-        move |cx: &Context| Ok(builder(cx, pass).finalizing().filter(label("kind", "desk")).build())
+        move |cx: &Context| {
+            let build = Controller::of::<Lamp>(cx).filter(label("kind", "desk"));
+            Ok(build.reconciler(ClosureReconciler(pass)).finalizing().build())
+        }
     };
     let mut desk = lamp();
     desk.metadata.labels = Some([("kind".into(), "desk".into())].into());
@@ -50,7 +56,9 @@ async fn objects_that_the_filter_rejects_are_ignored_unless_they_have_the_finali
     assert_eq!(effects.result.as_ref().unwrap(), &Outcome::done());
     assert!(effects.object::<Lamp>("default/x").is_none(), "the finalizer was not removed");
     let panics = Filter::new(|_: &Lamp| panic!("as planned"));
-    let panicking = |cx: &Context| Ok(builder(cx, never).filter(panics).build());
+    let panicking = |cx: &Context| {
+        Ok(Controller::of::<Lamp>(cx).filter(panics).reconciler(ClosureReconciler(never)).build())
+    };
     given(desk).reconcile(panicking, "default/x").await.check(Want::skip());
 }
 
@@ -58,11 +66,11 @@ async fn objects_that_the_filter_rejects_are_ignored_unless_they_have_the_finali
 async fn a_follower_only_observes_and_writes_nothing() {
     let effects = given(lamp()).following().reconcile(reconciling(never), "default/x").await;
     assert_eq!(effects.result.unwrap(), Outcome::skip());
-    let observing = |cx: &Context| Ok(builder(cx, light).observing().finalizing().build());
+    let observing = |cx: &Context| Ok(builder(cx, light).observing_as_follower().finalizing().build());
     let effects = given(lamp()).following().reconcile(observing, "default/x").await;
     assert_eq!(effects.result.as_ref().unwrap(), &Outcome::done());
     assert!(effects.writes().is_empty());
-    let observing = |cx: &Context| Ok(builder(cx, never).observing().finalizing().build());
+    let observing = |cx: &Context| Ok(builder(cx, never).observing_as_follower().finalizing().build());
     let effects = given(terminating(&[FINALIZER])).following().reconcile(observing, "default/x").await;
     assert_eq!(effects.result.unwrap(), Outcome::skip(), "a follower finalized");
 }
@@ -75,14 +83,15 @@ async fn a_reconciler_that_does_not_finalize_ignores_terminating_objects() {
 
 #[tokio::test]
 async fn an_absent_object_is_passed_to_a_deletion_observer() {
-    let constructor = || |cx: &Context| Ok(builder(cx, never).observing_deletion().build());
+    let constructor = || |cx: &Context| Ok(builder(cx, never).observing_deletion_as_leader().build());
     let effects = nothing().reconcile(constructor(), "default/x").await;
     assert_eq!(effects.result.unwrap_err().to_string(), "default/x is gone");
     assert_eq!(
         nothing().following().reconcile(constructor(), "default/x").await.result.unwrap(),
         Outcome::skip()
     );
-    let observing = |cx: &Context| Ok(builder(cx, never).observing().observing_deletion().build());
+    let observing =
+        |cx: &Context| Ok(builder(cx, never).observing_as_follower().observing_deletion_as_leader().build());
     assert!(nothing().following().reconcile(observing, "default/x").await.result.is_err());
     assert_eq!(nothing().reconcile(reconciling(never), "default/x").await.result.unwrap(), Outcome::skip());
 }
@@ -90,7 +99,8 @@ async fn an_absent_object_is_passed_to_a_deletion_observer() {
 #[tokio::test]
 async fn removing_the_finalizer_enqueues_the_key_only_for_a_deletion_observer() {
     let done = |_: &Lamp, _: &mut LampStatus| Ok(Outcome::done());
-    let constructor = move |cx: &Context| Ok(builder(cx, done).finalizing().observing_deletion().build());
+    let constructor =
+        move |cx: &Context| Ok(builder(cx, done).finalizing().observing_deletion_as_leader().build());
     assert_eq!(given(terminating(&[FINALIZER])).reconcile(constructor, "default/x").await.enqueued, [key()]);
     assert!(
         given(terminating(&[FINALIZER])).reconcile(finalizing(done), "default/x").await.enqueued.is_empty()
@@ -114,7 +124,7 @@ async fn a_selected_controller_sees_only_its_selection() {
     let of_desks = |pass: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
         move |cx: &Context| {
             let build = Controller::selected::<Lamp>(cx, select().label("kind", "desk").namespace("default"));
-            Ok(build.reconciler(ClosureReconciler(pass)).promote_filter(label("kind", "desk")).build())
+            Ok(build.promote_filter(label("kind", "desk")).reconciler(ClosureReconciler(pass)).build())
         }
     };
     let mut desk = lamp();
@@ -127,7 +137,8 @@ async fn a_selected_controller_sees_only_its_selection() {
 async fn the_default_names_derive_from_the_kind() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     assert_eq!(builder(&cx, never).build().name(), "lamps.demo.reknit.dev");
-    assert_eq!(builder(&cx, never).name("desk-lamps").build().name(), "desk-lamps");
+    let named = Controller::of::<Lamp>(&cx).name("desk-lamps").reconciler(ClosureReconciler(never)).build();
+    assert_eq!(named.name(), "desk-lamps");
     assert_eq!(builder(&cx, never).finalizing().build().finalizer(), Some(FINALIZER));
     assert_eq!(builder(&cx, never).build().finalizer(), None);
 }
@@ -147,7 +158,7 @@ async fn an_event_about_an_absent_object_is_recorded_by_its_key() {
         }
     }
     let constructor = |cx: &Context| {
-        Ok(Controller::of::<Lamp>(cx).reconciler(DeletionObserver).observing_deletion().build())
+        Ok(Controller::of::<Lamp>(cx).reconciler(DeletionObserver).observing_deletion_as_leader().build())
     };
     let server = ApiServer::new();
     let controller: Result<Controller> = constructor(&Context::preloaded("test", server.client(), vec![]));
@@ -174,7 +185,7 @@ fn client_with_undecodable_lamp() -> Client {
 #[tokio::test(start_paused = true)]
 async fn an_undecodable_object_is_skipped_and_does_not_count_as_deleted() {
     let cx = Context::new("test", client_with_undecodable_lamp());
-    let controller = builder(&cx, never).observing_deletion().build();
+    let controller = builder(&cx, never).observing_deletion_as_leader().build();
     cx.informers().start();
     cx.informer::<Lamp>(select()).synced().await;
     assert_eq!(controller.once(&key()).await.unwrap(), Outcome::skip());

@@ -241,10 +241,11 @@ mod tests {
         finalizer: Option<&'static str>,
     ) -> ConstructController {
         Box::new(move |cx| {
-            let build = Controller::of::<K>(cx).reconciler(Idle(PhantomData)).name(name);
+            let build = Controller::of::<K>(cx).name(name);
+            let reconciler = Idle(PhantomData);
             Ok(match finalizer {
-                Some(finalizer) => build.finalizing().finalizer(finalizer).build(),
-                None => build.build(),
+                Some(finalizer) => build.finalizer(finalizer).reconciler(reconciler).finalizing().build(),
+                None => build.reconciler(reconciler).build(),
             })
         })
     }
@@ -345,7 +346,7 @@ mod tests {
     async fn a_controller_only_waits_for_the_informers_of_its_constructor() {
         let reads_nodes: ConstructController = Box::new(|cx| {
             let _nodes: Informer<Node> = cx.get();
-            Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle(PhantomData)).name("reads-nodes").build())
+            Ok(Controller::of::<ConfigMap>(cx).name("reads-nodes").reconciler(Idle(PhantomData)).build())
         });
         let controllers = vec![reads_nodes, controller("other", None)];
         let constructed =

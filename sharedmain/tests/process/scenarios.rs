@@ -111,12 +111,12 @@ fn selection() -> Selection {
 
 fn maps(cx: &Context) -> Result<Controller> {
     let build = Controller::selected::<ConfigMap>(cx, selection().label(LABEL, "yes"));
-    Ok(build.reconciler(Maps).name("maps").build())
+    Ok(build.name("maps").reconciler(Maps).build())
 }
 
 /// A controller whose name is too long for a lease.
 fn long_name(cx: &Context) -> Result<Controller> {
-    Ok(Controller::selected::<ConfigMap>(cx, selection()).reconciler(Maps).name(&"x".repeat(300)).build())
+    Ok(Controller::selected::<ConfigMap>(cx, selection()).name(&"x".repeat(300)).reconciler(Maps).build())
 }
 
 fn lamps(cx: &Context) -> Result<Controller> {

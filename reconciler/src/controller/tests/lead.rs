@@ -26,7 +26,7 @@ async fn a_pass_is_dropped_when_its_key_is_no_longer_led() {
         .boxed()
     };
     let cx = context(&["a"]);
-    let running = start(&cx, leadership, act, |build| build, |build| build.name("counted"));
+    let running = start(&cx, leadership, act, |build| build.name("counted"));
     running.queue.add(key("a"));
     assert_eq!(running.count_after(Duration::from_secs(10)).await, 0, "no leader is known");
     writers[0].set_leading(Instant::now() + TERM);
@@ -54,13 +54,8 @@ async fn a_promotion_enqueues_the_objects_that_the_promote_filter_admits() {
         true
     });
     let act = |_| at_once(|| Ok(Outcome::done()));
-    let running = start(
-        &cx,
-        leadership,
-        act,
-        |build| build,
-        |build| build.promote_filter(!label("idle", "true") & panics_on_broken),
-    );
+    let running =
+        start(&cx, leadership, act, |build| build.promote_filter(!label("idle", "true") & panics_on_broken));
     assert_eq!(running.count_after(Duration::from_secs(10)).await, 0);
     writers[0].set_leading(Instant::now() + TERM);
     running.wait_for_passes(2).await;
@@ -167,13 +162,8 @@ async fn a_failed_key_is_retried_when_leadership_is_regained_even_if_the_promote
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let act =
         |earlier_passes| at_once(|| if earlier_passes == 0 { Err("no".into()) } else { Ok(Outcome::done()) });
-    let running = start(
-        &context(&["a"]),
-        leadership,
-        act,
-        |build| build,
-        |build| build.promote_filter(label("never", "true")),
-    );
+    let running =
+        start(&context(&["a"]), leadership, act, |build| build.promote_filter(label("never", "true")));
     writers[0].set_leading(Instant::now() + TERM);
     assert_eq!(running.count_after(Duration::from_secs(10)).await, 0, "the promote filter excludes the key");
     running.queue.add(key("a"));

@@ -1,47 +1,46 @@
-//! Enqueues all keys of a controller, or some of them, outside its resync interval.
-
-use std::sync::Weak;
+//! Enqueues all keys of a controller, or some of them, in the slow lane.
 
 use reknit_apis::Key;
 
-use super::KeySources;
-use crate::Queue;
+use super::Queue;
 
-/// Enqueues the keys of a controller, for a change that concerns many of its objects and that no watch reports.
-/// Comes from [`Builder::global_resync`](crate::Builder::global_resync). Knative: `GlobalResync`,
-/// `FilteredGlobalResync`.
-///
-/// The keys go to the slow lane, so they do not delay keys whose objects change meanwhile. As with every enqueued key,
-/// only the process that leads a key reconciles it. A call has no effect once the controller is gone.
-///
-/// ```
-/// use reknit_reconciler::GlobalResync;
-///
-/// fn certificate_renewed(resync: &GlobalResync, namespace: &str) {
-///     resync.filtered(|key| key.namespace.as_deref() == Some(namespace));
-/// }
-/// ```
-#[derive(Clone, derive_more::Debug)]
-#[debug("GlobalResync {{ queue: {queue:?}, .. }}")]
-pub struct GlobalResync {
-    sources: Weak<KeySources>,
-    queue: Queue,
-}
+/// The sources of all keys of a controller: the keys of the objects of its Kind or, without a Kind, the keys to which
+/// its watches map and those that [`Builder::add_key`](crate::Builder::add_key) added.
+pub(super) type KeySources = Vec<Box<dyn Fn(&mut Vec<Key>) + Send + Sync>>;
 
-impl GlobalResync {
-    pub(super) fn new(sources: Weak<KeySources>, queue: Queue) -> Self {
-        Self { sources, queue }
+impl Queue {
+    /// Enqueues every key of the controller in the slow lane, for a change that concerns many of its objects and that
+    /// no watch reports. Knative: `GlobalResync`.
+    pub fn resync(&self) {
+        self.resync_where(|_| true);
     }
 
-    /// Enqueues all keys of the controller.
-    pub fn all(&self) {
-        self.filtered(|_| true);
+    /// Enqueues the keys of the controller for which `admits` returns true, as [`resync`](Self::resync) does. Knative:
+    /// `FilteredGlobalResync`.
+    ///
+    /// ```
+    /// use reknit_reconciler::Queue;
+    ///
+    /// fn certificate_renewed(queue: &Queue, namespace: &str) {
+    ///     queue.resync_where(|key| key.namespace.as_deref() == Some(namespace));
+    /// }
+    /// ```
+    pub fn resync_where(&self, mut admits: impl FnMut(&Key) -> bool) {
+        self.all_keys().into_iter().filter(|key| admits(key)).for_each(|key| self.add_slow(key));
     }
 
-    /// Enqueues the keys for which `admits` returns true.
-    pub fn filtered(&self, mut admits: impl FnMut(&Key) -> bool) {
-        let keys = self.sources.upgrade().map(|sources| sources.keys()).unwrap_or_default();
-        keys.into_iter().filter(|key| admits(key)).for_each(|key| self.queue.add_slow(key));
+    /// Adds a source of keys, which pushes its current keys.
+    pub(crate) fn add_key_source(&self, source: impl Fn(&mut Vec<Key>) + Send + Sync + 'static) {
+        self.0.key_sources.lock().push(Box::new(source));
+    }
+
+    /// All current keys of the controller, sorted and without duplicates.
+    pub(crate) fn all_keys(&self) -> Vec<Key> {
+        let mut keys = Vec::new();
+        self.0.key_sources.lock().iter().for_each(|source| source(&mut keys));
+        keys.sort();
+        keys.dedup();
+        keys
     }
 }
 
@@ -76,18 +75,18 @@ mod tests {
     #[tokio::test]
     async fn all_keys_or_those_that_a_filter_admits_are_enqueued_in_the_slow_lane() {
         let build = builder(&context());
-        let (resync, queue) = (build.global_resync(), build.queue());
-        resync.all();
+        let queue = build.queue();
+        queue.resync();
         assert_eq!(
             queue.take_all(),
             [Key::new("default", "a"), Key::new("default", "b"), Key::new("other", "a")]
         );
-        resync.filtered(|key| key.name == "a");
+        queue.resync_where(|key| key.name == "a");
         queue.add(Key::new("default", "changed"));
         assert_eq!(queue.next().await.unwrap().name, "changed", "the fast lane goes first");
         assert_eq!(queue.take_all(), [Key::new("default", "a"), Key::new("other", "a")]);
         drop(build);
-        resync.all();
+        queue.resync();
         assert_eq!(queue.take_all(), []);
     }
 
@@ -96,10 +95,10 @@ mod tests {
         let cx = context();
         let (mut whole, mut filtered) = (builder(&cx), builder(&cx));
         let _config = whole.config::<Features>();
-        let resync = filtered.global_resync();
+        let queue = filtered.queue();
         let _config = filtered.config_with(move |features: &Features| {
             let is_enabled = features.is_enabled("x");
-            resync.filtered(|key| is_enabled && key.namespace.as_deref() == Some("other"));
+            queue.resync_where(|key| is_enabled && key.namespace.as_deref() == Some("other"));
         });
         let configs: Informer<ConfigMap> =
             cx.informer(select().namespace("system").field("metadata.name", "config-features"));
