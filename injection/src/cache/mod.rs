@@ -29,12 +29,11 @@ use self::{
     waiters::Waiters,
 };
 use crate::{
-    client::ResponseState,
     informer::{
         cached::Cached, change::Change, handle::Progress, key_event::KeyEvent, metrics::InformerMetrics,
         selection::Selection,
     },
-    object::{Object, RawObject},
+    object::{Object, RawObject, ResponseState},
 };
 
 /// The value of `is_deletion` for an object that does not come from the response to a deletion.

@@ -6,7 +6,7 @@ mod resource_path;
 mod transport;
 
 pub(crate) use self::{
-    own_writes::{ResponseState, deliver_own_writes},
+    own_writes::deliver_own_writes,
     transport::{collect_body, decode_json, error_status, into_kube_error},
 };
 pub use self::{

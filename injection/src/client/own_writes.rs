@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     informer::Informers,
-    object::{RawObject, ResourceVersion},
+    object::{RawObject, ResponseState},
 };
 
 /// Wraps a transport so that it delivers the responses to writes, and to reads of one object, to the informers.
@@ -35,19 +35,6 @@ pub(crate) fn deliver_own_writes(transport: &Transport, informers: &Informers) -
         let (inner, informers) = (inner.clone(), informers.clone());
         async move { cacheable.deliver(response.await?, &inner, &informers).await }.boxed()
     })
-}
-
-/// The state of one object according to the response to a request of this process.
-pub(crate) enum ResponseState<'a> {
-    /// The object in the response, and its text. If the object no longer exists, the response to its deletion contains
-    /// its last state.
-    Object { raw: &'a RawObject<'a>, text: &'a str, is_deletion: bool },
-    /// An item of a list. Items of built-in Kinds do not name their Kind.
-    Item { raw: &'a RawObject<'a>, text: &'a str },
-    /// A deletion that the API server confirmed without the object.
-    Deleted { key: &'a Key, uid: Option<&'a str> },
-    /// The absence of the object from a list of this version.
-    Absent { key: &'a Key, version: Option<ResourceVersion<'a>> },
 }
 
 /// A request whose response shows the newest state of an object that informers cache.

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use kube::core::{Request, params::ListParams};
 use reknit_apis::Key;
 
-use super::{own_writes::ResponseState, resource_path::ResourcePath, transport::Transport};
+use super::{resource_path::ResourcePath, transport::Transport};
 use crate::{
     informer::Informers,
-    object::ResourceVersion,
+    object::{ResourceVersion, ResponseState},
     reflector::{Failure, PAGE_SIZE, Page, fetch},
 };
 

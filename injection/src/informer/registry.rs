@@ -21,7 +21,8 @@ use super::{
 };
 use crate::{
     cache::Cache,
-    client::{ResourcePath, ResponseState, Transport},
+    client::{ResourcePath, Transport},
+    object::ResponseState,
     reflector,
 };
 

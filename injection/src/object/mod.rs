@@ -8,6 +8,7 @@ mod decode;
 mod json_path;
 mod raw;
 mod resource_version;
+mod response_state;
 mod scan;
 mod state;
 
@@ -21,6 +22,7 @@ pub(crate) use self::{
     decode::explain,
     raw::{RawObject, encode},
     resource_version::{ResourceVersion, raise},
+    response_state::ResponseState,
     scan::{Malformed, Result as ScanResult, Scanner},
     state::ObjectState,
 };

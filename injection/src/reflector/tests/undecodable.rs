@@ -1,7 +1,7 @@
 //! Objects that cannot be decoded, and responses that are not lists.
 
 use super::*;
-use crate::{client::ResponseState, object::RawObject};
+use crate::object::{RawObject, ResponseState};
 
 #[tokio::test(start_paused = true)]
 async fn an_undecodable_object_does_not_fail_the_others() {
