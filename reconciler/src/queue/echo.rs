@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use reknit_apis::Key;
-use reknit_injection::KeyEvent;
+use reknit_injection::internal::KeyEvent;
 
 use super::Queue;
 
