@@ -5,60 +5,39 @@ use kube::discovery::verbs;
 use serde_json::Value;
 
 use crate::{
+    collection::Collection,
     objects::Objects,
     request::Request,
+    request_info::RequestInfo,
     response::{Response, failure},
     write::stores_object,
 };
 
-/// What RBAC knows of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Attributes<'a> {
-    /// The verb, such as `deletecollection`.
-    pub verb: &'a str,
-    /// The API group, empty for the core group.
-    pub group: &'a str,
-    /// The plural name, with the subresource if there is one: `pods/status`.
-    pub resource: &'a str,
-    /// The namespace in the path.
-    pub namespace: Option<&'a str>,
-    /// The name in the path, or the name that a list selects. A request that creates an object has none.
-    pub name: Option<&'a str>,
-}
-
-/// The function of a test that authorizes requests.
-type Authorize = dyn FnMut(&Attributes<'_>) -> Result<(), String> + Send;
-
-/// Refuses requests.
-pub(crate) struct Authorizer(Box<Authorize>);
+/// Refuses requests by a function of the test.
+pub(crate) struct Authorizer(Box<dyn FnMut(&RequestInfo) -> Result<(), String> + Send>);
 
 impl Authorizer {
-    pub(crate) fn new(authorize: impl FnMut(&Attributes<'_>) -> Result<(), String> + Send + 'static) -> Self {
+    pub(crate) fn new(authorize: impl FnMut(&RequestInfo) -> Result<(), String> + Send + 'static) -> Self {
         Self(Box::new(authorize))
     }
 
     /// Returns the response that refuses the request, if it is not allowed.
     pub(crate) fn refuse(&mut self, request: &Request, objects: &Objects) -> Option<Response> {
-        let resource = request.resource();
-        let collection = &request.collection;
-        let attributes = Attributes {
-            verb: request.verb,
-            group: &collection.group,
-            resource: &resource,
-            namespace: collection.namespace.as_deref(),
-            name: request.authorized_name(),
-        };
-        let create = Attributes { verb: verbs::CREATE, name: None, ..attributes };
-        let creates_by_apply = request.is_apply() && !objects.has(request);
-        let finalizers = objects.owners_to_block(request);
-        let finalizers = finalizers.iter().map(|(group, resource, name)| Attributes {
-            verb: verbs::UPDATE,
-            group,
+        let Collection { group, namespace, .. } = &request.collection;
+        let info = |verb, group: &str, resource, name| RequestInfo {
+            verb,
+            group: group.into(),
             resource,
-            namespace: collection.namespace.as_deref(),
-            name: Some(name),
-        });
-        let needed = [attributes].into_iter().chain(creates_by_apply.then_some(create)).chain(finalizers);
+            namespace: namespace.clone(),
+            name,
+        };
+        let itself = info(request.verb, group, request.resource(), request.authorized_name().map(Into::into));
+        let creates_by_apply = request.is_apply() && !objects.has(request);
+        let create = creates_by_apply.then(|| info(verbs::CREATE, group, request.resource(), None));
+        let finalizers = objects.owners_to_block(request).into_iter();
+        let finalizers =
+            finalizers.map(|(group, resource, name)| info(verbs::UPDATE, &group, resource, Some(name)));
+        let needed = [itself].into_iter().chain(create).chain(finalizers);
         let refusals = needed.filter_map(|needed| (self.0)(&needed).err());
         refusals.last().map(|message| failure(StatusCode::FORBIDDEN, "Forbidden", &message))
     }

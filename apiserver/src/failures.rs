@@ -4,21 +4,13 @@ use http::StatusCode;
 use kube::{core::response::reason, discovery::verbs};
 
 use crate::{
+    collection::is_among,
     request::Request,
     response::{Response, failure},
 };
 
 /// The verbs of the requests that can be made to fail.
-const VERBS: [&str; 8] = [
-    verbs::GET,
-    verbs::LIST,
-    verbs::WATCH,
-    verbs::CREATE,
-    verbs::UPDATE,
-    verbs::PATCH,
-    verbs::DELETE,
-    verbs::DELETE_COLLECTION,
-];
+const VERBS: &str = "get list watch create update patch delete deletecollection";
 
 /// The failures that a test has set, in order.
 #[derive(Default)]
@@ -34,7 +26,7 @@ struct Failure {
 
 impl Failures {
     pub(crate) fn add(&mut self, verb: String, resource: &str, code: u16, remaining: Option<usize>) {
-        assert!(VERBS.contains(&verb.as_str()), "unknown verb {verb:?}");
+        assert!(is_among(&verb, VERBS), "unknown verb {verb:?}");
         self.0.push(Failure { verb, resource: resource.into(), code, remaining });
     }
 

@@ -1,7 +1,7 @@
 //! A Kubernetes API server in memory, for tests of code that uses kube.
 //!
-//! An [`ApiServer`] is a service of requests without a network: its [`client`](ApiServer::client) is a [`kube::Client`]
-//! like any other. It answers with the status codes, the messages and the objects of a real API server, at once and
+//! An [`ApiServer`] is a tower service without a network: its [`client`](ApiServer::client) is a [`kube::Client`] like any
+//! other. It answers with the status codes, the messages and the objects of a real API server, at once and
 //! without any program. A test of this crate sends the same requests to both, and compares each response.
 //!
 //! ```
@@ -33,6 +33,7 @@ mod object;
 mod objects;
 mod patch;
 mod request;
+mod request_info;
 mod response;
 mod schema;
 mod selector;
@@ -41,4 +42,4 @@ mod server;
 mod tests;
 mod write;
 
-pub use self::{authorization::Attributes, object::resource_of, server::ApiServer, write::Write};
+pub use self::{object::resource_of, request_info::RequestInfo, server::ApiServer, write::Write};

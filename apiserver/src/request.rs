@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use http::{Method, StatusCode, header::CONTENT_TYPE, request::Parts};
+use http::{StatusCode, header::CONTENT_TYPE, request::Parts};
 use kube::discovery::verbs;
 use serde_json::Value;
 
 use crate::{
     collection::Collection,
+    request_info::{is_true, parse_path, resource, verb_of},
     response::{Response, bad_request, failure, not_supported},
     write::Write,
 };
@@ -44,12 +45,10 @@ impl Request {
         let path = head.uri.path();
         let (collection, name, subresource) =
             parse_path(path).ok_or_else(|| not_supported(&format!("the path {path}")))?;
-        if query.get("watch").is_some_and(|watch| watch != "false" && watch != "0") {
-            return Err(not_supported(&format!("watching {}", collection.plural)));
-        }
         let has_name = name.is_some();
         let unsupported = || not_supported(&format!("{} {path}", head.method));
-        let verb = verb_of(&head.method, has_name).ok_or_else(unsupported)?;
+        let is_watch = query.get("watch").is_some_and(|value| is_true(value));
+        let verb = verb_of(&head.method, has_name, is_watch).ok_or_else(unsupported)?;
         let is_wrong_path = match verb {
             verbs::CREATE => has_name && matches!(subresource.as_deref(), None | Some("status")),
             verbs::UPDATE | verbs::PATCH => !has_name,
@@ -65,12 +64,8 @@ impl Request {
         Ok(Self { verb, collection, name, subresource, query, patch, body, rejection })
     }
 
-    /// `pods`, `pods/status`.
     pub(crate) fn resource(&self) -> String {
-        match &self.subresource {
-            Some(subresource) => format!("{}/{subresource}", self.collection.plural),
-            None => self.collection.plural.clone(),
-        }
+        resource(&self.collection.plural, self.subresource.as_deref())
     }
 
     /// Returns the record of this write, with the object that it stores.
@@ -134,38 +129,6 @@ impl Request {
     pub(crate) fn param(&self, name: &str) -> &str {
         self.query.get(name).map_or("", String::as_str)
     }
-}
-
-/// The collection, the name and the subresource that a path such as `/api/v1/namespaces/shop/pods/web/status` names.
-fn parse_path(path: &str) -> Option<(Collection, Option<String>, Option<String>)> {
-    let parts: Vec<_> = path.trim_matches('/').split('/').collect();
-    let (group, version, rest) = match parts.as_slice() {
-        ["api", version, rest @ ..] => ("", version, rest),
-        ["apis", group, version, rest @ ..] => (*group, version, rest),
-        _ => return None,
-    };
-    let (namespace, rest) = match rest {
-        // The subresources of a Namespace.
-        ["namespaces", _, "status" | "finalize"] => (None, rest),
-        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
-        _ => (None, rest),
-    };
-    let (plural, rest) = rest.split_first()?;
-    let part = |index: usize| rest.get(index).map(|part| (*part).to_owned());
-    Some((Collection::new(group, version, plural, namespace), part(0), part(1)))
-}
-
-fn verb_of(method: &Method, has_name: bool) -> Option<&'static str> {
-    Some(match (method.as_str(), has_name) {
-        ("GET", true) => verbs::GET,
-        ("GET", false) => verbs::LIST,
-        ("POST", _) => verbs::CREATE,
-        ("PUT", _) => verbs::UPDATE,
-        ("PATCH", _) => verbs::PATCH,
-        ("DELETE", true) => verbs::DELETE,
-        ("DELETE", false) => verbs::DELETE_COLLECTION,
-        _ => return None,
-    })
 }
 
 /// Returns the value, or the default and the response that rejects the request.

@@ -78,6 +78,12 @@ pub(crate) struct FieldError {
     pub(crate) message: String,
 }
 
+impl FieldError {
+    pub(crate) fn new(field: &str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { field: field.into(), reason, message: message.into() }
+    }
+}
+
 pub(crate) fn invalid(group: &str, kind: &str, name: &str, error: FieldError) -> Response {
     all_invalid(group, kind, name, &[error])
 }
@@ -105,7 +111,7 @@ pub(crate) fn immutable_field(
     value: &Value,
 ) -> Response {
     let message = format!("Invalid value: {value}: field is immutable");
-    let error = FieldError { field: field.into(), reason: "FieldValueInvalid", message };
+    let error = FieldError::new(field, "FieldValueInvalid", message);
     invalid(&collection.group, kind, name, error)
 }
 

@@ -2,22 +2,26 @@
 
 use std::{
     fmt::Display,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{self, Poll},
 };
 
 use http_body_util::BodyExt;
 use kube::{Client, Resource, api::DynamicObject, client::Body, discovery::ApiResource};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tower::Service;
 
 use crate::{
     apply::ManagedFields,
-    authorization::{Attributes, Authorizer},
+    authorization::Authorizer,
     collection::Collection,
     failures::Failures,
     object::{resource_of, to_json},
     objects::Objects,
     request::Request,
+    request_info::RequestInfo,
     response::Response,
     write::{Write, is_write, stores_object},
 };
@@ -87,6 +91,11 @@ impl ApiServer {
         state.objects.insert(&collection, value, managed_fields)
     }
 
+    /// Removes an object at once, whatever its finalizers.
+    pub fn remove<K: Resource<DynamicType = ()>>(&self, namespace: Option<&str>, name: &str) {
+        self.state().objects.remove(&Collection::of_kind::<K>(namespace), name);
+    }
+
     /// Answers every request of this verb and resource with this code from now on: `fail("patch", "pods/status", 409)`.
     /// The reason follows from the code: a 409 is `AlreadyExists` for a create and `Conflict` for other verbs.
     ///
@@ -150,28 +159,13 @@ impl ApiServer {
     /// message, and is not recorded. A request can need several permissions: server-side apply of a new object needs
     /// `create` too, and an owner reference that blocks the deletion of its owner needs `update` of the owner's
     /// finalizers.
-    pub fn authorize(&self, authorizer: impl FnMut(&Attributes<'_>) -> Result<(), String> + Send + 'static) {
+    pub fn authorize(&self, authorizer: impl FnMut(&RequestInfo) -> Result<(), String> + Send + 'static) {
         self.state().authorizer = Some(Authorizer::new(authorizer));
     }
 
-    /// Returns a client of this server.
+    /// Returns a client of this server whose default namespace is `default`.
     pub fn client(&self) -> Client {
-        let server = self.clone();
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let server = server.clone();
-            async move {
-                let (head, body) = request.into_parts();
-                let body = body.collect().await?.to_bytes();
-                let (code, body) = match Request::parse(&head, &body) {
-                    Ok(request) => server.handle(&request),
-                    Err(rejection) => rejection,
-                };
-                let mut response = http::Response::new(Body::from(body.to_string().into_bytes()));
-                *response.status_mut() = code;
-                Ok::<_, kube::Error>(response)
-            }
-        });
-        Client::new(service, "default")
+        Client::new(self.clone(), "default")
     }
 
     fn handle(&self, request: &Request) -> Response {
@@ -197,6 +191,30 @@ impl ApiServer {
     /// Ignores a poisoned lock, so that a panic in one test does not fail another.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Answers requests, so that a client can have layers above the server: `Client::new(layer.layer(server), "shop")`.
+impl Service<http::Request<Body>> for ApiServer {
+    type Response = http::Response<Body>;
+    type Error = kube::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, kube::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), kube::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let server = self.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await?.to_bytes();
+            let (code, body) = Request::parse(&head, &body)
+                .map_or_else(|rejection| rejection, |request| server.handle(&request));
+            let mut response = http::Response::new(Body::from(body.to_string().into_bytes()));
+            *response.status_mut() = code;
+            Ok(response)
+        })
     }
 }
 

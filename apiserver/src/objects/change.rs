@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use kube::discovery::verbs;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     Objects, Stored,
@@ -94,12 +94,8 @@ impl Objects {
         }
         if text(&metadata["resourceVersion"]).is_empty() {
             if request.verb == verbs::UPDATE && !collection.is_built_in() {
-                let message = "Invalid value: 0: must be specified for an update".into();
-                let error = FieldError {
-                    field: "metadata.resourceVersion".into(),
-                    reason: "FieldValueInvalid",
-                    message,
-                };
+                let message = "Invalid value: 0: must be specified for an update";
+                let error = FieldError::new("metadata.resourceVersion", "FieldValueInvalid", message);
                 return Err(invalid(&collection.group, &collection.plural, name, error));
             }
         } else if differs("resourceVersion") {

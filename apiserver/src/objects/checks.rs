@@ -54,7 +54,7 @@ pub(crate) fn check_finalizers(
         "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
         added.join(", ")
     );
-    let error = FieldError { field: "metadata.finalizers".into(), reason: "FieldValueForbidden", message };
+    let error = FieldError::new("metadata.finalizers", "FieldValueForbidden", message);
     Err(invalid(&request.collection.group, kind, name, error))
 }
 
@@ -74,8 +74,8 @@ pub(crate) fn check_applied_configuration(
     schema: Option<&Schema>,
 ) -> Result<(), Response> {
     if request.field_manager() == "unknown" {
-        let message = "Required value: is required for apply patch".into();
-        let error = FieldError { field: "fieldManager".into(), reason: "FieldValueRequired", message };
+        let message = "Required value: is required for apply patch";
+        let error = FieldError::new("fieldManager", "FieldValueRequired", message);
         return Err(invalid("meta.k8s.io", "PatchOptions", "", error));
     }
     if request.body["kind"].as_str().is_none() || request.body["apiVersion"].as_str().is_none() {

@@ -70,8 +70,8 @@ impl Objects {
             return Ok(metadata_field("name"));
         }
         if metadata_field("generateName").is_empty() {
-            let message = "Required value: name or generateName is required".into();
-            let error = FieldError { field: "metadata.name".into(), reason: "FieldValueRequired", message };
+            let message = "Required value: name or generateName is required";
+            let error = FieldError::new("metadata.name", "FieldValueRequired", message);
             return Err(invalid(&request.collection.group, kind, "", error));
         }
         Ok(format!("{}{:05x}", metadata_field("generateName"), self.next_number()))

@@ -110,8 +110,7 @@ fn explicit_policy(request: &Request) -> Result<Option<&str>, Response> {
             let message = format!(
                 "Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
             );
-            let error =
-                FieldError { field: "propagationPolicy".into(), reason: "FieldValueNotSupported", message };
+            let error = FieldError::new("propagationPolicy", "FieldValueNotSupported", message);
             Err(invalid("meta.k8s.io", "DeleteOptions", "", error))
         }
     }

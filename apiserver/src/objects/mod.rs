@@ -89,6 +89,9 @@ impl Objects {
                 return Err(not_supported(&format!("the subresource {}/{other}", request.collection.plural)));
             }
         }
+        if request.verb == verbs::WATCH {
+            return Err(not_supported(&format!("watching {}", request.collection.plural)));
+        }
         let Some(name) = request.name.as_deref() else {
             return match request.verb {
                 verbs::CREATE => self.create(request),

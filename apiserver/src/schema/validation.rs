@@ -53,11 +53,7 @@ fn invalid(path: &str, value: &Value, rule: &str) -> FieldError {
         value => value.to_string(),
     };
     let name = name_in_body(path);
-    error(path, "FieldValueInvalid", format!("Invalid value: {shown}: {name} in body {rule}"))
-}
-
-fn error(path: &str, reason: &'static str, message: String) -> FieldError {
-    FieldError { field: path.into(), reason, message }
+    FieldError::new(path, "FieldValueInvalid", format!("Invalid value: {shown}: {name} in body {rule}"))
 }
 
 fn type_error(value: &Value, schema: &Value, path: &str) -> Option<FieldError> {
@@ -78,14 +74,14 @@ fn fraction_error(value: &Value, schema: &Value, path: &str) -> Option<FieldErro
         let name = name_in_body(path);
         format!("Invalid value: \"\": Checked value must be of type integer (default format) in {name}")
     };
-    is_fraction.then(|| error("<nil>", "FieldValueInvalid", message()))
+    is_fraction.then(|| FieldError::new("<nil>", "FieldValueInvalid", message()))
 }
 
 fn wrong_type(path: &str, expected: &str, actual: &str) -> FieldError {
     let name = name_in_body(path);
     let message =
         format!("Invalid value: \"{actual}\": {name} in body must be of type {expected}: \"{actual}\"");
-    error(path, "FieldValueTypeInvalid", message)
+    FieldError::new(path, "FieldValueTypeInvalid", message)
 }
 
 /// The name of a field in messages. The API server validates the status alone, so its name is not in them.
@@ -111,7 +107,7 @@ fn check_enum(value: &Value, schema: &Value, path: &str, errors: &mut Vec<FieldE
     if !allowed.contains(value) {
         let allowed: Vec<_> = allowed.iter().map(Value::to_string).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", allowed.join(", "));
-        errors.push(error(path, "FieldValueNotSupported", message));
+        errors.push(FieldError::new(path, "FieldValueNotSupported", message));
     }
 }
 
@@ -140,7 +136,7 @@ fn check_length(text: &str, schema: &Value, path: &str, errors: &mut Vec<FieldEr
     }
     if let Some(maximum) = limit("maxLength").filter(|maximum| length > *maximum) {
         let message = format!("Too long: may not be more than {maximum} bytes");
-        errors.push(error(path, "FieldValueTooLong", message));
+        errors.push(FieldError::new(path, "FieldValueTooLong", message));
     }
 }
 
@@ -152,7 +148,7 @@ fn check_items(items: &[Value], schema: &Value, path: &str, errors: &mut Vec<Fie
     }
     if let Some(maximum) = limit("maxItems").filter(|maximum| items.len() > *maximum) {
         let message = format!("Too many: {}: must have at most {maximum} items", items.len());
-        errors.push(error(path, "FieldValueTooMany", message));
+        errors.push(FieldError::new(path, "FieldValueTooMany", message));
     }
     if let Some(schema) = schema.get("items") {
         for (index, item) in items.iter().enumerate() {
@@ -173,7 +169,7 @@ fn check_unique(items: &[Value], schema: &Value, path: &str, errors: &mut Vec<Fi
     for (index, identity) in identities.iter().enumerate() {
         if identities[..index].contains(identity) {
             let message = format!("Duplicate value: {identity}");
-            errors.push(error(&format!("{path}[{index}]"), "FieldValueDuplicate", message));
+            errors.push(FieldError::new(&format!("{path}[{index}]"), "FieldValueDuplicate", message));
         }
     }
 }
@@ -190,7 +186,7 @@ fn check_required(value: &Value, schema: &Value, path: &str, errors: &mut Vec<Fi
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
     for name in required.filter_map(Value::as_str).filter(|name| value.get(name).is_none()) {
         let path = if path.is_empty() { name.into() } else { format!("{path}.{name}") };
-        errors.push(error(&path, "FieldValueRequired", "Required value".into()));
+        errors.push(FieldError::new(&path, "FieldValueRequired", "Required value"));
     }
 }
 

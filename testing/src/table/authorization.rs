@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use parking_lot::Mutex;
-use reknit_apiserver::Attributes;
+use reknit_apiserver::RequestInfo;
 use reknit_injection::internal::{Permissions, RequestAttributes};
 
 use crate::{ApiServer, Verb};
@@ -30,8 +30,8 @@ pub(super) fn authorize(
 ) -> Refused {
     let refused = Refused::default();
     let record = refused.clone();
-    server.authorize(move |attributes| {
-        let Some(request) = request(attributes) else { return Ok(()) };
+    server.authorize(move |info| {
+        let Some(request) = attributes(info) else { return Ok(()) };
         let is_denied =
             denied.iter().any(|(verb, resource)| *verb == request.verb && resource == request.resource);
         if !is_denied && permissions.declared().iter().any(|permission| permission.covers(&request)) {
@@ -47,8 +47,9 @@ pub(super) fn authorize(
     refused
 }
 
-fn request<'a>(attributes: &Attributes<'a>) -> Option<RequestAttributes<'a>> {
-    let Attributes { verb, group, resource, namespace, name } = *attributes;
-    let verb = VERBS.into_iter().find(|known| known.to_string() == verb)?;
+fn attributes(info: &RequestInfo) -> Option<RequestAttributes<'_>> {
+    let RequestInfo { verb, group, resource, namespace, name } = info;
+    let verb = VERBS.into_iter().find(|known| known.to_string() == *verb)?;
+    let (namespace, name) = (namespace.as_deref(), name.as_deref());
     Some(RequestAttributes { verb, group, resource, namespace, name })
 }
