@@ -151,26 +151,21 @@ impl RunningControllers {
         .await;
     }
 
-    /// Returns the health of each controller, in the order in which they were added.
-    pub fn health(&self) -> Vec<Health> {
-        self.running.iter().map(|running| running.health.clone()).collect()
-    }
-
-    /// Stops taking keys, and waits up to five seconds for the running reconciles. Returns for each controller how many
-    /// reconciles were dropped.
+    /// Stops taking keys, and waits up to five seconds for the running reconciles. Returns how many reconciles were
+    /// dropped.
     ///
     /// # Panics
     ///
     /// Panics if a controller has panicked.
     #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
-    pub async fn stop(mut self) -> Vec<Drained> {
+    pub async fn stop(mut self) -> usize {
         self.trigger.start();
-        let mut drained = Vec::new();
+        let mut dropped = 0;
         for RunningController { health, task } in std::mem::take(&mut self.running) {
             let ended = task.await;
-            drained.push(ended.unwrap_or_else(|error| panic!("{} failed: {error}", health.name())));
+            dropped += ended.unwrap_or_else(|error| panic!("{} failed: {error}", health.name())).dropped;
         }
-        drained
+        dropped
     }
 }
 

@@ -23,13 +23,6 @@ pub trait ControllerExt {
     ///
     /// The error of the reconcile.
     fn once_following(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send;
-
-    /// Checks that an object of the controller's Kind can have this key. A reconcile of any other key does nothing.
-    ///
-    /// # Errors
-    ///
-    /// The key has no name, or a namespace that does not fit the scope of the Kind.
-    fn check_key(&self, key: &Key) -> Result<()>;
 }
 
 impl ControllerExt for Controller {
@@ -43,10 +36,6 @@ impl ControllerExt for Controller {
 
     fn once_following(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send {
         reknit_reconciler::internal::reconcile_once(self, key, false)
-    }
-
-    fn check_key(&self, key: &Key) -> Result<()> {
-        reknit_reconciler::internal::check_key(self, key)
     }
 }
 

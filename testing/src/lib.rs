@@ -77,7 +77,8 @@
 //! many such cases and reports all failures.
 //!
 //! An [`ApiServer`] in memory answers the requests, at once and without any program. Use it for the many cases of a
-//! reconciler, and a [`ControlPlane`] for its interaction with Kubernetes.
+//! reconciler, and a [`ControlPlane`] for its interaction with Kubernetes. The crate `reknit-apiserver` has the server
+//! alone, for code that uses kube without reknit.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Namespace;
@@ -118,11 +119,13 @@
 //! # }
 //! ```
 
+#[cfg(unix)]
 mod control_plane;
 mod controllers;
 mod eventually;
 mod fake_clock;
 mod in_memory;
+#[cfg(unix)]
 mod program;
 mod table;
 
@@ -130,11 +133,15 @@ pub use reknit_apiserver::{ApiServer, Write};
 pub use reknit_injection::Verb;
 
 pub use self::{
-    control_plane::{Builder, ControlPlane, Error, WebhookServer},
     controllers::{Controllers, RunningControllers},
     eventually::{Check, eventually},
     fake_clock::FakeClock,
     in_memory::{ControllerExt, InformerExt},
-    program::{Program, RunningProgram},
     table::{Effects, Given, Table, Want, each_permission_is_needed, given, nothing, table},
+};
+// The programs of a control plane run in a shell, and a program is stopped by SIGTERM.
+#[cfg(unix)]
+pub use self::{
+    control_plane::{Builder, ControlPlane, Error, WebhookServer},
+    program::{Program, RunningProgram},
 };

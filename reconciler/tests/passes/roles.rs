@@ -2,7 +2,7 @@
 
 use kube::{Client, client::Body};
 use reknit_injection::{Context, Filter, label, select};
-use reknit_reconciler::{Event, ObserveDeletion};
+use reknit_reconciler::{Event, ObserveDeletion, internal::check_key};
 use reknit_testing::{ApiServer, ControllerExt, Want, given, nothing};
 use serde_json::json;
 
@@ -113,10 +113,10 @@ async fn a_malformed_key_is_dropped() {
     let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
     let controller = builder(&cx, never).build();
     for key in ["", "default/", "x"].map(Key::from) {
-        assert!(controller.check_key(&key).unwrap_err().is_permanent());
+        assert!(check_key(&controller, &key).unwrap_err().is_permanent());
         assert_eq!(controller.once(&key).await.unwrap(), Outcome::skip(), "{key:?}");
     }
-    controller.check_key(&key()).unwrap();
+    check_key(&controller, &key()).unwrap();
 }
 
 #[tokio::test]

@@ -31,7 +31,8 @@ impl ControlPlane {
     /// [`apply_yaml`](Self::apply_yaml) does.
     pub async fn apply_path(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         for file in yaml_files(path.as_ref())? {
-            let text = fs::read_to_string(&file).map_err(Error::file("read", &file))?;
+            let text =
+                fs::read_to_string(&file).map_err(Error::cannot(format!("read {}", file.display())))?;
             self.apply(&file.display().to_string(), &text).await?;
         }
         Ok(())
@@ -41,7 +42,7 @@ impl ControlPlane {
         let client = self.client()?;
         for (number, document) in Deserializer::from_str(text).enumerate() {
             let origin = format!("{origin}, document {}", number + 1);
-            let yaml_error = |problem: String| Error::Yaml { origin: origin.clone(), problem };
+            let yaml_error = |problem: String| Error::new(format!("{origin}: {problem}"));
             let value = Value::deserialize(document).map_err(|error| yaml_error(error.to_string()))?;
             if value.is_null() {
                 continue;
@@ -72,7 +73,7 @@ async fn apply_object(
     let kind = GroupVersionKind::try_from(types).map_err(|error| yaml_error(error.to_string()))?;
     let (resource, capabilities) = pinned_kind(client, &kind)
         .await
-        .map_err(Error::api(format!("find the Kind {} {}", types.api_version, types.kind)))?;
+        .map_err(Error::cannot(format!("find the Kind {} {}", types.api_version, types.kind)))?;
     let api: Api<DynamicObject> = match capabilities.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource),
         Scope::Namespaced => {
@@ -82,7 +83,7 @@ async fn apply_object(
     };
     api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object))
         .await
-        .map_err(Error::api(format!("apply {} {name}", types.kind)))?;
+        .map_err(Error::cannot(format!("apply {} {name}", types.kind)))?;
     Ok(())
 }
 
@@ -91,9 +92,9 @@ fn yaml_files(path: &Path) -> Result<Vec<PathBuf>, Error> {
         return Ok(vec![path.to_owned()]);
     }
     let is_yaml = |file: &PathBuf| matches!(file.extension().and_then(OsStr::to_str), Some("yaml" | "yml"));
-    let entries = fs::read_dir(path).map_err(Error::file("read", path))?;
+    let entries = fs::read_dir(path).map_err(Error::cannot(format!("read {}", path.display())))?;
     let paths: Result<Vec<PathBuf>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
-    let mut files = paths.map_err(Error::file("read", path))?;
+    let mut files = paths.map_err(Error::cannot(format!("read {}", path.display())))?;
     files.retain(is_yaml);
     files.sort();
     Ok(files)

@@ -35,7 +35,7 @@ impl Builder {
         for _ in 0..4 {
             match Processes::start(self.audited, &self.arguments).await {
                 // Another process took a port after it was found to be free.
-                Err(Error::Ended { log, .. }) if log.contains("address already in use") => {}
+                Err(error) if error.to_string().contains("address already in use") => {}
                 result => return ControlPlane::new(result?),
             }
         }

@@ -23,7 +23,7 @@ impl ControlPlane {
         let revision = &range["header"]["revision"];
         match post(&etcd, "/v3/kv/compaction", json!({"revision": revision, "physical": true})).await {
             // Etcd is already compacted up to this revision.
-            Err(Error::Api { source, .. }) if source.to_string().contains("has been compacted") => Ok(()),
+            Err(error) if format!("{error:?}").contains("has been compacted") => Ok(()),
             response => response.map(|_| ()),
         }
     }
@@ -31,9 +31,7 @@ impl ControlPlane {
     /// Returns a client of etcd's HTTP gateway.
     fn etcd(&self) -> Result<Client, Error> {
         let address = format!("http://127.0.0.1:{}", self.processes.ports.etcd);
-        let address = address
-            .parse()
-            .map_err(|error| Error::Credentials(format!("use the address {address}: {error}")))?;
+        let address = address.parse().map_err(Error::cannot(format!("use the address {address}")))?;
         super::connect(Config::new(address))
     }
 }
@@ -41,7 +39,6 @@ impl ControlPlane {
 async fn post(etcd: &Client, path: &str, body: Value) -> Result<Value, Error> {
     let request =
         Request::post(path).header("Content-Type", "application/json").body(body.to_string().into_bytes());
-    let request =
-        request.map_err(|error| Error::Credentials(format!("request {path} from etcd: {error}")))?;
-    etcd.request(request).await.map_err(Error::api(format!("request {path} from etcd")))
+    let action = format!("request {path} from etcd");
+    etcd.request(request.map_err(Error::cannot(&action))?).await.map_err(Error::cannot(&action))
 }

@@ -25,8 +25,7 @@ impl ControlPlane {
     /// [`kubernetes_schema`].
     pub async fn install_crd(&self, crd: CustomResourceDefinition) -> Result<(), Error> {
         let origin = format!("CustomResourceDefinition {}", crd.name_any());
-        let text = serde_json::to_string(&crd)
-            .map_err(|error| Error::Yaml { origin: origin.clone(), problem: error.to_string() })?;
+        let text = serde_json::to_string(&crd).map_err(Error::cannot(format!("write {origin}")))?;
         self.apply(&origin, &text).await
     }
 }
@@ -41,7 +40,7 @@ pub(super) async fn wait_until_served(client: &Client, crd: &CustomResourceDefin
         Ok::<_, String>(())
     })
     .await
-    .map_err(|last| Error::Timeout { what: format!("serving {}", crd.name_any()), limit: LIMIT, last })
+    .map_err(|last| Error::timeout(&format!("serving {}", crd.name_any()), LIMIT, &last))
 }
 
 async fn check_established(client: &Client, name: &str) -> Result<(), String> {

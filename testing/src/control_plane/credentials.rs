@@ -23,12 +23,11 @@ pub(super) const TOKENS: &str = "tokens.csv";
 pub(super) fn create(folder: &Path, port: u16) -> Result<Access, Error> {
     let write = |name: &str, content: String| {
         let path = folder.join(name);
-        fs::write(&path, content).map_err(Error::file("write", &path))
+        fs::write(&path, content).map_err(Error::cannot(format!("write {}", path.display())))
     };
-    let generation_error = |error: rcgen::Error| Error::Credentials(format!("generate a key: {error}"));
-    let token_key = KeyPair::generate().map_err(generation_error)?;
+    let token_key = KeyPair::generate().map_err(Error::cannot("generate a key"))?;
     let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(["127.0.0.1".to_owned()]).map_err(generation_error)?;
+        generate_simple_self_signed(["127.0.0.1".to_owned()]).map_err(Error::cannot("generate a key"))?;
     let token = format!("{:032x}", rand::random::<u128>());
     write(SIGNING_KEY, token_key.serialize_pem())?;
     write(VERIFYING_KEY, token_key.public_key_pem())?;
@@ -36,7 +35,7 @@ pub(super) fn create(folder: &Path, port: u16) -> Result<Access, Error> {
     write(KEY, signing_key.serialize_pem())?;
     write(TOKENS, format!("{token},admin,admin,system:masters\n"))?;
     let address = format!("https://127.0.0.1:{port}").parse();
-    let address = address.map_err(|error| Error::Credentials(format!("use port {port}: {error}")))?;
+    let address = address.map_err(Error::cannot(format!("use port {port}")))?;
     Ok(Access {
         address,
         certificate_path: folder.join(CERTIFICATE),
@@ -79,6 +78,7 @@ impl Access {
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
             "current-context": "test",
         });
-        fs::write(path, format!("{kubeconfig:#}\n")).map_err(Error::file("write", path))
+        fs::write(path, format!("{kubeconfig:#}\n"))
+            .map_err(Error::cannot(format!("write {}", path.display())))
     }
 }

@@ -135,7 +135,7 @@ impl ControlPlane {
         match accounts.create(&PostParams::default(), &object).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             created => {
-                created.map_err(Error::api(format!("create service account {namespace}/{account}")))?;
+                created.map_err(Error::cannot(format!("create service account {namespace}/{account}")))?;
             }
         }
         // Untyped, because k8s-openapi's types differ between the versions of Kubernetes that a program can select.
@@ -143,9 +143,9 @@ impl ControlPlane {
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
         let action = format!("get a token for service account {namespace}/{account}");
         let response = accounts.create_subresource("token", account, &PostParams::default(), &request).await;
-        let response: Value = response.map_err(Error::api(&*action))?;
+        let response: Value = response.map_err(Error::cannot(&action))?;
         let token = response["status"]["token"].as_str().map(str::to_owned);
-        token.ok_or_else(|| Error::Credentials(format!("{action}: none in the response")))
+        token.ok_or_else(|| Error::new(format!("cannot {action}: none in the response")))
     }
 
     /// Creates a namespace with a unique name that starts with the prefix, and returns the name.
@@ -154,7 +154,7 @@ impl ControlPlane {
         let created = Api::all(self.client()?)
             .create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() })
             .await
-            .map_err(Error::api(format!("create a namespace {prefix}-…")))?;
+            .map_err(Error::cannot(format!("create a namespace {prefix}-…")))?;
         Ok(created.name_any())
     }
 
@@ -167,11 +167,12 @@ impl ControlPlane {
     /// [`audited`](Builder::audited).
     pub fn audit_events(&self) -> Result<Vec<Value>, Error> {
         let path = self.processes.folder.join(AUDIT_LOG);
-        let text = std::fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+        let text =
+            std::fs::read_to_string(&path).map_err(Error::cannot(format!("read {}", path.display())))?;
         // A last line without a newline is still being written.
         let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
         let events = complete.lines().map(serde_json::from_str).collect::<Result<_, _>>();
-        events.map_err(|error| Error::Yaml { origin: path.display().to_string(), problem: error.to_string() })
+        events.map_err(Error::cannot(format!("parse {}", path.display())))
     }
 
     /// Stops the programs of the nodes, then the API server, then etcd, and waits until all have exited. Data,
@@ -188,5 +189,5 @@ impl ControlPlane {
 }
 
 fn connect(config: Config) -> Result<Client, Error> {
-    Client::try_from(config).map_err(Error::api("create a client"))
+    Client::try_from(config).map_err(Error::cannot("create a client"))
 }

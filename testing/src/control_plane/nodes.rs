@@ -63,7 +63,7 @@ async fn apply_node(nodes: &Api<Node>, name: &str) -> Result<(), Error> {
         "metadata": {"name": name, "labels": {"type": "kwok", "kubernetes.io/hostname": name}},
     });
     let applied = nodes.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(node)).await;
-    applied.map(drop).map_err(Error::api(format!("apply Node {name}")))
+    applied.map(drop).map_err(Error::cannot(format!("apply Node {name}")))
 }
 
 async fn check_nodes(nodes: &Api<Node>, names: &[String]) -> Result<(), String> {

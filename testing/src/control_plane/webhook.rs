@@ -111,7 +111,7 @@ impl ControlPlane {
         let metrics = Registry::new();
         cx.informers().start();
         let serving = webhook.serve(listener, &identity, &metrics, std::future::pending());
-        let serving = serving.map_err(|error| Error::Credentials(error.to_string()))?;
+        let serving = serving.map_err(Error::cannot("serve the webhook"))?;
         let server = WebhookServer { address, metrics, task: tokio::spawn(serving) };
         for crd in crds {
             convert_by(&client, &crd, &client_config(internal::CONVERSION)).await?;
@@ -124,17 +124,15 @@ impl ControlPlane {
 }
 
 async fn listen() -> Result<(TcpListener, SocketAddr), Error> {
-    let failed = |error: std::io::Error| Error::Credentials(format!("listen for the webhook: {error}"));
-    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
+    let action = "listen for the webhook";
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::cannot(action))?;
+    let address = listener.local_addr().map_err(Error::cannot(action))?;
     Ok((listener, address))
 }
 
 /// Returns a CA certificate in PEM, and the identity of a server on 127.0.0.1 that it certifies.
 fn certificate() -> Result<(String, Identity), Error> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Error::Credentials(format!("make a certificate for the webhook: {error}"))
-    };
+    let action = "make a certificate for the webhook";
     let issue = || {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -143,9 +141,9 @@ fn certificate() -> Result<(String, Identity), Error> {
         let leaf = CertificateParams::new(["127.0.0.1".to_owned()])?.signed_by(&key, &ca)?;
         Ok::<_, rcgen::Error>((ca.pem(), leaf.pem(), key.serialize_pem()))
     };
-    let (ca, certificate, key) = issue().map_err(|error| failed(&error))?;
+    let (ca, certificate, key) = issue().map_err(Error::cannot(action))?;
     let identity = Identity::default();
-    identity.replace(certificate.as_bytes(), key.as_bytes()).map_err(|error| failed(&error))?;
+    identity.replace(certificate.as_bytes(), key.as_bytes()).map_err(Error::cannot(action))?;
     Ok((ca, identity))
 }
 
@@ -155,7 +153,7 @@ async fn convert_by(client: &Client, crd: &str, client_config: &WebhookClientCon
     let conversion = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": webhook}}});
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let patched = crds.patch(crd, &PatchParams::default(), &Patch::Merge(conversion)).await;
-    patched.map(drop).map_err(Error::api(format!("set the conversion of CustomResourceDefinition {crd}")))
+    patched.map(drop).map_err(Error::cannot(format!("set the conversion of CustomResourceDefinition {crd}")))
 }
 
 /// A ConfigMap that one entry of a configuration denies. The API server calls the webhook for all entries of the
@@ -212,8 +210,7 @@ impl Probe {
                 Ok(_) => Err("the API server does not call it".to_owned()),
             }
         });
-        let timeout =
-            |last| Error::Timeout { what: format!("calling webhook {}", self.entry), limit: LIMIT, last };
-        called.await.map_err(timeout)
+        let what = format!("calling webhook {}", self.entry);
+        called.await.map_err(|last| Error::timeout(&what, LIMIT, &last))
     }
 }

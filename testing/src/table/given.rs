@@ -252,7 +252,7 @@ impl Given {
         let permissions = cx.permissions();
         drop(cx);
         let key = Key::from(key);
-        controller.check_key(&key)?;
+        reknit_reconciler::internal::check_key(&controller, &key)?;
         let refused = authorize(&server, permissions.clone(), denied);
         let result =
             if following { controller.once_following(&key).await } else { controller.once(&key).await };

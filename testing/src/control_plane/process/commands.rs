@@ -106,8 +106,11 @@ pub(super) fn write_nodes(folder: &Path, programs: &Programs, kubeconfig: &Path)
 /// The arguments that name kwok's stages: each file describes how nodes or pods change from one state to the next.
 fn stage_arguments(folder: &Path) -> Result<Vec<String>, Error> {
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
-    let mut paths: Vec<_> =
-        entries.map_err(Error::file("read", folder))?.into_iter().map(|entry| entry.path()).collect();
+    let mut paths: Vec<_> = entries
+        .map_err(Error::cannot(format!("read {}", folder.display())))?
+        .into_iter()
+        .map(|entry| entry.path())
+        .collect();
     paths.sort();
     Ok(paths.iter().map(|path| format!("--config={}", path.display())).collect())
 }
@@ -128,7 +131,7 @@ fn write_command(
 }
 
 fn write_file(path: &Path, content: &str) -> Result<(), Error> {
-    fs::write(path, content).map_err(Error::file("write", path))
+    fs::write(path, content).map_err(Error::cannot(format!("write {}", path.display())))
 }
 
 /// Quotes a word for the shell.

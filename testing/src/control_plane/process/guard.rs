@@ -13,6 +13,8 @@ use crate::{Error, eventually::until};
 
 /// The time limit of one order: longer than the shell waits for all programs to exit.
 const LIMIT: Duration = Duration::from_secs(120);
+/// The action that fails if the shell does not answer.
+const SHELL: &str = "reach the shell that runs the programs of the control plane";
 const SCRIPT: &str = include_str!("guard.sh");
 
 /// A handle on the shell. When it is dropped, or the test process exits for whatever reason, the shell stops the
@@ -39,8 +41,12 @@ impl Guard {
             // Ctrl-C in a terminal signals the whole process group of the test. The shell must survive it to clean up.
             .process_group(0)
             .spawn()
-            .map_err(Error::Guard)?;
-        let orders = shell.stdin.take().ok_or_else(|| Error::Guard(io::ErrorKind::BrokenPipe.into()))?;
+            .map_err(Error::cannot(SHELL))?;
+        let orders = shell
+            .stdin
+            .take()
+            .ok_or(io::Error::from(io::ErrorKind::BrokenPipe))
+            .map_err(Error::cannot(SHELL))?;
         Ok(Self { folder: folder.to_owned(), orders, orders_sent: 0, _shell: shell })
     }
 
@@ -67,12 +73,12 @@ impl Guard {
 
     /// Sends an order and waits until the shell has carried it out.
     async fn send_order(&mut self, order: &str) -> Result<(), Error> {
-        writeln!(self.orders, "{order}").and_then(|()| self.orders.flush()).map_err(Error::Guard)?;
+        writeln!(self.orders, "{order}").and_then(|()| self.orders.flush()).map_err(Error::cannot(SHELL))?;
         self.orders_sent += 1;
         let (orders_sent, count_file) = (self.orders_sent, self.folder.join("orders"));
         let completed = until(LIMIT, async || {
             fs::read_to_string(&count_file).is_ok_and(|count| count.trim().parse() == Ok(orders_sent))
         });
-        completed.await.map_err(|_| Error::Guard(io::ErrorKind::TimedOut.into()))
+        completed.await.map_err(Error::cannot(SHELL))
     }
 }

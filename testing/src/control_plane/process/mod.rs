@@ -40,7 +40,7 @@ impl Processes {
     pub(super) async fn start(audited: bool, arguments: &[String]) -> Result<Self, Error> {
         let programs = Programs::search()?;
         let temporary = tempfile::Builder::new().prefix("reknit-testing-").tempdir();
-        let temporary = temporary.map_err(Error::file("create a folder in", std::env::temp_dir()))?;
+        let temporary = temporary.map_err(Error::cannot("create a temporary folder"))?;
         let folder = temporary.path();
         let ports = Ports::free()?;
         let admin = credentials::create(folder, ports.api_server)?;
@@ -93,7 +93,10 @@ impl Processes {
             let exited = |program| Some((program, guard.exit_status(program)?));
             match programs.iter().copied().find_map(exited) {
                 Some((program, status)) => {
-                    Ok(Err(Error::Ended { program, status, log: self.log_end(program) }))
+                    let log = self.log_end(program);
+                    Ok(Err(Error::new(format!(
+                        "{program} exited with status {status} instead of serving; the end of its log:\n{log}"
+                    ))))
                 }
                 None => check().await.map(Ok),
             }
@@ -101,7 +104,7 @@ impl Processes {
         outcome.await.unwrap_or_else(|last| {
             let log = |program| format!("; the end of {program}'s log:\n{}", self.log_end(program));
             let last = last + &programs.iter().copied().map(log).collect::<String>();
-            Err(Error::Timeout { what: what.into(), limit: START_LIMIT, last })
+            Err(Error::timeout(what, START_LIMIT, &last))
         })
     }
 
@@ -109,7 +112,7 @@ impl Processes {
         let mut guard = self.guard.lock().await;
         guard.stop().await?;
         match commands::ALL.into_iter().find(|program| guard.is_running(program)) {
-            Some(program) => Err(Error::NotStopped { program }),
+            Some(program) => Err(Error::new(format!("{program} did not exit after SIGKILL"))),
             None => Ok(()),
         }
     }

@@ -32,5 +32,5 @@ fn bind_free() -> Result<(u16, TcpListener), Error> {
     (0..TRIES)
         .map(|_| rand::random_range(FROM..=TO))
         .find_map(|port| Some((port, TcpListener::bind(("127.0.0.1", port)).ok()?)))
-        .ok_or(Error::NoPort { from: FROM, to: TO })
+        .ok_or_else(|| Error::new(format!("found no free port on 127.0.0.1 between {FROM} and {TO}")))
 }

@@ -19,17 +19,28 @@ impl Programs {
     pub(super) fn search() -> Result<Self, Error> {
         let assets = env_path("KUBEBUILDER_ASSETS");
         if let Some(path) = assets.as_ref().filter(|path| !path.is_dir()) {
-            return Err(Error::NoFolder { path: path.clone() });
+            return Err(Error::new(format!(
+                "KUBEBUILDER_ASSETS names {}, which is not a folder: unset it to use the programs of reknit's \
+                 hack/setup-envtest.sh",
+                path.display()
+            )));
         }
         let cached = cache_folder().map(|cache| version_folders(&cache)).unwrap_or_default();
         Ok(Self(assets.into_iter().chain(cached).collect()))
     }
 
     /// Returns the path of a program, or of the folder `kwok-stages` beside kwok.
-    pub(super) fn find(&self, program: &'static str) -> Result<PathBuf, Error> {
+    pub(super) fn find(&self, program: &str) -> Result<PathBuf, Error> {
         let mut paths = self.0.iter().map(|folder| folder.join(program));
         let found = paths.find(|path| path.exists());
-        found.ok_or_else(|| Error::NoProgram { program, looked_in: self.0.clone() })
+        found.ok_or_else(|| {
+            let folders: Vec<_> = self.0.iter().map(|folder| folder.display().to_string()).collect();
+            Error::new(format!(
+                "found no {program}: run reknit's hack/setup-envtest.sh, or set KUBEBUILDER_ASSETS to a folder that \
+                 contains it (looked in {})",
+                folders.join(", ")
+            ))
+        })
     }
 }
 
