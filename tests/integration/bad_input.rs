@@ -48,7 +48,7 @@ async fn objects_without_name_or_namespace_do_not_stop_the_controller() {
     let server = Server::shared().await;
     let objects = server.objects_in_new_namespace("nameless").await;
     let proxy = server.proxy().await;
-    let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
+    let kubeconfig = proxy.kubeconfig(server.kubeconfig());
     let mut controller =
         process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
     objects.create_service("web").await;
@@ -91,7 +91,7 @@ async fn large_annotations_are_preserved_and_do_not_stop_reconciles() {
     let server = Server::shared().await;
     let objects = server.objects_in_new_namespace("annotation").await;
     let proxy = server.proxy().await;
-    let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
+    let kubeconfig = proxy.kubeconfig(server.kubeconfig());
     let controller =
         process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
     objects.create_addressable("x", "web").await;

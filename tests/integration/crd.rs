@@ -58,7 +58,7 @@ async fn the_sample_waits_for_its_crd_which_the_readiness_probe_and_one_log_line
     let server = Server::own(ControlPlane::builder()).await;
     let objects = server.objects_in_new_namespace("absent").await;
     let proxy = server.proxy().await;
-    let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
+    let kubeconfig = proxy.kubeconfig(server.kubeconfig());
     let controller = process::controller(&kubeconfig).without_leader_election().spawn();
     let crd = "addressableservices.samples.knative.dev";
     let warning = controller

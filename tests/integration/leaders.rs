@@ -69,7 +69,7 @@ fn is_leader_write(request: &Request) -> bool {
 /// Starts a replica with its own proxy, and waits until the replica is ready.
 async fn start_replica(server: &Server, objects: &Objects, pod: &str) -> (Process, Proxy) {
     let proxy = server.proxy().await;
-    let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
+    let kubeconfig = proxy.kubeconfig(server.kubeconfig());
     let builder = process::controller(&kubeconfig)
         .in_namespace(&objects.namespace)
         .with_leader_election(&objects.namespace, pod);

@@ -13,6 +13,7 @@ use reknit::{
 use reknit_samples::{AddressableService, AddressableServiceStatus, SimpleDeployment};
 
 use crate::support::{
+    link::Condition,
     objects::{Objects, is_observed},
     process,
     proxy::{Exchange, request::Request},
@@ -59,7 +60,7 @@ async fn no_deletion_is_missed_when_watches_break() {
     let server = Server::shared().await;
     let objects = server.objects_in_new_namespace("cut").await;
     let proxy = server.proxy().await;
-    let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
+    let kubeconfig = proxy.kubeconfig(server.kubeconfig());
     let controller =
         process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
     create_ready_objects(&objects).await;
@@ -95,7 +96,7 @@ async fn no_deletion_is_missed_if_etcd_is_compacted_during_an_outage() {
     let objects = server.objects_in_new_namespace("gap").await;
     let unfinalized = server.objects_in_new_namespace("unfinalized").await;
     let proxy = server.proxy().await;
-    let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
+    let kubeconfig = proxy.kubeconfig(server.kubeconfig());
     let controller =
         process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
     let reported = ReportedDeletions::default();
@@ -105,7 +106,7 @@ async fn no_deletion_is_missed_if_etcd_is_compacted_during_an_outage() {
     create_ready_objects(&objects).await;
     let uids = create_reconciled_objects(&unfinalized, &reported).await;
 
-    proxy.refuse_connections().await;
+    proxy.set_link(Condition::Broken);
     for n in 0..OBJECTS / 2 {
         objects.delete_service(&format!("web{n}")).await;
         unfinalized.delete_addressable(&format!("y{n}")).await;
@@ -114,7 +115,7 @@ async fn no_deletion_is_missed_if_etcd_is_compacted_during_an_outage() {
     unfinalized.create_addressable("y0", "again").await;
     server.compact().await.expect("etcd is compacted");
     server.restart().await.expect("the server restarts with an empty watch cache");
-    proxy.accept_connections().await;
+    proxy.set_link(Condition::Up);
 
     wait_until_first_half_is_unavailable(&objects).await;
     objects.wait_until_gone(&format!("x{}", OBJECTS - 1)).await;

@@ -9,7 +9,7 @@ use kube::{
     api::{ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams},
 };
 
-use crate::support::server::Server;
+use crate::support::{link::Condition, server::Server};
 
 fn config_map(name: &str) -> ConfigMap {
     ConfigMap {
@@ -66,10 +66,10 @@ async fn the_proxy_holds_responses_delays_lines_breaks_connections_and_counts_re
         std::pin::pin!(through.watch(&WatchParams::default(), &version).await.expect("a watch"));
     assert!(matches!(expired.next().await, Some(Ok(WatchEvent::Error(status))) if status.code == 410));
 
-    // Connections are refused, and accepted again.
-    proxy.refuse_connections().await;
+    // Connections are broken, and accepted again.
+    proxy.set_link(Condition::Broken);
     assert!(through.get("one").await.is_err());
-    proxy.accept_connections().await;
+    proxy.set_link(Condition::Up);
     assert!(through.get("one").await.is_ok());
     assert_eq!(proxy.count_requests(|request| request.is("create", "configmaps")), 1);
     assert_eq!(proxy.count_requests(|request| request.is("watch", "configmaps")), 2);

@@ -24,7 +24,7 @@ async fn two_thousand_objects_take_one_reconcile_and_one_status_write_each_and_n
     let server = Server::shared().await;
     let objects = server.objects_in_new_namespace("scale").await;
     let proxy = server.proxy().await;
-    let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
+    let kubeconfig = proxy.kubeconfig(server.kubeconfig());
     let recorder = WatchRecorder::start::<AddressableService>(&objects.client, &objects.namespace).await;
     for n in 0..SERVICES {
         objects.create_service(&service_name(n)).await;

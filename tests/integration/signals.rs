@@ -24,7 +24,7 @@ fn is_status_write(request: &Request) -> bool {
 
 /// Starts the sample controller with leader election and through the proxy, and asserts that it leads once it is ready.
 async fn start_leader(server: &Server, objects: &Objects, proxy: &Proxy, args: &[&str]) -> Process {
-    let kubeconfig = server.kubeconfig_through(proxy, server.kubeconfig());
+    let kubeconfig = proxy.kubeconfig(server.kubeconfig());
     let builder = process::controller(&kubeconfig)
         .in_namespace(&objects.namespace)
         .with_leader_election(&objects.namespace, "pod");
@@ -112,7 +112,7 @@ async fn a_restart_after_sigkill_catches_up_on_all_changes() {
     let server = Server::shared().await;
     let objects = server.objects_in_new_namespace("kill").await;
     let proxy = server.proxy().await;
-    let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
+    let kubeconfig = proxy.kubeconfig(server.kubeconfig());
     let start = || {
         process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn()
     };

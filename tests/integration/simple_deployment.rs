@@ -42,7 +42,7 @@ async fn scaling_0_50_7_30_with_a_watch_a_second_late_creates_and_deletes_exactl
     let deployment_recorder =
         WatchRecorder::start::<SimpleDeployment>(&objects.client, &objects.namespace).await;
     let pod_recorder = WatchRecorder::start::<Pod>(&objects.client, &objects.namespace).await;
-    let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
+    let kubeconfig = proxy.kubeconfig(server.kubeconfig());
     let controller =
         process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
     controller.wait_until_ready().await;

@@ -1,6 +1,7 @@
 //! A TCP link between a client and the API server, which a test can break or silence.
 //!
-//! The link forwards bytes. Unlike the [proxy](super::proxy), it leaves TLS and HTTP to the client and the API server.
+//! The link forwards bytes. It leaves TLS and HTTP to the client and the API server. The [proxy](super::proxy) has a link
+//! to its clients.
 
 use std::{
     net::SocketAddr,
@@ -8,7 +9,6 @@ use std::{
     sync::Arc,
 };
 
-use kube::Config;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -32,27 +32,27 @@ pub(crate) enum Condition {
 
 /// A running link. It stops when it is dropped.
 pub(crate) struct Link {
-    address: SocketAddr,
+    pub address: SocketAddr,
     condition: Arc<watch::Sender<Condition>>,
     accept_task: tokio::task::JoinHandle<()>,
 }
 
 impl Link {
-    /// Starts a link to the server of `config`.
-    pub(crate) async fn start(config: &Config) -> Self {
-        let server = config.cluster_url.authority().expect("the address of the API server").to_string();
+    /// Starts a link to the server of this address, such as `127.0.0.1:6443`.
+    pub(crate) async fn start(server: &str) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let condition = Arc::new(watch::Sender::new(Condition::Up));
-        let accept_task = tokio::spawn(accept(listener, server, condition.clone()));
+        let accept_task = tokio::spawn(accept(listener, server.to_owned(), condition.clone()));
         Self { address, condition, accept_task }
     }
 
     /// Writes a kubeconfig that connects through the link with the credentials of `original`, and returns its path.
-    pub(crate) fn kubeconfig(&self, original: &Path) -> PathBuf {
+    /// `scheme` is that of the server, `http` or `https`.
+    pub(crate) fn kubeconfig(&self, scheme: &str, original: &Path) -> PathBuf {
         let text = std::fs::read_to_string(original).expect("the kubeconfig");
         let mut kubeconfig: Value = serde_json::from_str(&text).expect("a kubeconfig in JSON");
-        kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", self.address));
+        kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("{scheme}://{}", self.address));
         let path = original.with_extension(format!("link-{}", self.address.port()));
         std::fs::write(&path, kubeconfig.to_string()).expect("the kubeconfig is written");
         path

@@ -1,7 +1,7 @@
 //! A Kind whose CustomResourceDefinition accepts every object.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, CustomResource, api::DynamicObject, discovery::ApiResource};
+use kube::{Api, CustomResource, CustomResourceExt, api::DynamicObject, discovery::ApiResource};
 use reknit::{prelude::*, testing::eventually};
 use reknit_samples::AddressableServiceStatus;
 use schemars::JsonSchema;
@@ -22,20 +22,11 @@ kind!(Loose { status: AddressableServiceStatus, conditions: knative() });
 
 /// The CustomResourceDefinition. Its schema neither validates nor prunes.
 pub(crate) fn crd() -> CustomResourceDefinition {
-    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let crd = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": "loose.tests.reknit.dev" },
-        "spec": {
-            "group": "tests.reknit.dev", "scope": "Namespaced",
-            "names": { "kind": "Loose", "plural": "loose", "singular": "loose", "listKind": "LooseList" },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": anything },
-            }],
-        },
-    });
-    serde_json::from_value(crd).expect("a CustomResourceDefinition")
+    let anything =
+        json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    let mut crd = Loose::crd();
+    crd.spec.versions[0].schema = serde_json::from_value(anything).expect("a schema");
+    crd
 }
 
 /// An Api of the objects as JSON, which also reads and writes fields that the Rust type does not know.

@@ -1,9 +1,6 @@
 //! A client for the objects of one namespace, with methods for Services and AddressableServices.
 
-use k8s_openapi::api::{
-    core::v1::{Service, ServicePort, ServiceSpec},
-    events::v1::Event,
-};
+use k8s_openapi::api::{core::v1::Service, events::v1::Event};
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -41,12 +38,10 @@ impl Objects {
     }
 
     pub(crate) async fn create_service(&self, name: &str) -> Service {
-        let mut service = Service::default();
-        service.metadata.name = Some(name.into());
-        let ports = vec![ServicePort { port: 80, ..Default::default() }];
         // Headless, because the number of cluster addresses is limited.
-        service.spec =
-            Some(ServiceSpec { ports: Some(ports), cluster_ip: Some("None".into()), ..Default::default() });
+        let spec = json!({ "clusterIP": "None", "ports": [{ "port": 80 }] });
+        let service = json!({ "metadata": { "name": name }, "spec": spec });
+        let service = serde_json::from_value(service).expect("a Service");
         self.services().create(&PostParams::default(), &service).await.expect("the Service is created")
     }
 
@@ -139,13 +134,12 @@ impl Objects {
 /// The state that the status of the object shows. `None` if there is no Ready condition yet.
 pub(crate) fn state(object: &AddressableService) -> Option<State> {
     let status = object.status.as_ref()?;
-    let duck = serde_json::to_value(&status.duck).expect("JSON");
-    let ready = duck["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")?.clone();
-    let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
+    let ready = status.duck.condition("Ready")?;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
     Some(State {
-        ready: text("status"),
-        reason: text("reason"),
-        message: text("message"),
+        ready: ready.status.to_string(),
+        reason: text(&ready.reason),
+        message: text(&ready.message),
         url: status.address.as_ref().and_then(|address| address.url.as_ref()).map(ToString::to_string),
     })
 }

@@ -85,16 +85,3 @@ fn build_executables() -> BTreeMap<String, PathBuf> {
     };
     messages.filter_map(name_and_path).collect()
 }
-
-/// Sends a GET request, and returns the status and the body of the response.
-pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(address).await.expect("the server accepts connections");
-    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("the request is sent");
-    let mut response = String::new();
-    stream.read_to_string(&mut response).await.expect("the server responds");
-    let (head, body) = response.split_once("\r\n\r\n").expect("an HTTP response");
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    (status, body.to_owned())
-}

@@ -1,15 +1,16 @@
 //! The API server of a test, and a lock that lets one test run alone.
 
-use std::{ops::Deref, path::PathBuf};
+use std::ops::Deref;
 
 use reknit::testing::{Builder, ControlPlane, eventually};
 use reknit_samples::{AddressableService, SimpleDeployment};
-use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use super::{objects::Objects, proxy::Proxy, wait::TIMEOUT};
 
-/// Every test holds this lock: shared, or exclusively if the test measures time.
-static LOCK: RwLock<()> = RwLock::const_new(());
+/// Every test holds one of these permits, or all of them if the test measures time.
+static PERMITS: Semaphore = Semaphore::const_new(ALL as usize);
+const ALL: u32 = 1000;
 /// Set once the CRDs of the samples are installed in the shared API server.
 static CRDS: OnceCell<()> = OnceCell::const_new();
 /// The API server that the availability tests share.
@@ -21,7 +22,7 @@ const AUDIT_POLICY: &str =
 /// An API server for one test, shared or its own.
 pub(crate) struct Server {
     plane: Plane,
-    _guard: LockGuard,
+    _permits: SemaphorePermit<'static>,
 }
 
 enum Plane {
@@ -29,31 +30,24 @@ enum Plane {
     Own(Box<ControlPlane>),
 }
 
-#[expect(dead_code, reason = "held only for its drop")]
-enum LockGuard {
-    Shared(RwLockReadGuard<'static, ()>),
-    Exclusive(RwLockWriteGuard<'static, ()>),
-}
-
 impl Server {
     /// The shared API server, with the Kinds of the samples. Each test creates a namespace of its own.
     pub(crate) async fn shared() -> Self {
-        let guard = LockGuard::Shared(LOCK.read().await);
-        Self { plane: Plane::Shared(shared_plane().await), _guard: guard }
+        Self { _permits: permit().await, plane: Plane::Shared(shared_plane().await) }
     }
 
     /// The shared API server, while no other test runs.
     pub(crate) async fn exclusive() -> Self {
-        // Polls, because a waiting writer would keep other tests from starting until all running tests have ended.
-        let guard =
-            eventually("all other tests have ended", TIMEOUT * 10, async || LOCK.try_write().ok()).await;
-        Self { plane: Plane::Shared(shared_plane().await), _guard: LockGuard::Exclusive(guard) }
+        // Polls, because a waiting test would keep others from starting until all running tests have ended.
+        let all = async || PERMITS.try_acquire_many(ALL).ok();
+        let permits = eventually("all other tests have ended", TIMEOUT * 10, all).await;
+        Self { _permits: permits, plane: Plane::Shared(shared_plane().await) }
     }
 
     /// An API server whose audit log has the writes of Leases and AddressableServices with their objects. Several tests
     /// share it.
     pub(crate) async fn audited() -> Self {
-        let guard = LockGuard::Shared(LOCK.read().await);
+        let permit = permit().await;
         let start = async || {
             let builder = ControlPlane::builder().audited();
             let plane = builder.arg(format!("--audit-policy-file={AUDIT_POLICY}")).start().await;
@@ -61,14 +55,14 @@ impl Server {
             install_crds(&plane).await;
             plane
         };
-        Self { plane: Plane::Shared(AUDITED.get_or_init(start).await), _guard: guard }
+        Self { plane: Plane::Shared(AUDITED.get_or_init(start).await), _permits: permit }
     }
 
     /// An empty API server that the test may stop and damage.
     pub(crate) async fn own(builder: Builder) -> Self {
-        let guard = LockGuard::Shared(LOCK.read().await);
+        let permit = permit().await;
         let plane = builder.start().await.expect("a control plane");
-        Self { plane: Plane::Own(Box::new(plane)), _guard: guard }
+        Self { plane: Plane::Own(Box::new(plane)), _permits: permit }
     }
 
     /// Creates a namespace whose name starts with `prefix`, and returns a client for its objects.
@@ -81,17 +75,6 @@ impl Server {
     pub(crate) async fn proxy(&self) -> Proxy {
         Proxy::start(&self.config().expect("a configuration")).await
     }
-
-    /// Writes a kubeconfig that connects through the proxy with the credentials of `original`, and returns its path.
-    pub(crate) fn kubeconfig_through(&self, proxy: &Proxy, original: &std::path::Path) -> PathBuf {
-        let text = std::fs::read_to_string(original).expect("the kubeconfig");
-        let mut kubeconfig: serde_json::Value = serde_json::from_str(&text).expect("a kubeconfig in JSON");
-        kubeconfig["clusters"][0]["cluster"] = serde_json::json!({ "server": proxy.url() });
-        let port = proxy.url().rsplit(':').next().expect("a port").to_owned();
-        let path = original.with_extension(format!("proxy-{port}"));
-        std::fs::write(&path, kubeconfig.to_string()).expect("the kubeconfig is written");
-        path
-    }
 }
 
 impl Deref for Server {
@@ -103,6 +86,10 @@ impl Deref for Server {
             Plane::Own(plane) => plane,
         }
     }
+}
+
+async fn permit() -> SemaphorePermit<'static> {
+    PERMITS.acquire().await.expect("the semaphore is never closed")
 }
 
 async fn shared_plane() -> &'static ControlPlane {

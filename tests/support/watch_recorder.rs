@@ -90,16 +90,10 @@ impl WatchRecorder {
 
     /// Counts the writes of one type to each object that has events.
     pub(crate) fn counts(&self, write: Write) -> WriteCounts {
-        let by_name = self.events.lock();
-        let counts: Vec<_> = by_name
-            .values()
-            .map(|events| events.iter().filter(|event| event.write == write).count())
-            .collect();
-        WriteCounts {
-            min: counts.iter().copied().min().unwrap_or_default(),
-            max: counts.iter().copied().max().unwrap_or_default(),
-            sum: counts.iter().sum(),
-        }
+        let events = self.events.lock();
+        let counts = events.values().map(|events| events.iter().filter(|event| event.write == write).count());
+        let (min, max) = (counts.clone().min().unwrap_or_default(), counts.clone().max().unwrap_or_default());
+        WriteCounts { min, max, sum: counts.sum() }
     }
 
     /// The number of all events.

@@ -10,7 +10,7 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-type StreamingResponse = Response<UnsyncBoxBody<Bytes, io::Error>>;
+type ScriptedBody = UnsyncBoxBody<Bytes, io::Error>;
 type Chunk = Result<Frame<Bytes>, io::Error>;
 
 /// The server, which receives the requests in order.
@@ -22,7 +22,7 @@ pub(crate) struct PendingRequest {
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) accept: String,
-    response: oneshot::Sender<StreamingResponse>,
+    response: oneshot::Sender<Response<ScriptedBody>>,
 }
 
 /// A streaming response. Dropping it ends the stream.
@@ -49,46 +49,34 @@ impl Server {
 
     /// The next request, which must be a list.
     pub(crate) async fn list(&mut self) -> PendingRequest {
-        let request = self.next().await;
-        assert!(
-            !request.is_watch() && request.query["limit"] == "500",
-            "a list was expected: {:?}",
-            request.query
-        );
-        request
+        self.next_list(Some("500")).await
     }
 
     /// The next request, which must be a list without a limit.
     pub(crate) async fn whole_list(&mut self) -> PendingRequest {
-        let request = self.next().await;
-        assert!(
-            !request.is_watch() && !request.query.contains_key("limit"),
-            "a list without a limit was expected: {:?}",
-            request.query
-        );
-        request
+        self.next_list(None).await
     }
 
     /// The next request, which must be a list of one item. The reflector sends it to learn the server's
     /// resourceVersion.
     pub(crate) async fn version_check(&mut self) -> PendingRequest {
+        self.next_list(Some("1")).await
+    }
+
+    async fn next_list(&mut self, limit: Option<&str>) -> PendingRequest {
         let request = self.next().await;
-        assert!(
-            !request.is_watch() && request.query["limit"] == "1",
-            "a list of one item was expected: {:?}",
-            request.query
-        );
+        let query = &request.query;
+        let is_list = !request.is_watch() && query.get("limit").map(String::as_str) == limit;
+        assert!(is_list, "a list with the limit {limit:?} was expected: {query:?}");
         request
     }
 
     /// The next request, which must be a watch from this version.
     pub(crate) async fn watch(&mut self, from: &str) -> PendingRequest {
         let request = self.next().await;
-        assert!(
-            request.is_watch() && request.query["resourceVersion"] == from,
-            "a watch from {from} was expected: {:?}",
-            request.query
-        );
+        let query = &request.query;
+        let is_watch = request.is_watch() && query["resourceVersion"] == from;
+        assert!(is_watch, "a watch from {from} was expected: {query:?}");
         request
     }
 
@@ -104,14 +92,14 @@ impl Server {
 }
 
 impl PendingRequest {
-    fn new(request: &Request<Body>, response: oneshot::Sender<StreamingResponse>) -> Self {
-        let query = url_decode(request.uri().query().unwrap_or_default());
-        let accept = request.headers().get(ACCEPT).map(|value| value.to_str().unwrap().to_owned());
+    fn new(request: &Request<Body>, response: oneshot::Sender<Response<ScriptedBody>>) -> Self {
+        let query = request.uri().query().unwrap_or_default();
+        let accept = request.headers().get(ACCEPT).map_or("", |value| value.to_str().unwrap());
         Self {
             method: request.method().clone(),
             path: request.uri().path().into(),
-            query,
-            accept: accept.unwrap_or_default(),
+            query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            accept: accept.into(),
             response,
         }
     }
@@ -122,8 +110,7 @@ impl PendingRequest {
 
     /// Responds with this status code and body.
     pub(crate) fn respond(self, code: u16, body: impl ToString) {
-        let stream = self.stream_of(code);
-        stream.chunk(&body.to_string());
+        self.stream_of(code).chunk(&body.to_string());
     }
 
     /// Responds with a whole list, or with the last page of a list.
@@ -186,12 +173,6 @@ impl Stream {
     pub(crate) async fn closed(&self) {
         self.0.closed().await;
     }
-}
-
-fn url_decode(query: &str) -> BTreeMap<String, String> {
-    let decode = |text: &str| text.replace('+', " ").replace("%3D", "=").replace("%2C", ",");
-    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.map(|(key, value)| (decode(key), decode(value))).collect()
 }
 
 /// The JSON of a ConfigMap in the namespace `n`, with the uid `uid-<name>`.

@@ -56,21 +56,16 @@ struct Server {
     version: u32,
     last_uid: u32,
     objects: BTreeMap<&'static str, Object>,
-    /// Every change: its version, and the object before and after it.
-    log: Vec<(u32, Option<Object>, Option<Object>)>,
+    /// Every change.
+    log: Vec<Change>,
 }
 
 impl Server {
     fn put(&mut self, name: &'static str, is_selected: bool) -> Object {
         self.version += 1;
         let old = self.objects.get(name).cloned();
-        let uid = old.as_ref().map_or_else(
-            || {
-                self.last_uid += 1;
-                self.last_uid
-            },
-            |old| old.uid,
-        );
+        self.last_uid += u32::from(old.is_none());
+        let uid = old.as_ref().map_or(self.last_uid, |old| old.uid);
         let new = Object { name, uid, version: self.version, is_selected };
         self.objects.insert(name, new.clone());
         self.log.push((self.version, old, Some(new.clone())));
@@ -95,21 +90,14 @@ impl Server {
     }
 }
 
-/// An event of the watch.
-enum WatchEvent {
-    /// `ADDED` or `MODIFIED`.
-    Applied(Object),
-    Deleted(Object),
-}
+/// A change: its version, and the object before and after it.
+type Change = (u32, Option<Object>, Option<Object>);
 
-/// The event that the watch reports for a change; `None` if the object is not in the selection.
-fn watch_event(version: u32, old: Option<&Object>, new: Option<&Object>) -> Option<WatchEvent> {
-    let old = old.filter(|object| object.is_selected);
-    match (old, new.filter(|object| object.is_selected)) {
-        (_, Some(new)) => Some(WatchEvent::Applied(new.clone())),
-        (Some(old), None) => Some(WatchEvent::Deleted(Object { version, ..old.clone() })),
-        (None, None) => None,
-    }
+/// The event that the watch reports for a change, with the object: `Ok` for `ADDED` and `MODIFIED`, `Err` for `DELETED`.
+/// `None` if the object is not in the selection.
+fn watch_event((version, old, new): &Change) -> Option<Result<Object, Object>> {
+    let [old, new] = [old, new].map(|object| object.clone().filter(|object| object.is_selected));
+    new.map(Ok).or_else(|| old.map(|old| Err(Object { version: *version, ..old })))
 }
 
 /// A response to an own write that has not arrived yet.
@@ -222,14 +210,12 @@ impl Simulation {
     fn deliver_next(&mut self) {
         match &mut self.reading {
             Reading::Watch(version) => {
-                let Some((next, old, new)) = self.server.log.iter().find(|(at, ..)| *at > *version) else {
-                    return;
-                };
-                *version = *next;
-                let deltas = match watch_event(*next, old.as_ref(), new.as_ref()) {
+                let Some(next) = self.server.log.iter().find(|(at, ..)| *at > *version) else { return };
+                *version = next.0;
+                let deltas = match watch_event(next) {
                     None => return,
-                    Some(WatchEvent::Applied(object)) => self.store.apply_watched(object.encoded()),
-                    Some(WatchEvent::Deleted(object)) => self.store.apply_deletion(&object.encoded().state()),
+                    Some(Ok(object)) => self.store.apply_watched(object.encoded()),
+                    Some(Err(object)) => self.store.apply_deletion(&object.encoded().state()),
                 };
                 self.check(deltas);
             }
@@ -257,10 +243,8 @@ impl Simulation {
     /// Delivers a bookmark with the last version before the next event of the watch.
     fn deliver_bookmark(&mut self) {
         let Reading::Watch(version) = &mut self.reading else { return };
-        let next =
-            self.server.log.iter().find(|(at, old, new)| {
-                at > version && watch_event(*at, old.as_ref(), new.as_ref()).is_some()
-            });
+        let is_next = |change: &&Change| change.0 > *version && watch_event(change).is_some();
+        let next = self.server.log.iter().find(is_next);
         *version = next.map_or(self.server.version, |(at, ..)| at - 1).max(*version);
         self.store.apply_bookmark(&version.to_string());
     }
@@ -275,18 +259,15 @@ impl Simulation {
     fn restore_backup(&mut self) {
         let last_uid = self.server.last_uid;
         let version = self.random.random_range(self.server.version / 2..=self.server.version);
-        let mut restored = Server { version, last_uid, ..Server::default() };
-        for (at, old, new) in &self.server.log {
-            if *at <= version {
-                match (old, new) {
-                    (_, Some(new)) => drop(restored.objects.insert(new.name, new.clone())),
-                    (Some(old), None) => drop(restored.objects.remove(old.name)),
-                    (None, None) => {}
-                }
-                restored.log.push((*at, old.clone(), new.clone()));
+        let log: Vec<_> = self.server.log.iter().filter(|(at, ..)| *at <= version).cloned().collect();
+        let mut objects = BTreeMap::new();
+        for (_, old, new) in &log {
+            for object in [old, new].into_iter().flatten() {
+                objects.insert(object.name, new.clone());
             }
         }
-        self.server = restored;
+        let objects = objects.into_iter().filter_map(|(name, last)| Some((name, last?))).collect();
+        self.server = Server { version, last_uid, objects, log };
         self.responses.clear();
         self.start_list();
     }
@@ -295,17 +276,13 @@ impl Simulation {
     fn check(&mut self, deltas: Deltas) {
         for delta in deltas.into_iter().flatten() {
             let name = delta.latest().state().name.to_owned();
-            let [old, new] =
-                delta.objects().map(|object| object.map(|object| name_and_state(object.state()).1));
+            let [old, new] = delta.objects().map(|object| Some(name_and_state(object?.state()).1));
             assert_eq!(self.reported.remove(&name), old, "{name}: wrong old state in the delta to {new:?}");
             if let Some(new) = new {
                 let is_first = self.ever_reported.insert(new.clone());
                 assert!(is_first || self.with_restores, "{name} was reported twice: {new:?}");
-                let was_deleted = self.deleted_uids.contains(&new.0);
-                assert!(
-                    !was_deleted || self.with_selection || self.with_restores,
-                    "{name} was restored: {new:?}"
-                );
+                let may_return = self.with_selection || self.with_restores;
+                assert!(may_return || !self.deleted_uids.contains(&new.0), "{name} was restored: {new:?}");
                 self.reported.insert(name, new);
             }
         }
@@ -314,10 +291,8 @@ impl Simulation {
     /// Delivers all remaining events and responses, in random order, and compares the store with the server.
     fn settle(&mut self) {
         loop {
-            let is_up_to_date = match &self.reading {
-                Reading::Watch(version) => self.server.log.last().is_none_or(|(at, ..)| at <= version),
-                Reading::List(_) => false,
-            };
+            let is_read = |version| self.server.log.last().is_none_or(|(at, ..)| at <= version);
+            let is_up_to_date = matches!(&self.reading, Reading::Watch(version) if is_read(version));
             match (self.responses.is_empty(), is_up_to_date) {
                 (true, true) => break,
                 (false, true) => self.deliver_response(),
@@ -326,9 +301,9 @@ impl Simulation {
             }
         }
         self.deliver_bookmark();
-        let state =
-            |object: Object| (object.name.to_owned(), (object.uid.to_string(), object.version.to_string()));
-        let on_server: BTreeMap<_, _> = self.server.selected_objects().into_iter().map(state).collect();
+        let selected = self.server.selected_objects().into_iter();
+        let on_server: BTreeMap<_, _> =
+            selected.map(|object| name_and_state(object.encoded().state())).collect();
         assert_eq!(self.reported, on_server, "the reported states differ from the server's");
         let cached = self.store.table.all().map(|object| name_and_state(object.state()));
         assert_eq!(cached.collect::<BTreeMap<_, _>>(), on_server, "the cache differs from the server");

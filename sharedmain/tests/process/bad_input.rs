@@ -177,7 +177,7 @@ fn the_error_of_an_expired_client_certificate_has_its_date() {
 fn tls_failure(server: &TlsServer, ca: &str) -> String {
     let command = TestCommand::new().arg("--disable-ha");
     let ca = command.file("ca.pem", ca).display().to_string();
-    let url = format!("https://{}", server.address);
+    let url = server.url();
     let config = kubeconfig_with_ca(&url, "{}", &format!(", certificate-authority: '{ca}'"));
     let path = command.file("config", &config);
     let message = failed_with_one_line(command.arg("--kubeconfig").arg(path).run());

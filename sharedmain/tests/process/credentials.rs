@@ -130,7 +130,8 @@ fn a_client_certificate_of_an_exec_plugin_is_replaced_before_it_expires() {
     let calls = command.home().join("calls");
     let child = command.env("KUBECONFIG", path).spawn();
     child.wait_for_line("greeter runs");
-    server.wait_for_request_by(clients[1].0.der());
+    let certificate = format!("{:?}", &**clients[1].0.der());
+    server.http.wait_for_requests(1, |line| line == certificate);
     assert_eq!(fs::read_to_string(calls).unwrap().lines().count(), 2);
 }
 

@@ -20,6 +20,9 @@ pub(crate) const VERSION: &str = r#"{"major":"1","minor":"36","gitVersion":"v1.3
 /// The first line of a request, its headers in lower case, and the client as `peer: 127.0.0.1:40000`.
 pub(crate) type Head = Vec<String>;
 
+/// The heads of all requests.
+type Heads = Arc<Mutex<Vec<Head>>>;
+
 /// Listens until the test ends. A thread handles each connection.
 fn listen(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -89,23 +92,16 @@ fn read_string(stream: &mut impl Read, skipped: usize) -> String {
 /// A server that answers each request with a status and a body, and records the requests.
 pub(crate) struct HttpServer {
     pub(crate) address: SocketAddr,
-    heads: Arc<Mutex<Vec<Head>>>,
+    heads: Heads,
 }
 
 impl HttpServer {
     pub(crate) fn new(respond_to: impl Fn(&Head) -> (u16, String) + Send + Sync + 'static) -> Self {
-        let heads = Arc::new(Mutex::new(Vec::new()));
+        let heads = Heads::default();
         let seen = heads.clone();
-        let address = listen(move |mut stream| {
+        let address = listen(move |stream| {
             let peer = stream.peer_addr().unwrap();
-            while let Some(mut head) = read_head(&mut stream) {
-                head.push(format!("peer: {peer}"));
-                seen.lock().unwrap().push(head.clone());
-                let (status, body) = respond_to(&head);
-                if respond(&mut stream, status, &body).is_err() {
-                    break;
-                }
-            }
+            answer(stream, |_| Some(format!("peer: {peer}")), &seen, &respond_to);
         });
         Self { address, heads }
     }
@@ -134,6 +130,23 @@ impl HttpServer {
 
     pub(crate) fn heads(&self) -> Vec<Head> {
         self.heads.lock().unwrap().clone()
+    }
+}
+
+/// Answers the requests of one connection, and records each head with a line about the client.
+fn answer<S: Read + Write>(
+    mut stream: S,
+    client: impl Fn(&S) -> Option<String>,
+    heads: &Heads,
+    respond_to: &impl Fn(&Head) -> (u16, String),
+) {
+    while let Some(mut head) = read_head(&mut stream) {
+        head.extend(client(&stream));
+        heads.lock().unwrap().push(head.clone());
+        let (status, body) = respond_to(&head);
+        if respond(&mut stream, status, &body).is_err() {
+            break;
+        }
     }
 }
 
@@ -185,11 +198,10 @@ fn respond(stream: &mut impl Write, status: u16, body: &str) -> std::io::Result<
 
 /// An API server without objects, with a self-signed certificate.
 pub(crate) struct TlsServer {
-    pub(crate) address: SocketAddr,
+    /// The heads have the certificate of the client, if it sent one, as a list of the bytes in DER.
+    pub(crate) http: HttpServer,
     /// The self-signed certificate in PEM, which a client has to trust as an authority.
     pub(crate) ca: String,
-    /// The client certificates of all requests, in DER.
-    clients: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl TlsServer {
@@ -224,30 +236,19 @@ impl TlsServer {
         let chain = vec![certificate.der().clone()];
         let config = config.with_single_cert(chain, PrivateKeyDer::try_from(key.serialize_der()).unwrap());
         let config = Arc::new(config.unwrap());
-        let clients = Arc::new(Mutex::new(Vec::new()));
-        let seen = clients.clone();
+        let heads = Heads::default();
+        let seen = heads.clone();
         let address = listen(move |stream| {
-            let mut stream = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream);
-            while let Some(head) = read_head(&mut stream) {
-                let client = stream.conn.peer_certificates().and_then(<[_]>::first);
-                seen.lock().unwrap().extend(client.map(|client| client.to_vec()));
-                let (code, body) = answer_without_objects(&head);
-                let _ = respond(&mut stream, code, &body);
-            }
+            let stream = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream);
+            let client = |stream: &StreamOwned<ServerConnection, TcpStream>| {
+                Some(format!("{:?}", &**stream.conn.peer_certificates()?.first()?))
+            };
+            answer(stream, client, &seen, &answer_without_objects);
         });
-        Self { address, ca: certificate.pem(), clients }
+        Self { http: HttpServer { address, heads }, ca: certificate.pem() }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("https://{}", self.address)
-    }
-
-    /// Waits for a request with this client certificate.
-    pub(crate) fn wait_for_request_by(&self, client: &CertificateDer<'_>) {
-        let start = Instant::now();
-        while !self.clients.lock().unwrap().iter().any(|seen| **seen == **client) {
-            assert!(start.elapsed() < Duration::from_secs(20), "no request with this client certificate");
-            thread::sleep(Duration::from_millis(20));
-        }
+        format!("https://{}", self.http.address)
     }
 }

@@ -123,16 +123,17 @@ impl Cluster {
     }
 
     pub(super) async fn spawn_replica(&self) -> Replica {
-        let link = Link::start(&self.server.config().expect("a configuration")).await;
+        let config = self.server.config().expect("a configuration");
+        let link = Link::start(config.cluster_url.authority().expect("an address").as_str()).await;
         let name = self.next_name();
-        let kubeconfig = link.kubeconfig(&self.kubeconfig(&name).await);
+        let kubeconfig = link.kubeconfig("https", &self.kubeconfig(&name).await);
         Replica { process: self.spawn(&name, &kubeconfig), name, link: Some(link) }
     }
 
     /// Starts a replica that connects to the API server through a proxy, and waits until it is ready.
     pub(super) async fn start_replica_through(&self, proxy: &Proxy) -> Replica {
         let name = self.next_name();
-        let kubeconfig = self.server.kubeconfig_through(proxy, &self.kubeconfig(&name).await);
+        let kubeconfig = proxy.kubeconfig(&self.kubeconfig(&name).await);
         let replica = Replica { process: self.spawn(&name, &kubeconfig), name, link: None };
         replica.process.wait_until_ready().await;
         replica

@@ -19,7 +19,7 @@ async fn pods_that_a_quota_refuses_are_reported_in_status_and_event() {
     let objects = server.objects_in_new_namespace("quota").await;
     let proxy = server.proxy().await;
     apply_pod_quota(&objects, 20).await;
-    let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
+    let kubeconfig = proxy.kubeconfig(server.kubeconfig());
     let controller =
         process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
     controller.wait_until_ready().await;

@@ -8,7 +8,11 @@ pub(crate) mod gate;
 mod relay;
 pub(crate) mod request;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use kube::{Client, Config};
 use reknit::testing::eventually;
@@ -18,15 +22,19 @@ use tokio::net::TcpListener;
 pub(crate) use self::relay::Exchange;
 use self::{
     gate::Gate,
-    relay::{Relay, Rule, accept},
+    relay::{Relay, accept},
     request::{Request, WatchLine},
 };
-use super::wait::TIMEOUT;
+use super::{
+    link::{Condition, Link},
+    wait::TIMEOUT,
+};
 
 /// A running proxy. It stops when it is dropped.
 pub(crate) struct Proxy {
-    address: SocketAddr,
     relay: Arc<Relay>,
+    /// The connections of clients.
+    link: Link,
     accept_task: tokio::task::JoinHandle<()>,
 }
 
@@ -34,15 +42,20 @@ impl Proxy {
     /// Starts a proxy in front of the server of `config`.
     pub(crate) async fn start(config: &Config) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
-        let address = listener.local_addr().expect("an address");
+        let link = Link::start(&listener.local_addr().expect("an address").to_string()).await;
         let relay = Arc::new(Relay::new(config));
         let accept_task = tokio::spawn(accept(relay.clone(), listener));
-        Self { address, relay, accept_task }
+        Self { relay, link, accept_task }
     }
 
     /// The address, `http://127.0.0.1:PORT`.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.link.address)
+    }
+
+    /// Writes a kubeconfig that connects through the proxy with the credentials of `original`, and returns its path.
+    pub(crate) fn kubeconfig(&self, original: &Path) -> PathBuf {
+        self.link.kubeconfig("http", original)
     }
 
     /// Returns `config` with the address of the proxy in place of the API server's.
@@ -62,34 +75,36 @@ impl Proxy {
     /// client still waits.
     pub(crate) fn hold_responses(&self, matching: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Gate {
         let gate = Gate::default();
-        self.relay.rules.lock().push(Rule::HoldResponse(Arc::new(matching), gate.clone()));
+        self.relay.response_gates.lock().push((Arc::new(matching), gate.clone()));
         gate
     }
 
     /// Holds each matching watch line at the returned gate, and with it all later lines of that watch.
     pub(crate) fn hold_lines(&self, matching: impl Fn(&WatchLine) -> bool + Send + Sync + 'static) -> Gate {
         let gate = Gate::default();
-        self.relay.rules.lock().push(Rule::HoldLine(Arc::new(matching), gate.clone()));
+        self.relay.line_gates.lock().push((Arc::new(matching), gate.clone()));
         gate
     }
 
     /// Delays each line of those watches of `resource` that begin after this call.
     pub(crate) fn delay_lines(&self, resource: &str, delay: Duration) {
-        self.relay.rules.lock().push(Rule::DelayLines(resource.to_owned(), delay));
+        self.relay.line_delays.lock().insert(resource.to_owned(), delay);
     }
 
     /// Breaks the connections of all watches, and ends the next watch of `resource` with 410, as if the API server no
     /// longer had the resourceVersion.
     pub(crate) fn expire_watches(&self, resource: &str) {
-        self.relay.rules.lock().push(Rule::Expire(resource.to_owned()));
+        self.relay.expired.lock().push(resource.to_owned());
         self.cut_watches();
     }
 
     /// Sends the watches of `resource` an event that does not come from the API server.
     pub(crate) fn inject_event(&self, resource: &str, event: &str, object: &Value) {
-        let line = serde_json::json!({ "type": event, "object": object });
-        let sent = self.relay.injected.send((resource.to_owned(), format!("{line}\n").into()));
-        sent.expect("there is a watch");
+        let line = format!("{}\n", serde_json::json!({ "type": event, "object": object }));
+        let injected = self.relay.injected.lock();
+        let watches = injected.iter().filter(|(watched, _)| watched == resource);
+        let sent = watches.filter(|(_, lines)| lines.unbounded_send(line.clone().into()).is_ok()).count();
+        assert!(sent > 0, "there is no watch of {resource}");
     }
 
     /// Breaks the connections of all watches.
@@ -97,20 +112,9 @@ impl Proxy {
         self.relay.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Refuses connections from now on, and breaks the existing ones.
-    pub(crate) async fn refuse_connections(&self) {
-        self.set_open(false).await;
-    }
-
-    /// Accepts connections again, at the same address.
-    pub(crate) async fn accept_connections(&self) {
-        self.set_open(true).await;
-    }
-
-    async fn set_open(&self, open: bool) {
-        self.relay.open.send_replace(open);
-        let mut listening = self.relay.listening.subscribe();
-        listening.wait_for(|listening| *listening == open).await.expect("the proxy runs");
+    /// Breaks or restores the connections of the clients.
+    pub(crate) fn set_link(&self, condition: Condition) {
+        self.link.set(condition);
     }
 
     /// The requests that the API server has answered so far, in order. Includes requests whose response is held, and

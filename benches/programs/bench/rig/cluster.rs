@@ -1,24 +1,26 @@
 //! The API server and its objects.
 
 use std::{
+    fmt::Debug,
     path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
 use futures::{TryStreamExt, stream};
-use http::Request;
-use kube::Client;
+use k8s_openapi::api::core::v1::Service;
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams, PostParams},
+};
 use reknit::testing::ControlPlane;
 use reknit_benches::{addressable_service, ready_status, service};
-use serde::Deserialize;
+use reknit_samples::AddressableService;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::{Result, rig::watch::Watch};
 
-const CRD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/300-crds.yaml");
-const ADDRESSABLE_SERVICES: &str = "/apis/samples.knative.dev/v1alpha1/addressableservices";
-const SERVICES: &str = "/api/v1/services";
 /// The number of concurrent requests with which this program prepares a measurement.
 const CONCURRENCY: usize = 32;
 const NAMESPACES: usize = 10;
@@ -29,44 +31,10 @@ pub(crate) struct Cluster {
     client: Client,
 }
 
-/// The fields of an AddressableService that are read.
-#[derive(Deserialize)]
-pub(crate) struct ListedObject {
-    metadata: Metadata,
-    status: Option<Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    namespace: String,
-    name: String,
-    resource_version: String,
-}
-
-#[derive(Deserialize)]
-struct List {
-    metadata: ListMeta,
-    items: Vec<ListedObject>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    resource_version: String,
-}
-
-impl ListedObject {
-    fn status_path(&self) -> String {
-        let Metadata { namespace, name, .. } = &self.metadata;
-        format!("/apis/samples.knative.dev/v1alpha1/namespaces/{namespace}/addressableservices/{name}/status")
-    }
-}
-
 impl Cluster {
     pub(crate) async fn start() -> Result<Self> {
         let plane = ControlPlane::start().await?;
-        plane.apply_path(CRD).await?;
+        plane.install::<AddressableService>().await?;
         let client = plane.client()?;
         Ok(Self { plane, client })
     }
@@ -112,14 +80,14 @@ impl Cluster {
     }
 
     pub(crate) async fn create_service(&self, namespace: &str, name: &str) -> Result<()> {
-        let path = format!("/api/v1/namespaces/{namespace}/services");
-        self.send(Request::post(path), &service(namespace, name)).await
+        create(&self.services(namespace), service(namespace, name)).await
     }
 
     pub(crate) async fn delete_services(&self, namespace: &str, names: Vec<String>) -> Result<()> {
+        let services = self.services(namespace);
         for_each_concurrently(names, async |name| {
-            let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
-            self.send(Request::delete(path), &json!({})).await
+            services.delete(&name, &DeleteParams::default()).await?;
+            Ok(())
         })
         .await
     }
@@ -134,8 +102,15 @@ impl Cluster {
     }
 
     async fn create_addressable_service(&self, namespace: &str, name: &str) -> Result<()> {
-        let path = format!("/apis/samples.knative.dev/v1alpha1/namespaces/{namespace}/addressableservices");
-        self.send(Request::post(path), &addressable_service(namespace, name)).await
+        create(&self.addressable_services(namespace), addressable_service(namespace, name)).await
+    }
+
+    fn services(&self, namespace: &str) -> Api<Service> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    fn addressable_services(&self, namespace: &str) -> Api<AddressableService> {
+        Api::namespaced(self.client.clone(), namespace)
     }
 
     /// Restores the [saved](Self::save_snapshot) objects under a new API server, so that each candidate starts from the
@@ -156,10 +131,9 @@ impl Cluster {
 
     /// Waits until the API server's watch cache has both Kinds.
     async fn wait_for_watch_cache(&self) -> Result<()> {
-        for path in [SERVICES, ADDRESSABLE_SERVICES] {
-            let empty_list = format!("{path}?resourceVersion=0&fieldSelector=metadata.name%3Dnone");
-            self.client.request_text(Request::get(empty_list).body(Vec::new())?).await?;
-        }
+        let empty_list = ListParams::default().match_any().fields("metadata.name=none");
+        Api::<Service>::all(self.client.clone()).list(&empty_list).await?;
+        Api::<AddressableService>::all(self.client.clone()).list(&empty_list).await?;
         Ok(())
     }
 
@@ -173,12 +147,12 @@ impl Cluster {
 
     /// Removes every status in one namespace.
     pub(crate) async fn clear_statuses(&self, namespace: &str) -> Result<()> {
-        let all = self.list().await?.items.into_iter();
-        let with_status =
-            all.filter(|listed| listed.metadata.namespace == namespace && listed.status.is_some());
-        let no_status = json!({"status": null});
-        for_each_concurrently(with_status, async |listed| {
-            self.merge_patch(&listed.status_path(), &no_status).await
+        let api = self.addressable_services(namespace);
+        let listed = api.list(&ListParams::default()).await?.items.into_iter();
+        for_each_concurrently(listed.filter(|object| object.status.is_some()), async |object| {
+            let no_status = Patch::Merge(json!({"status": null}));
+            api.patch_status(&object.name_any(), &PatchParams::default(), &no_status).await?;
+            Ok(())
         })
         .await
     }
@@ -186,17 +160,20 @@ impl Cluster {
     /// Returns the writes that make every object Ready. Each line has a path and a merge patch with the current
     /// resourceVersion as precondition.
     pub(crate) async fn status_writes(&self) -> Result<String> {
-        let lines = self.list().await?.items.into_iter().map(|listed| {
-            let mut body = ready_status(&listed.metadata.namespace, &listed.metadata.name);
-            body["metadata"] = json!({"resourceVersion": listed.metadata.resource_version});
-            format!("{}\t{body}\n", listed.status_path())
+        let lines = self.list().await?.items.into_iter().map(|object| {
+            let (namespace, name) = namespace_and_name(&object);
+            let mut body = ready_status(&namespace, &name);
+            body["metadata"] = json!({"resourceVersion": object.metadata.resource_version});
+            let path = AddressableService::url_path(&(), Some(&namespace));
+            format!("{path}/{name}/status\t{body}\n")
         });
         Ok(lines.collect())
     }
 
     /// Watches the AddressableServices from now on.
     pub(crate) async fn watch(&self) -> Result<Watch> {
-        Ok(Watch::start(&self.client, self.list().await?.metadata.resource_version))
+        let version = self.list().await?.metadata.resource_version.ok_or("a list without a version")?;
+        Ok(Watch::start(&self.client, version))
     }
 
     /// Ends all watches, and makes their resourceVersions too old to resume from.
@@ -208,16 +185,13 @@ impl Cluster {
     /// Makes an AddressableService name a missing Service, and then creates that Service. Waits for the candidate's
     /// status write after each step, which shows that the candidate watches both Kinds.
     pub(crate) async fn wait_until_both_kinds_are_watched(&self) -> Result<()> {
-        let listed =
-            self.list().await?.items.into_iter().next().ok_or("there is no AddressableService")?.metadata;
-        let path = format!(
-            "/apis/samples.knative.dev/v1alpha1/namespaces/{}/addressableservices/{}",
-            listed.namespace, listed.name
-        );
+        let object = self.list().await?.items.into_iter().next().ok_or("there is no AddressableService")?;
+        let (namespace, name) = namespace_and_name(&object);
         let mut watch = self.watch().await?;
-        self.merge_patch(&path, &json!({"spec": {"serviceName": "late"}})).await?;
+        let late = Patch::Merge(json!({"spec": {"serviceName": "late"}}));
+        self.addressable_services(&namespace).patch(&name, &PatchParams::default(), &late).await?;
         while watch.next().await?.ready != Some(false) {}
-        self.create_service(&listed.namespace, "late").await?;
+        self.create_service(&namespace, "late").await?;
         while watch.next().await?.ready != Some(true) {}
         Ok(())
     }
@@ -225,30 +199,31 @@ impl Cluster {
     /// Sets an annotation of 10 to 300 bytes on each Service.
     pub(crate) async fn annotate_services(&self) -> Result<()> {
         let length = AtomicUsize::new(0);
-        let services: Vec<Metadata> =
-            self.list().await?.items.into_iter().map(|listed| listed.metadata).collect();
-        for_each_concurrently(services, async |Metadata { namespace, name, .. }| {
+        for_each_concurrently(self.list().await?.items, async |object| {
+            let (namespace, name) = namespace_and_name(&object);
             let note = "x".repeat(10 + length.fetch_add(37, Ordering::Relaxed) % 290);
-            let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
-            self.merge_patch(&path, &json!({"metadata": {"annotations": {"bench.reknit.dev/note": note}}}))
-                .await
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {"bench.reknit.dev/note": note}}}));
+            self.services(&namespace).patch(&name, &PatchParams::default(), &patch).await?;
+            Ok(())
         })
         .await
     }
 
-    async fn merge_patch(&self, path: &str, patch: &Value) -> Result<()> {
-        self.send(Request::patch(path).header("Content-Type", "application/merge-patch+json"), patch).await
+    async fn list(&self) -> Result<ObjectList<AddressableService>> {
+        Ok(Api::all(self.client.clone()).list(&ListParams::default()).await?)
     }
+}
 
-    async fn send(&self, request: http::request::Builder, body: &Value) -> Result<()> {
-        let request = request.body(body.to_string().into_bytes())?;
-        self.client.request_text(request).await?;
-        Ok(())
-    }
+async fn create<K>(api: &Api<K>, object: Value) -> Result<()>
+where
+    K: Clone + Debug + Serialize + DeserializeOwned,
+{
+    api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    Ok(())
+}
 
-    async fn list(&self) -> Result<List> {
-        Ok(self.client.request(Request::get(ADDRESSABLE_SERVICES).body(Vec::new())?).await?)
-    }
+fn namespace_and_name(object: &AddressableService) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
 }
 
 /// Replaces `to` with a copy of `from`.

@@ -5,6 +5,7 @@ use std::time::Instant;
 use futures::{AsyncBufReadExt, StreamExt};
 use http::Request;
 use kube::Client;
+use reknit_samples::AddressableService;
 use serde::Deserialize;
 use tokio::{sync::mpsc, task::AbortHandle};
 
@@ -28,33 +29,7 @@ pub(crate) struct Watch {
 
 #[derive(Deserialize)]
 struct WatchLine {
-    object: Object,
-}
-
-#[derive(Deserialize)]
-struct Object {
-    metadata: Metadata,
-    status: Option<Status>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    namespace: String,
-    name: String,
-    resource_version: String,
-}
-
-#[derive(Deserialize)]
-struct Status {
-    #[serde(default)]
-    conditions: Vec<Condition>,
-}
-
-#[derive(Deserialize)]
-struct Condition {
-    r#type: String,
-    status: String,
+    object: AddressableService,
 }
 
 impl Watch {
@@ -86,8 +61,8 @@ async fn follow(client: &Client, version: &mut String, sender: &mpsc::UnboundedS
     while let Some(Ok(line)) = lines.next().await {
         let received_at = Instant::now();
         let WatchLine { object } = serde_json::from_str(&line)?;
-        version.clone_from(&object.metadata.resource_version);
-        sender.send(object.into_event(received_at))?;
+        version.clone_from(object.metadata.resource_version.as_ref().ok_or("an event without a version")?);
+        sender.send(event(object, received_at))?;
     }
     Ok(())
 }
@@ -98,15 +73,12 @@ impl Drop for Watch {
     }
 }
 
-impl Object {
-    fn into_event(self, received_at: Instant) -> Event {
-        let conditions = self.status.map(|status| status.conditions).unwrap_or_default();
-        let ready = conditions.iter().find(|condition| condition.r#type == "Ready");
-        Event {
-            ready: ready.map(|condition| condition.status == "True"),
-            namespace: self.metadata.namespace,
-            name: self.metadata.name,
-            received_at,
-        }
+fn event(object: AddressableService, received_at: Instant) -> Event {
+    let ready = object.status.as_ref().and_then(|status| status.duck.condition("Ready"));
+    Event {
+        ready: ready.map(|condition| condition.status.to_string() == "True"),
+        namespace: object.metadata.namespace.unwrap_or_default(),
+        name: object.metadata.name.unwrap_or_default(),
+        received_at,
     }
 }
