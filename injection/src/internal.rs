@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::{Cached, Clock, Informer, Informers, Selection};
 pub use crate::{
-    client::{NoRetry, ResourcePath},
+    client::{HttpResponse, NoRetry, ResourcePath, Transport},
     config::with_pinned_config,
     informer::{KeyEvent, Old, WeakIndex, metrics::register_metric},
     log_limit::LogLimit,

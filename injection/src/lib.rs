@@ -42,7 +42,6 @@ mod reflector;
 mod testing;
 
 pub use cache::DecodeError;
-pub use client::{HttpResponse, Transport};
 pub use clock::Clock;
 pub use config::{Config, FromConfigMap};
 pub use context::{Context, ContextBuilder, Inject, Missing, Shutdown, ShutdownTrigger};

@@ -4,10 +4,7 @@ use kube::api::ObjectMeta;
 use reknit_apis::{Key, Kind, qualified_name};
 use serde_json::{Value, json};
 
-use crate::{
-    Error, Result,
-    object_client::{ObjectClient, status_code},
-};
+use crate::{Error, Result, kind_client::KindClient, object_client::status_code};
 
 /// The finalizer of one controller.
 #[derive(Clone)]
@@ -49,7 +46,7 @@ impl Finalizer {
     }
 
     /// Adds the finalizer, and returns the changed object, or `None` if it is gone.
-    pub(crate) async fn add<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> kube::Result<Option<K>> {
+    pub(crate) async fn add<K: Kind>(&self, client: &KindClient<K>, object: &K) -> kube::Result<Option<K>> {
         let added = match &self.manager {
             Some(manager) => {
                 client.apply_metadata(object, metadata_to_apply(object, &[&self.name]), manager).await
@@ -70,14 +67,14 @@ impl Finalizer {
     }
 
     /// Removes the finalizer. An object that is gone is not an error.
-    pub(crate) async fn remove<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> kube::Result<()> {
+    pub(crate) async fn remove<K: Kind>(&self, client: &KindClient<K>, object: &K) -> kube::Result<()> {
         match self.try_remove(client, object).await {
             Err(error) if status_code(&error).is_some() && is_gone(client, object).await => Ok(()),
             removed => removed,
         }
     }
 
-    async fn try_remove<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> kube::Result<()> {
+    async fn try_remove<K: Kind>(&self, client: &KindClient<K>, object: &K) -> kube::Result<()> {
         let Some(manager) = &self.manager else { return self.remove_by_merge_patch(client, object).await };
         let mut metadata = metadata_to_apply(object, &[]);
         if let Some(version) = &object.meta().resource_version {
@@ -91,7 +88,7 @@ impl Finalizer {
         Ok(())
     }
 
-    async fn remove_by_merge_patch<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> kube::Result<()> {
+    async fn remove_by_merge_patch<K: Kind>(&self, client: &KindClient<K>, object: &K) -> kube::Result<()> {
         let all = finalizers(object.meta()).iter().map(String::as_str);
         let others: Vec<_> = all.filter(|name| *name != self.name).collect();
         client.patch_finalizers(object, &others).await.map(drop)
@@ -106,7 +103,7 @@ pub(crate) fn plural_and_group<K: Kind>() -> String {
     }
 }
 
-async fn is_gone<K: Kind>(client: &ObjectClient<K>, object: &K) -> bool {
+async fn is_gone<K: Kind>(client: &KindClient<K>, object: &K) -> bool {
     client.is_gone(object).await.unwrap_or(false)
 }
 

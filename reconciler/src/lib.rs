@@ -96,6 +96,7 @@ mod finalizer;
 #[doc(hidden)]
 pub mod internal;
 pub mod keys;
+mod kind_client;
 mod kinds;
 pub mod leader;
 mod limits;

@@ -1,147 +1,127 @@
-//! Reads and writes single objects of a controller's Kind for the framework itself.
+//! Sends requests for the objects of one Kind.
 
-use std::{marker::PhantomData, sync::Arc};
+use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
 use kube::{
-    api::{ObjectMeta, Patch, PatchParams},
-    core::Request,
+    Resource,
+    api::{DeleteParams, DynamicObject, GetParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, Request},
 };
-use reknit_apis::{Key, Kind};
-use reknit_injection::Transport;
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use reknit_apis::{Key, Scope};
+use reknit_injection::{Context, internal::Transport};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use crate::Queue;
+/// The answer to a request, boxed: it would enlarge the future of every pass, and few passes send a request.
+pub(crate) type Answer<T> = BoxFuture<'static, kube::Result<T>>;
 
-pub(crate) type BuiltRequest = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
+/// A type as which an answer can be decoded.
+pub(crate) trait Decode: DeserializeOwned + Send + 'static {}
 
-/// Reads and patches objects of one Kind, whether namespaced or cluster-scoped.
-pub(crate) struct ObjectClient<K> {
+impl<T: DeserializeOwned + Send + 'static> Decode for T {}
+
+/// A Kind, which is known at compile time or only at run time.
+#[derive(Clone, Debug)]
+pub(crate) struct ObjectKind {
+    pub(crate) resource: ApiResource,
+    pub(crate) is_namespaced: bool,
+}
+
+/// Sends requests for the objects of one Kind, in the task of the caller.
+#[derive(Clone)]
+pub(crate) struct ObjectClient {
     transport: Transport,
-    /// The queue in which the echo of a status or finalizer write does not enqueue the key of the written object.
-    queue: Queue,
-    /// The field manager in `metadata.managedFields`.
-    manager: String,
-    kind: PhantomData<fn() -> K>,
+    pub(crate) kind: ObjectKind,
+    /// The field manager of all writes except server-side apply.
+    pub(crate) manager: Arc<str>,
 }
 
-/// An attempt to write a status.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Attempt {
-    First,
-    Later,
-}
+impl ObjectKind {
+    pub(crate) fn of<K: Resource<DynamicType = (), Scope: Scope>>() -> Self {
+        Self { resource: ApiResource::erase::<K>(&()), is_namespaced: K::Scope::NAMESPACED }
+    }
 
-/// The metadata that the next write of an object needs.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct WriteMeta {
-    pub(crate) resource_version: Option<String>,
-    pub(crate) finalizers: Option<Vec<String>>,
-}
-
-impl From<&ObjectMeta> for WriteMeta {
-    fn from(meta: &ObjectMeta) -> Self {
-        Self { resource_version: meta.resource_version.clone(), finalizers: meta.finalizers.clone() }
+    /// Kind and key of an object: `Deployment default/web`.
+    pub(crate) fn with_key(&self, key: &Key) -> String {
+        format!("{} {key}", self.resource.kind)
     }
 }
 
-/// The part of the answer to a status write that is read.
-#[derive(Deserialize)]
-struct StatusAnswer {
-    metadata: WriteMeta,
-}
-
-impl StatusAnswer {
-    fn version(&self) -> Option<&str> {
-        self.metadata.resource_version.as_deref()
-    }
-}
-
-impl<K: Kind> ObjectClient<K> {
-    pub(crate) fn new(transport: Transport, queue: Queue, component: &str) -> Self {
-        Self { transport, queue, manager: field_manager(component), kind: PhantomData }
+impl ObjectClient {
+    pub(crate) fn of<K: Resource<DynamicType = (), Scope: Scope>>(cx: &Context) -> Self {
+        let manager = field_manager(cx.component()).into();
+        Self { transport: cx.transport(), kind: ObjectKind::of::<K>(), manager }
     }
 
-    /// Reads the object from the API server.
-    pub(crate) async fn get(&self, key: &Key) -> kube::Result<Option<K>> {
-        match self.send(request_builder::<K>(key).get(&key.name, &Default::default())).await {
+    /// Returns a client for the objects of another Kind.
+    pub(crate) fn with_kind(&self, kind: ObjectKind) -> Self {
+        Self { kind, ..self.clone() }
+    }
+
+    /// Reads an object. `None` if it does not exist.
+    pub(crate) async fn get<T: Decode>(&self, key: &Key) -> kube::Result<Option<T>> {
+        match self.send(self.at(key).get(&key.name, &GetParams::default())).await {
             Err(error) if status_code(&error) == Some(404) => Ok(None),
             answer => answer.map(Some),
         }
     }
 
-    /// Returns true if the object no longer exists, even if another object has its name now.
-    pub(crate) async fn is_gone(&self, object: &K) -> kube::Result<bool> {
-        let found = self.get(&Key::of(object)).await?;
-        Ok(found.is_none_or(|found| found.meta().uid != object.meta().uid))
+    /// Creates an object, whose name may be generated.
+    pub(crate) fn create<T: Decode>(&self, key: &Key, object: &Value) -> Answer<T> {
+        self.send(self.at(key).create(&self.post_params(), object.to_string().into_bytes()))
     }
 
-    /// Merge-patches the finalizers if the object is unchanged. The echo does not enqueue the key.
-    pub(crate) async fn patch_finalizers(&self, object: &K, finalizers: &[&str]) -> kube::Result<K> {
-        let mut metadata = precondition(object.meta().resource_version.as_deref());
-        metadata["finalizers"] = json!(finalizers);
-        let (key, patch) = (Arc::new(Key::of(object)), Patch::Merge(json!({ "metadata": metadata })));
-        let write = self.send(request_builder::<K>(&key).patch(&key.name, &self.params(), &patch));
-        self.queue.suppressing_echo(key, write, |object: &K| object.meta().resource_version.as_deref()).await
+    /// Replaces an object.
+    pub(crate) fn replace<T: Decode>(&self, key: &Key, object: &Value) -> Answer<T> {
+        self.send(self.at(key).replace(&key.name, &self.post_params(), object.to_string().into_bytes()))
     }
 
-    /// Applies metadata with this field manager, even if the object has changed, unless the metadata contains a
-    /// resourceVersion. The echo of this write enqueues the key.
-    pub(crate) async fn apply_metadata(&self, object: &K, metadata: Value, manager: &str) -> kube::Result<K> {
-        let body = json!({ "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata });
-        let (key, params) = (Key::of(object), PatchParams::apply(manager).force());
-        self.send(request_builder::<K>(&key).patch(&key.name, &params, &Patch::Apply(body))).await
+    /// Sends a merge patch.
+    pub(crate) fn merge<T: Decode>(&self, key: &Key, patch: Value) -> Answer<T> {
+        self.patch(key, &self.patch_params(), &Patch::Merge(patch))
     }
 
-    /// Merge-patches the status if the object still has this version. Only the echo of the first attempt is suppressed.
-    /// A later attempt is based on a state that the pass has not seen, so its echo enqueues the key.
-    pub(crate) async fn patch_status(
+    /// Sends a merge patch of the status.
+    pub(crate) fn merge_status<T: Decode>(&self, key: &Key, patch: Value) -> Answer<T> {
+        let patch = Patch::Merge(patch);
+        self.send(self.at(key).patch_subresource("status", &key.name, &self.patch_params(), &patch))
+    }
+
+    pub(crate) fn patch<T: Decode>(
         &self,
-        key: &Arc<Key>,
-        version: Option<&str>,
-        status: &Value,
-        attempt: Attempt,
-    ) -> kube::Result<WriteMeta> {
-        let body = json!({ "metadata": precondition(version), "status": status });
-        let request = request_builder::<K>(key).patch_subresource(
-            "status",
-            &key.name,
-            &self.params(),
-            &Patch::Merge(body),
-        );
-        let write = self.send(request);
-        let answer: StatusAnswer = match attempt {
-            Attempt::First => self.queue.suppressing_echo(key.clone(), write, StatusAnswer::version).await?,
-            Attempt::Later => write.await?,
-        };
-        Ok(answer.metadata)
+        key: &Key,
+        params: &PatchParams,
+        patch: &Patch<Value>,
+    ) -> Answer<T> {
+        self.send(self.at(key).patch(&key.name, params, patch))
     }
 
-    /// Sends the request. Its future is boxed: it would enlarge the future of every pass, and few passes send a
-    /// request.
-    fn send<T: DeserializeOwned + Send + 'static>(
+    /// Deletes an object. The answer is its last state or a `Status`.
+    pub(crate) fn delete(&self, key: &Key, params: &DeleteParams) -> Answer<Value> {
+        self.send(self.at(key).delete(&key.name, params))
+    }
+
+    /// Returns a builder of requests in the namespace of this key.
+    fn at(&self, key: &Key) -> Request {
+        Request::new(DynamicObject::url_path(&self.kind.resource, key.namespace.as_deref()))
+    }
+
+    fn post_params(&self) -> PostParams {
+        PostParams { field_manager: Some(self.manager.to_string()), ..PostParams::default() }
+    }
+
+    fn patch_params(&self) -> PatchParams {
+        PatchParams { field_manager: Some(self.manager.to_string()), ..PatchParams::default() }
+    }
+
+    fn send<T: Decode>(
         &self,
-        request: BuiltRequest,
-    ) -> BoxFuture<'static, kube::Result<T>> {
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Answer<T> {
         let (transport, request) = (self.transport.clone(), request.map_err(kube::Error::BuildRequest));
         async move { transport.request(request?).await }.boxed()
     }
-
-    fn params(&self) -> PatchParams {
-        PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() }
-    }
-}
-
-/// The metadata that makes a patch conditional on the resourceVersion.
-fn precondition(version: Option<&str>) -> Value {
-    version.map_or_else(|| json!({}), |version| json!({ "resourceVersion": version }))
-}
-
-/// Returns a builder of requests for the object of this key, whether namespaced or cluster-scoped.
-pub(crate) fn request_builder<T: kube::Resource<DynamicType = ()>>(key: &Key) -> Request {
-    Request::new(T::url_path(&(), key.namespace.as_deref()))
 }
 
 /// The field manager of a component, cut to 100 characters. The API server's limit is 128.

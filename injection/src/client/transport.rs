@@ -30,7 +30,7 @@ type ResponseFuture = BoxFuture<'static, kube::Result<HttpResponse>>;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), kube::Error> {
-/// use reknit_injection::{Context, Transport};
+/// use reknit_injection::{Context, internal::Transport};
 ///
 /// let transport = Transport::from(kube::Client::try_default().await?);
 /// let cx = Context::new("example", transport);
@@ -117,7 +117,7 @@ impl From<Client> for Transport {
     }
 }
 
-/// A request [extension](http::Extensions): the layers of a [`Transport`](crate::Transport) must not retry the request,
+/// A request [extension](http::Extensions): the layers of a [`Transport`] must not retry the request,
 /// since the caller retries it and logs the failure.
 #[derive(Clone, Copy, Debug)]
 pub struct NoRetry;

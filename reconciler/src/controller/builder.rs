@@ -1,6 +1,6 @@
-//! Builds a controller: its options, the objects that it reads, and the objects whose changes enqueue its keys.
+//! Builds a controller: the objects that it reads, and the objects whose changes enqueue its keys.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use kube::{Client, Resource, api::DynamicObject};
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
@@ -15,8 +15,8 @@ use crate::{
     driver::KeyDriver,
     events::event_permission,
     finalizer::plural_and_group,
-    object_client::field_manager,
-    owned::{ChildKind, Writer, owner_key},
+    object_client::{ObjectClient, field_manager},
+    owned::owner_key,
     tracker::{DynamicKinds, Trackers},
 };
 
@@ -67,6 +67,8 @@ pub struct Builder<K> {
     /// The namespaces of the objects that are tracked and owned.
     pub(super) namespaces: Selection,
     pub(super) trackers: Trackers,
+    /// Uses [`Kinds::any`], for which no RBAC rules can be generated.
+    pub(super) has_unnamed_kinds: bool,
     pub(super) finalizer: Option<String>,
     pub(super) finalizer_manager: Option<String>,
     pub(super) class: Option<(String, String)>,
@@ -127,6 +129,7 @@ impl<K> Builder<K> {
             namespaces: selection.same_namespaces(),
             selection,
             trackers: Trackers::default(),
+            has_unnamed_kinds: false,
             finalizer: None,
             finalizer_manager: None,
             class: None,
@@ -188,40 +191,6 @@ impl<K> Builder<K> {
         self.parts.recorder.clone()
     }
 
-    /// Sets the name of the controller, its queue and its leases. The default is `<plural>.<group>`.
-    pub fn name(mut self, name: &str) -> Self {
-        self.parts.name = name.into();
-        self
-    }
-
-    /// Sets the number of keys that are reconciled at once. The default is 2. The environment variable
-    /// `K_THREADS_PER_CONTROLLER` overrides the default and this setting.
-    pub fn workers(mut self, workers: usize) -> Self {
-        self.parts.workers = workers;
-        self
-    }
-
-    /// Sets the resync interval, at which every key is reconciled even if nothing changed. It is reduced at random by up
-    /// to a tenth. The default is 10 hours; zero means never.
-    pub fn resync(mut self, every: Duration) -> Self {
-        self.parts.resync = every;
-        self
-    }
-
-    /// Sets the time after which a reconcile is reported as slow, in the log and as an event. The default is one
-    /// minute.
-    pub fn slow_after(mut self, limit: Duration) -> Self {
-        self.parts.limits.slow_after = limit;
-        self
-    }
-
-    /// Sets the time after which a reconcile is cancelled: its future is dropped at the current await point. This
-    /// counts as an error. By default there is no deadline.
-    pub fn deadline(mut self, limit: Duration) -> Self {
-        self.parts.limits.deadline = Some(limit);
-        self
-    }
-
     /// Makes the controller wait for the informer's first list before it starts.
     fn depend_on<T: Cached>(&mut self, informer: &Informer<T>) {
         self.depend_on_handle(informer.handle());
@@ -233,9 +202,12 @@ impl<K> Builder<K> {
         }
     }
 
-    /// Makes the controller wait for the informers that its constructor got from the Context.
-    pub(super) fn depend_on_requested(&mut self) {
+    /// Ends the construction, which now knows all informers that the constructor got from the Context, and the name.
+    pub(super) fn finish(&mut self) {
         self.cx.dependencies().into_iter().for_each(|informer| self.depend_on_handle(informer));
+        if self.has_unnamed_kinds {
+            self.cx.permissions().add_unnamed_kinds(&self.parts.name);
+        }
     }
 }
 
@@ -320,7 +292,8 @@ impl<K: Kind> Builder<K> {
         let tracker = self.trackers.add();
         tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
         self.allow_children(informer, &options);
-        Owned::new(ChildKind::of::<T>(), informer.clone(), self.writer(options), tracker)
+        let client = ObjectClient::of::<T>(&self.cx);
+        Owned::new(client, informer.clone(), options, tracker)
     }
 
     /// Returns the owned objects of these Kinds, which are known only at run time. While the passes of any owner use a
@@ -339,60 +312,14 @@ impl<K: Kind> Builder<K> {
     /// ```
     pub fn owns_any(&mut self, kinds: Kinds, options: OwnedOptions) -> OwnedAny {
         self.allow_children_of(&kinds, &options);
-        OwnedAny::new(self.dynamic_kinds(kinds), self.writer(options), owner_key::<K, DynamicObject>)
-    }
-
-    fn writer(&self, options: OwnedOptions) -> Writer {
-        Writer::new(self.client(), field_manager(self.cx.component()), options)
+        let (kinds, client) = (self.dynamic_kinds(kinds), ObjectClient::of::<K>(&self.cx));
+        OwnedAny::new(kinds, client, options, owner_key::<K, DynamicObject>)
     }
 
     /// Keeps a value per key between passes, until the object is deleted or this process loses leadership of the
     /// key's bucket.
     pub fn per_key<T: Send + 'static>(&mut self) -> PerKey<T> {
         self.parts.per_key.add()
-    }
-
-    /// Sets the finalizer of a [finalizing](crate::RoleBuilder::finalizing) reconciler, a qualified name such as
-    /// `example.com/cleanup`. The default is `<plural>.<group>`. Built-in Kinds have no default, since most of them
-    /// accept no name without a slash.
-    pub fn finalizer(mut self, name: &str) -> Self {
-        self.finalizer = Some(name.into());
-        self
-    }
-
-    /// Writes the finalizer by server-side apply with this field manager, instead of a merge patch of the whole list.
-    /// Adding the finalizer then never conflicts with the finalizer of another controller, but the watch event of the
-    /// write costs one more pass. Apply nothing else with this field manager, since that would remove the finalizer.
-    pub fn apply_finalizer_as(mut self, field_manager: &str) -> Self {
-        self.finalizer_manager = Some(field_manager.into());
-        self
-    }
-
-    /// Reconciles only objects whose annotation has this value. An object of another class is left alone even if it has
-    /// this controller's finalizer, since the controller of that class takes the object over.
-    pub fn class(mut self, annotation: &str, value: &str) -> Self {
-        self.class = Some((annotation.into(), value.into()));
-        self
-    }
-
-    /// Reconciles only objects that the filter admits; others get no pass, no finalizer and no status. A terminating
-    /// object with this controller's finalizer is always finalized, since no other controller removes that finalizer.
-    /// If a label or field selector can express the filter, [`Controller::selected`] keeps other objects out of the
-    /// cache too.
-    ///
-    /// The filter sees the stored object, before defaults. If the filter panics, the object is left alone.
-    /// [`ObserveDeletion`](crate::ObserveDeletion) ignores the filter, since there is no object to filter.
-    pub fn filter(mut self, which: Filter<K>) -> Self {
-        self.filter = Some(which);
-        self
-    }
-
-    /// When this process starts leading objects, enqueues only those that the filter admits. A change of an excluded
-    /// object enqueues its key while this process leads. A change while no leader is known is kept for the next term of
-    /// this process, if it has led before.
-    pub fn promote_filter(mut self, which: Filter<K>) -> Self {
-        self.promote = Some(which);
-        self
     }
 }
 
@@ -430,7 +357,7 @@ impl Builder<Keys> {
 
     /// Sets the reconciler, and returns the controller.
     pub fn reconciler<R: ReconcileKey>(mut self, reconciler: R) -> Controller {
-        self.depend_on_requested();
+        self.finish();
         let Self { cx, parts, .. } = self;
         Controller::new(&cx, parts, |parts, _| KeyDriver {
             reconciler,

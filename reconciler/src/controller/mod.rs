@@ -2,6 +2,7 @@
 
 mod builder;
 mod health;
+mod options;
 mod permissions;
 mod role_builder;
 mod span;

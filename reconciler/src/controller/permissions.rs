@@ -77,9 +77,7 @@ impl<K: Kind> Builder<K> {
     /// Declares the informers of these Kinds.
     pub(super) fn allow_reads_of(&mut self, kinds: &Kinds) {
         kinds.permissions(&[Verb::List, Verb::Watch]).for_each(|reads| self.allows(reads));
-        if kinds.is_unnamed() {
-            self.cx.permissions().add_unnamed_kinds(&self.parts.name);
-        }
+        self.has_unnamed_kinds |= kinds.is_unnamed();
     }
 
     /// Declares that owner references are set. The admission plugin OwnerReferencesPermissionEnforcement requires the

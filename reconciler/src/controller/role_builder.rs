@@ -8,6 +8,7 @@ use crate::{
     FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKind,
     driver::{KindDriver, Roles},
     finalizer::Finalizer,
+    kind_client::KindClient,
     object_client::ObjectClient,
 };
 
@@ -96,13 +97,13 @@ impl<R: ReconcileKind> RoleBuilder<R> {
             }
             queue.add_event(event, observes_deletions);
         });
-        build.depend_on_requested();
+        build.finish();
         let Builder { cx, parts, trackers, class, filter, promote, .. } = build;
         Controller::new(&cx, parts, |parts, metrics| KindDriver {
             reconciler,
             roles,
             informer,
-            client: ObjectClient::new(cx.transport(), parts.queue.clone(), cx.component()),
+            client: KindClient::new(ObjectClient::of::<R::Kind>(&cx), parts.queue.clone()),
             recorder: parts.recorder.clone(),
             finalizer,
             class,

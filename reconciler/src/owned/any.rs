@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 use reknit_apis::{KReference, Key, Scope};
 
 use super::{
-    child_kind::ChildKind,
     error::kind_and_key,
     lister::{Owned, WeakOwned},
-    writer::Writer,
+    options::OwnedOptions,
 };
 use crate::{
     Error, Result,
+    object_client::ObjectClient,
     tracker::{DynamicKinds, FoundKind, Tracker},
 };
 
@@ -50,7 +50,8 @@ use crate::{
 #[derive(Clone)]
 pub struct OwnedAny {
     kinds: DynamicKinds,
-    writer: Writer,
+    client: ObjectClient,
+    options: OwnedOptions,
     /// The key of the object that controls a child.
     owner_key: fn(&DynamicObject) -> Option<Key>,
     /// The children of each Kind that was used. The entries do not keep the informers open: the tracked uses of the
@@ -67,10 +68,11 @@ impl fmt::Debug for OwnedAny {
 impl OwnedAny {
     pub(crate) fn new(
         kinds: DynamicKinds,
-        writer: Writer,
+        client: ObjectClient,
+        options: OwnedOptions,
         owner_key: fn(&DynamicObject) -> Option<Key>,
     ) -> Self {
-        Self { kinds, writer, owner_key, opened: Arc::default() }
+        Self { kinds, client, options, owner_key, opened: Arc::default() }
     }
 
     /// Returns the children of this Kind. A change of a child enqueues its owner.
@@ -145,8 +147,8 @@ impl OwnedAny {
     where
         O: Resource<DynamicType = (), Scope: Scope> + Sync,
     {
-        if O::Scope::NAMESPACED && !found.is_namespaced {
-            let ApiResource { api_version, kind, .. } = &found.resource;
+        if O::Scope::NAMESPACED && !found.kind.is_namespaced {
+            let ApiResource { api_version, kind, .. } = &found.kind.resource;
             return Err(Error::permanent(format!(
                 "{kind} of {api_version} is cluster-scoped and cannot be controlled by {}, which is in a namespace",
                 kind_and_key(owner)
@@ -165,18 +167,18 @@ impl OwnedAny {
         let mut opened = self.opened.lock();
         let is_same_informer =
             |children: &Owned<DynamicObject>| children.informer.is_same_as(&found.informer);
-        let known = opened.get(&found.resource).and_then(WeakOwned::upgrade);
+        let known = opened.get(&found.kind.resource).and_then(WeakOwned::upgrade);
         if let Some(children) = known.filter(is_same_informer) {
             return children;
         }
-        let kind = ChildKind::new(found.resource.clone(), found.is_namespaced);
-        let children = Owned::new(kind, found.informer.clone(), self.writer.clone(), tracker);
+        let (client, options) = (self.client.with_kind(found.kind.clone()), self.options.clone());
+        let children = Owned::new(client, found.informer.clone(), options, tracker);
         let (owner_key, queue) = (self.owner_key, self.kinds.queue().clone());
         found.informer.on(move |change| {
             change.objects().filter_map(|child| owner_key(child)).for_each(|owner| queue.add(owner));
         });
         opened.retain(|_, children| children.upgrade().is_some());
-        opened.insert(found.resource.clone(), children.downgrade());
+        opened.insert(found.kind.resource.clone(), children.downgrade());
         children
     }
 }

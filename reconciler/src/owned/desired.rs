@@ -18,10 +18,10 @@ use serde_json::{Map, Value, json};
 use serde_value::Value as Serialized;
 
 use super::{
-    child_kind::ChildKind,
     error::{NotApplied, kind_and_key},
     owner::controller_reference,
 };
+use crate::object_client::ObjectKind;
 
 /// The annotation with a hash of the applied content, computed without this annotation.
 pub(super) const APPLIED_HASH: &str = "reknit.dev/applied";
@@ -57,11 +57,12 @@ where
     T: Resource + Serialize,
 {
     let is_namespaced = owner.meta().namespace.is_some() || child.meta().namespace.is_some();
-    Desired::of(owner, child, &ChildKind::new(kind.clone(), is_namespaced)).map(|desired| desired.body)
+    Desired::of(owner, child, &ObjectKind { resource: kind.clone(), is_namespaced })
+        .map(|desired| desired.body)
 }
 
 impl Desired {
-    pub(super) fn of<O, T>(owner: &O, mut child: T, kind: &ChildKind) -> Result<Self, NotApplied>
+    pub(super) fn of<O, T>(owner: &O, mut child: T, kind: &ObjectKind) -> Result<Self, NotApplied>
     where
         O: Resource<DynamicType = (), Scope: Scope>,
         T: Resource + Serialize,
@@ -92,7 +93,11 @@ impl Desired {
     }
 
     /// Extracts the part of an existing object to compare with this.
-    pub(super) fn observe<T: Serialize>(&self, object: &T, kind: &ChildKind) -> serde_json::Result<Observed> {
+    pub(super) fn observe<T: Serialize>(
+        &self,
+        object: &T,
+        kind: &ObjectKind,
+    ) -> serde_json::Result<Observed> {
         let mut found = serde_json::to_value(object)?;
         let (metadata, _status) = (found["metadata"].take(), found["status"].take());
         // The items of a list have no apiVersion and no kind.
@@ -109,7 +114,7 @@ impl Desired {
 }
 
 /// The key of the child. A namespaced child of a namespaced owner is in the owner's namespace.
-fn key_of<O, T>(owner: &O, child: &T, kind: &ChildKind) -> Result<Key, NotApplied>
+fn key_of<O, T>(owner: &O, child: &T, kind: &ObjectKind) -> Result<Key, NotApplied>
 where
     O: Resource<DynamicType = ()>,
     T: Resource,
@@ -133,11 +138,11 @@ where
     }
 }
 
-fn not_json(kind: &ChildKind, error: impl Display) -> NotApplied {
+fn not_json(kind: &ObjectKind, error: impl Display) -> NotApplied {
     unusable(kind, format!("that does not serialize to JSON ({error})"))
 }
 
-fn unusable(kind: &ChildKind, problem: impl Into<String>) -> NotApplied {
+fn unusable(kind: &ObjectKind, problem: impl Into<String>) -> NotApplied {
     NotApplied::Unusable { kind: kind.resource.kind.clone(), problem: problem.into() }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Resource, api::GetParams};
+use kube::Resource;
 use reknit_apis::Key;
 use reknit_injection::Cached;
 
@@ -13,7 +13,6 @@ use super::{
     lister::Owned,
     owner::{Owner, controller_of, is_controlled_by},
 };
-use crate::object_client::status_code;
 
 pub(super) type ApplyResult<T> = Result<T, NotApplied>;
 
@@ -54,12 +53,8 @@ impl<T: Cached> Owned<T> {
     pub(super) async fn read_live(&self, owner: &impl Owner, desired: &Desired) -> ApplyResult<Existing<T>> {
         let key = &desired.key;
         self.shared.tracker.lock().read(&Key::of(owner), key);
-        let request = self.shared.kind.request_builder(key).get(&key.name, &GetParams::default());
-        match self.shared.writer.request(request).await {
-            Ok(found) => Ok(Existing::of(owner, Some(Arc::new(found)))),
-            Err(error) if status_code(&error) == Some(404) => Ok(Existing::Absent),
-            Err(error) => Err(desired.refused(error)),
-        }
+        let found: Option<T> = self.shared.client.get(key).await.map_err(|error| desired.refused(error))?;
+        Ok(Existing::of(owner, found.map(Arc::new)))
     }
 }
 

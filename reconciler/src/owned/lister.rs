@@ -2,18 +2,18 @@
 
 use std::{collections::HashMap, hash::RandomState, sync::Arc};
 
-use kube::{
-    Resource,
-    api::{Patch, PatchParams},
-};
+use kube::Resource;
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{Cached, Index, Informer, controller_name, internal::WeakIndex};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{child_kind::ChildKind, owner::controller_of, writer::Writer};
-use crate::tracker::Tracker;
+use super::{
+    options::OwnedOptions,
+    owner::{Owner, controller_of},
+};
+use crate::{object_client::ObjectClient, tracker::Tracker};
 
 /// The objects of one Kind, by their owner: the object that controls them. A change of an object enqueues its owner's
 /// key.
@@ -46,8 +46,8 @@ pub(super) struct WeakOwned<T: Cached> {
 
 /// The state that the clones of an [`Owned`] share.
 pub(super) struct Shared {
-    pub(super) kind: ChildKind,
-    pub(super) writer: Writer,
+    pub(super) client: ObjectClient,
+    pub(super) options: OwnedOptions,
     /// Enqueues an owner when an object that has the name of its child, and another controller or none, changes or is
     /// deleted.
     pub(super) tracker: Tracker,
@@ -57,7 +57,12 @@ pub(super) struct Shared {
 }
 
 impl<T: Cached> Owned<T> {
-    pub(crate) fn new(kind: ChildKind, informer: Informer<T>, writer: Writer, tracker: Tracker) -> Self {
+    pub(crate) fn new(
+        client: ObjectClient,
+        informer: Informer<T>,
+        options: OwnedOptions,
+        tracker: Tracker,
+    ) -> Self {
         let by_owner = informer.index(|object: &T| match controller_of(object) {
             Some(owner) => [owner.uid.clone()],
             None => [orphan_index_value(object.meta().namespace.as_deref())],
@@ -69,7 +74,7 @@ impl<T: Cached> Owned<T> {
                 hashes.lock().remove(event.key());
             }
         });
-        let shared = Shared { kind, writer, tracker, up_to_date, hash_builder: RandomState::new() };
+        let shared = Shared { client, options, tracker, up_to_date, hash_builder: RandomState::new() };
         Self { informer, by_owner, shared: Arc::new(shared) }
     }
 
@@ -103,15 +108,15 @@ impl<T: Cached> Owned<T> {
         self.informer.list().filter(is_owned).collect()
     }
 
-    /// Patches the object of this key.
-    pub(super) async fn patch<A: DeserializeOwned>(
-        &self,
-        key: &Key,
-        params: &PatchParams,
-        patch: Patch<Value>,
-    ) -> kube::Result<A> {
-        let request = self.shared.kind.request_builder(key).patch(&key.name, params, &patch);
-        self.shared.writer.request(request).await
+    /// The field manager for the applied children of this owner. Each owner has its own: a manager replaces its own
+    /// fields, such as the owner references, without a conflict. With a shared manager, an owner would take over a child
+    /// that another owner of the same Kind has just created.
+    pub(super) fn manager_for(&self, owner: &impl Owner) -> String {
+        let manager = &self.shared.client.manager;
+        match &owner.meta().uid {
+            Some(uid) => format!("{manager:.91}-{uid}"),
+            None => manager.to_string(),
+        }
     }
 
     /// The JSON of a child, with its API version and its Kind.
@@ -120,7 +125,7 @@ impl<T: Cached> Owned<T> {
         T: Serialize,
     {
         let mut json = serde_json::to_value(child).map_err(kube::Error::SerdeError)?;
-        let resource = &self.shared.kind.resource;
+        let resource = &self.shared.client.kind.resource;
         json["apiVersion"] = json!(resource.api_version);
         json["kind"] = json!(resource.kind);
         Ok(json)

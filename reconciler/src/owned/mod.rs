@@ -5,7 +5,6 @@
 
 mod any;
 mod applied;
-mod child_kind;
 mod desired;
 mod error;
 mod existing;
@@ -14,10 +13,9 @@ mod options;
 mod owner;
 mod upgrade;
 mod verbs;
-mod writer;
 
+pub(crate) use self::owner::owner_key;
 pub use self::{
     any::OwnedAny, applied::Applied, desired::apply_body, error::NotApplied, lister::Owned,
     options::OwnedOptions, owner::controller_reference,
 };
-pub(crate) use self::{child_kind::ChildKind, owner::owner_key, writer::Writer};

@@ -3,10 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
-use kube::{
-    Resource,
-    api::{Patch, PatchParams},
-};
+use kube::Resource;
 use reknit_injection::Cached;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -27,8 +24,8 @@ impl<T: Cached + Serialize> Owned<T> {
         desired: &Desired,
         existing: Arc<T>,
     ) -> ApplyResult<Option<Arc<T>>> {
-        let writer = &self.shared.writer;
-        if writer.earlier_managers.is_empty() || was_applied(&*existing) {
+        let earlier_managers = &self.shared.options.earlier_managers;
+        if earlier_managers.is_empty() || was_applied(&*existing) {
             return Ok(Some(existing));
         }
         // The cache has no managedFields.
@@ -38,14 +35,14 @@ impl<T: Cached + Serialize> Owned<T> {
             Existing::Ours(live) => live,
         };
         let entries = live.meta().managed_fields.as_deref().unwrap_or_default();
-        let Some(upgraded) = upgrade(entries, &writer.earlier_managers, &writer.manager_for(owner)) else {
+        let Some(upgraded) = upgrade(entries, earlier_managers, &self.manager_for(owner)) else {
             return Ok(Some(live));
         };
         let meta = live.meta();
         let body = json!({ "metadata": {
             "uid": meta.uid, "resourceVersion": meta.resource_version, "managedFields": upgraded,
         } });
-        let patched = self.patch(&desired.key, &PatchParams::default(), Patch::Merge(body)).await;
+        let patched = self.shared.client.merge(&desired.key, body).await;
         Ok(Some(Arc::new(patched.map_err(|error| desired.refused(error))?)))
     }
 }

@@ -12,8 +12,9 @@ pub use self::diff::merge_patch;
 use self::diff::{apply_patch, conflicts_with, diff};
 use crate::{
     Result,
+    kind_client::{Attempt, KindClient, WriteMeta},
     metrics::PassMetrics,
-    object_client::{Attempt, ObjectClient, WriteMeta, status_code},
+    object_client::status_code,
 };
 
 const ATTEMPTS: usize = 5;
@@ -75,7 +76,7 @@ impl StatusChange {
 /// client changed the same values, the conflict is returned, and the next pass starts from the new state. An object
 /// that is gone is not an error.
 pub(crate) async fn write<K: Kind>(
-    client: &ObjectClient<K>,
+    client: &KindClient<K>,
     object: &K,
     before: Option<&StatusOf<K>>,
     change: StatusChange,
@@ -94,7 +95,7 @@ pub(crate) async fn write<K: Kind>(
 
 /// Retries after a first attempt that failed with this error.
 async fn write_again<K: Kind>(
-    client: &ObjectClient<K>,
+    client: &KindClient<K>,
     key: &Arc<Key>,
     object: &K,
     before: Option<&StatusOf<K>>,

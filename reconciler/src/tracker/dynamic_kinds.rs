@@ -17,7 +17,7 @@ use reknit_apis::Key;
 use reknit_injection::{Informer, InformerHandle, Informers, Selection, internal::open_unsynced, select};
 
 use super::index::{Index, Tracker};
-use crate::{Error, Kinds, Queue, Result, ResultExt};
+use crate::{Error, Kinds, Queue, Result, ResultExt, object_client::ObjectKind};
 
 /// The longest wait for the retry of a pass that used an unknown Kind or one that cannot be listed. No watch reports
 /// when that changes.
@@ -36,8 +36,7 @@ pub(crate) struct DynamicKinds {
 
 /// A Kind that the API server serves, and its informer.
 pub(crate) struct FoundKind {
-    pub(crate) resource: ApiResource,
-    pub(crate) is_namespaced: bool,
+    pub(crate) kind: ObjectKind,
     pub(crate) informer: Informer<DynamicObject>,
 }
 
@@ -110,7 +109,7 @@ impl DynamicKinds {
         let is_namespaced = scope == Scope::Namespaced;
         let selection = if is_namespaced { self.namespaces.clone() } else { select() };
         let informer = open_unsynced(&self.informers, &resource, selection);
-        Ok(Some(FoundKind { resource, is_namespaced, informer }))
+        Ok(Some(FoundKind { kind: ObjectKind { resource, is_namespaced }, informer }))
     }
 
     /// The namespace to read from; `None` for a cluster-scoped Kind.
@@ -120,10 +119,10 @@ impl DynamicKinds {
         named: Option<&'a str>,
         found: &FoundKind,
     ) -> Result<Option<&'a str>> {
-        if !found.is_namespaced {
+        if !found.kind.is_namespaced {
             return Ok(None);
         }
-        let ApiResource { api_version, kind, .. } = &found.resource;
+        let ApiResource { api_version, kind, .. } = &found.kind.resource;
         let named = named.filter(|namespace| !namespace.is_empty());
         match named.or(observer.meta().namespace.as_deref()) {
             None => Err(Error::permanent(format!(
@@ -145,7 +144,7 @@ impl DynamicKinds {
     /// Records a read of the Kind, which keeps its informer open, and returns the tracker of the Kind.
     pub(crate) fn record(&self, found: &FoundKind, read: impl FnOnce(&mut Index)) -> Tracker {
         let mut used = self.used.0.lock();
-        let kind = used.entry(found.resource.clone()).or_default();
+        let kind = used.entry(found.kind.resource.clone()).or_default();
         read(&mut kind.tracker.lock());
         kind.open(&found.informer, &self.queue);
         kind.tracker.clone()
@@ -202,7 +201,7 @@ mod tests {
         let cx = Context::new("test", ApiServer::new().client());
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let informer: Informer<DynamicObject> = cx.informer_of(&resource, select());
-        let found = FoundKind { resource, is_namespaced: true, informer };
+        let found = FoundKind { kind: ObjectKind { resource, is_namespaced: true }, informer };
         let error = found.first_list().await.unwrap_err();
         assert!(!error.is_permanent());
         assert_eq!(error.longest_retry_wait(), Some(RETRY_WITHIN));

@@ -14,10 +14,7 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use kube::client::{Body, retry::RetryPolicy};
-use reknit_injection::{
-    HttpResponse, Transport,
-    internal::{NoRetry, ResourcePath},
-};
+use reknit_injection::internal::{HttpResponse, NoRetry, ResourcePath, Transport};
 use tokio::time::{Sleep, timeout};
 use tower::{
     BoxError, Layer,

@@ -92,7 +92,7 @@ impl<T: Cached> Owned<T> {
         O: Resource<DynamicType = (), Scope: Scope>,
         T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
     {
-        let desired = Desired::of(owner, child, &self.shared.kind)?;
+        let desired = Desired::of(owner, child, &self.shared.client.kind)?;
         if owner.meta().deletion_timestamp.is_some() {
             return Err(NotApplied::OwnerDeleted { child: desired.name, owner: kind_and_key(owner) });
         }
@@ -139,7 +139,7 @@ impl<T: Cached> Owned<T> {
         let existing = self.of(owner).find(|existing| existing.meta().name == child.meta().name);
         if let Some(outdated) = existing.filter(|existing| must_replace(existing)) {
             let refused = |source| NotApplied::Refused {
-                child: self.shared.kind.with_key(&Key::of(&*outdated)),
+                child: self.shared.client.kind.with_key(&Key::of(&*outdated)),
                 source: Box::new(source),
             };
             self.delete(&outdated).await.map_err(refused)?;
@@ -155,7 +155,7 @@ impl<T: Cached + Serialize> Owned<T> {
         if cached.meta().deletion_timestamp.is_some() {
             return true;
         }
-        let Ok(observed) = desired.observe(cached, &self.shared.kind) else { return false };
+        let Ok(observed) = desired.observe(cached, &self.shared.client.kind) else { return false };
         let state_hash = self.state_hash(desired, &observed);
         match self.shared.up_to_date.lock().entry(desired.key.clone()) {
             Entry::Occupied(known) => *known.get() == state_hash,
@@ -201,10 +201,10 @@ impl<T: Cached + Serialize> Owned<T> {
         desired: Desired,
         existing: Option<Arc<T>>,
     ) -> ApplyResult<Applied<T>> {
-        let manager = self.shared.writer.manager_for(owner);
+        let manager = self.manager_for(owner);
         let params = PatchParams { force: existing.is_some(), ..PatchParams::apply(&manager) };
         let body = desired.with_uid(existing.as_ref().and_then(|existing| existing.meta().uid.as_deref()));
-        match self.patch(&desired.key, &params, Patch::Apply(body)).await {
+        match self.shared.client.patch(&desired.key, &params, &Patch::Apply(body)).await {
             Ok(answer) => {
                 self.remember(desired, &answer);
                 Ok(Applied::of(existing, Arc::new(answer)))
@@ -233,7 +233,7 @@ impl<T: Cached + Serialize> Owned<T> {
     /// report the deletion that removes the entry. The entry is added before the cache is checked, so a deletion in
     /// between is not missed.
     fn remember(&self, desired: Desired, answer: &T) {
-        let Ok(observed) = desired.observe(answer, &self.shared.kind) else { return };
+        let Ok(observed) = desired.observe(answer, &self.shared.client.kind) else { return };
         let state_hash = self.state_hash(&desired, &observed);
         self.shared.up_to_date.lock().insert(desired.key.clone(), state_hash);
         if !self.informer.contains(&desired.key) {

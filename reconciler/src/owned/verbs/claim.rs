@@ -3,20 +3,18 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{
-    Resource,
-    api::{DynamicObject, GetParams, Patch},
-    core::PartialObjectMeta,
-};
+use kube::{Resource, api::DynamicObject, core::PartialObjectMeta};
 use reknit_apis::{Key, Kind};
 use reknit_injection::Cached;
 use serde_json::json;
 
 use crate::{
     Error, Result, ResultExt,
-    object_client::{request_builder, status_code},
+    object_client::{ObjectKind, status_code},
     owned::{Owned, controller_reference, error::kind_and_key},
 };
+
+type Metadata = PartialObjectMeta<DynamicObject>;
 
 impl<T: Cached> Owned<T> {
     /// Adopts matching objects without a controller, releases controlled objects that no longer match, and returns the
@@ -74,15 +72,9 @@ impl<T: Cached> Owned<T> {
     /// Reads the owner from the API server. Fails if it is gone, replaced or being deleted.
     async fn check_alive<O: Kind>(&self, owner: &O) -> Result<()> {
         let key = Key::of(owner);
-        let request = request_builder::<O>(&key).get(&key.name, &GetParams::default());
-        let found: Option<PartialObjectMeta<DynamicObject>> = match self.shared.writer.request(request).await
-        {
-            Err(error) if status_code(&error) == Some(404) => None,
-            answer => Some(answer.context(format_args!(
-                "failed to check that {} exists before adopting objects",
-                kind_and_key(owner)
-            ))?),
-        };
+        let found = self.shared.client.with_kind(ObjectKind::of::<O>()).get::<Metadata>(&key).await.context(
+            format_args!("failed to check that {} exists before adopting objects", kind_and_key(owner)),
+        )?;
         let is_alive = found.is_some_and(|found| {
             found.metadata.uid == owner.meta().uid && found.metadata.deletion_timestamp.is_none()
         });
@@ -101,18 +93,12 @@ impl<T: Cached> Owned<T> {
         let body = json!({ "metadata": {
             "uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": owners,
         } });
-        match self
-            .patch::<PartialObjectMeta<DynamicObject>>(
-                &key,
-                &self.shared.writer.patch_params(),
-                Patch::Merge(body),
-            )
-            .await
-        {
+        let client = &self.shared.client;
+        match client.merge::<Metadata>(&key, body).await {
             Err(error) if status_code(&error) == Some(404) => Ok(()),
             answer => answer.map(drop).context(format_args!(
                 "failed to change the owner references of {}",
-                self.shared.kind.with_key(&key)
+                client.kind.with_key(&key)
             )),
         }
     }

@@ -48,16 +48,12 @@ impl<T: Cached> Owned<T> {
         T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
     {
         let meta = child.meta_mut();
-        if let Some(namespace) = owner.meta().namespace.as_ref().filter(|_| self.shared.kind.is_namespaced) {
+        if let Some(namespace) =
+            owner.meta().namespace.as_ref().filter(|_| self.shared.client.kind.is_namespaced)
+        {
             meta.namespace = Some(namespace.clone());
         }
         set_controller(meta, owner);
-        let (params, body) =
-            (self.shared.writer.post_params(), self.to_json(&child)?.to_string().into_bytes());
-        self.shared
-            .writer
-            .request(self.shared.kind.request_builder(&Key::of(&child)).create(&params, body))
-            .await
-            .map(Arc::new)
+        self.shared.client.create(&Key::of(&child), &self.to_json(&child)?).await.map(Arc::new)
     }
 }

@@ -66,7 +66,7 @@ impl<T: Cached + Serialize> Owned<T> {
         T: Resource<Scope: OwnedBy<O::Scope>>,
     {
         // Used for the key and the checks of a child. Its content is not sent.
-        let desired = Desired::of(owner, new.clone(), &self.shared.kind)?;
+        let desired = Desired::of(owner, new.clone(), &self.shared.client.kind)?;
         if owner.meta().deletion_timestamp.is_some() {
             return Err(NotApplied::OwnerDeleted { child: desired.name, owner: kind_and_key(owner) });
         }
@@ -92,13 +92,7 @@ impl<T: Cached + Serialize> Owned<T> {
         if before == body {
             return Ok(Applied::Unchanged(cached));
         }
-        let request = self.shared.kind.request_builder(&desired.key);
-        let request = request.replace(
-            &desired.key.name,
-            &self.shared.writer.post_params(),
-            body.to_string().into_bytes(),
-        );
-        match self.shared.writer.request(request).await {
+        match self.shared.client.replace(&desired.key, &body).await {
             Ok(answer) => Ok(Applied::of(Some(cached), Arc::new(answer))),
             Err(error) => Err(desired.refused(error)),
         }
@@ -114,10 +108,7 @@ impl<T: Cached + Serialize> Owned<T> {
         mutate: impl FnOnce(&mut T) + Send,
     ) -> ApplyResult<Applied<T>> {
         let child = mutated(owner, &desired.key, new, mutate);
-        let body = self.json(&child, desired)?.to_string().into_bytes();
-        let request =
-            self.shared.kind.request_builder(&desired.key).create(&self.shared.writer.post_params(), body);
-        match self.shared.writer.request(request).await {
+        match self.shared.client.create(&desired.key, &self.json(&child, desired)?).await {
             Ok(created) => Ok(Applied::Created(Arc::new(created))),
             Err(error) if status_code(&error) == Some(409) => match self.read_live(owner, desired).await? {
                 Existing::Foreign(controller) => Err(name_taken_error(owner, desired, controller)),

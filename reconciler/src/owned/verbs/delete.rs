@@ -3,7 +3,6 @@
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use reknit_apis::Key;
 use reknit_injection::Cached;
-use serde_json::Value;
 
 use crate::{object_client::status_code, owned::Owned};
 
@@ -49,12 +48,7 @@ impl<T: Cached> Owned<T> {
         let no_preconditions = Preconditions { uid: None, resource_version: None };
         let preconditions = params.preconditions.get_or_insert(no_preconditions);
         preconditions.uid = preconditions.uid.take().or_else(|| child.meta().uid.clone());
-        match self
-            .shared
-            .writer
-            .request::<Value>(self.shared.kind.request_builder(&key).delete(&key.name, &params))
-            .await
-        {
+        match self.shared.client.delete(&key, &params).await {
             Err(error) if status_code(&error) == Some(404) => Ok(()),
             answer => answer.map(drop),
         }

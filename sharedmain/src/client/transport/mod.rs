@@ -32,7 +32,7 @@ use kube::{
     Config,
     client::{Body, ConfigExt, DynBody},
 };
-use reknit_injection::{HttpResponse, Transport};
+use reknit_injection::internal::{HttpResponse, Transport};
 use tokio::sync::Mutex;
 use tower::{BoxError, Service, ServiceBuilder, service_fn};
 use tracing::{Instrument, Span, field::Empty};

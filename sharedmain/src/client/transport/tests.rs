@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use kube::{Config, client::Body};
 use parking_lot::Mutex;
-use reknit_injection::{HttpResponse, Transport};
+use reknit_injection::internal::{HttpResponse, Transport};
 use reknit_testing::eventually;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

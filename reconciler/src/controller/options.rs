@@ -1,0 +1,89 @@
+//! The options of a controller, set on its builder.
+
+use std::time::Duration;
+
+use reknit_apis::Kind;
+use reknit_injection::Filter;
+
+use super::Builder;
+
+impl<K> Builder<K> {
+    /// Sets the name of the controller, its queue and its leases. The default is `<plural>.<group>`.
+    pub fn name(mut self, name: &str) -> Self {
+        self.parts.name = name.into();
+        self
+    }
+
+    /// Sets the number of keys that are reconciled at once. The default is 2. The environment variable
+    /// `K_THREADS_PER_CONTROLLER` overrides the default and this setting.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.parts.workers = workers;
+        self
+    }
+
+    /// Sets the resync interval, at which every key is reconciled even if nothing changed. It is reduced at random by up
+    /// to a tenth. The default is 10 hours; zero means never.
+    pub fn resync(mut self, every: Duration) -> Self {
+        self.parts.resync = every;
+        self
+    }
+
+    /// Sets the time after which a reconcile is reported as slow, in the log and as an event. The default is one
+    /// minute.
+    pub fn slow_after(mut self, limit: Duration) -> Self {
+        self.parts.limits.slow_after = limit;
+        self
+    }
+
+    /// Sets the time after which a reconcile is cancelled: its future is dropped at the current await point. This
+    /// counts as an error. By default there is no deadline.
+    pub fn deadline(mut self, limit: Duration) -> Self {
+        self.parts.limits.deadline = Some(limit);
+        self
+    }
+}
+
+impl<K: Kind> Builder<K> {
+    /// Sets the finalizer of a [finalizing](crate::RoleBuilder::finalizing) reconciler, a qualified name such as
+    /// `example.com/cleanup`. The default is `<plural>.<group>`. Built-in Kinds have no default, since most of them
+    /// accept no name without a slash.
+    pub fn finalizer(mut self, name: &str) -> Self {
+        self.finalizer = Some(name.into());
+        self
+    }
+
+    /// Writes the finalizer by server-side apply with this field manager, instead of a merge patch of the whole list.
+    /// Adding the finalizer then never conflicts with the finalizer of another controller, but the watch event of the
+    /// write costs one more pass. Apply nothing else with this field manager, since that would remove the finalizer.
+    pub fn apply_finalizer_as(mut self, field_manager: &str) -> Self {
+        self.finalizer_manager = Some(field_manager.into());
+        self
+    }
+
+    /// Reconciles only objects whose annotation has this value. An object of another class is left alone even if it has
+    /// this controller's finalizer, since the controller of that class takes the object over.
+    pub fn class(mut self, annotation: &str, value: &str) -> Self {
+        self.class = Some((annotation.into(), value.into()));
+        self
+    }
+
+    /// Reconciles only objects that the filter admits; others get no pass, no finalizer and no status. A terminating
+    /// object with this controller's finalizer is always finalized, since no other controller removes that finalizer.
+    /// If a label or field selector can express the filter, [`Controller::selected`](crate::Controller::selected) keeps other objects out of the
+    /// cache too.
+    ///
+    /// The filter sees the stored object, before defaults. If the filter panics, the object is left alone.
+    /// [`ObserveDeletion`](crate::ObserveDeletion) ignores the filter, since there is no object to filter.
+    pub fn filter(mut self, which: Filter<K>) -> Self {
+        self.filter = Some(which);
+        self
+    }
+
+    /// When this process starts leading objects, enqueues only those that the filter admits. A change of an excluded
+    /// object enqueues its key while this process leads. A change while no leader is known is kept for the next term of
+    /// this process, if it has led before.
+    pub fn promote_filter(mut self, which: Filter<K>) -> Self {
+        self.promote = Some(which);
+        self
+    }
+}

@@ -1,0 +1,107 @@
+//! Reads the objects of the controller's Kind, and writes their status and finalizers.
+
+use std::{marker::PhantomData, sync::Arc};
+
+use kube::api::{ObjectMeta, Patch, PatchParams};
+use reknit_apis::{Key, Kind};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{Queue, object_client::ObjectClient};
+
+/// The client of the controller's Kind. The echoes of its writes do not enqueue the keys of the written objects.
+pub(crate) struct KindClient<K> {
+    client: ObjectClient,
+    queue: Queue,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// An attempt to write a status.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Attempt {
+    First,
+    Later,
+}
+
+/// The metadata that the next write of an object needs.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WriteMeta {
+    pub(crate) resource_version: Option<String>,
+    pub(crate) finalizers: Option<Vec<String>>,
+}
+
+impl From<&ObjectMeta> for WriteMeta {
+    fn from(meta: &ObjectMeta) -> Self {
+        Self { resource_version: meta.resource_version.clone(), finalizers: meta.finalizers.clone() }
+    }
+}
+
+/// The part of the answer to a status write that is read.
+#[derive(Deserialize)]
+struct StatusAnswer {
+    metadata: WriteMeta,
+}
+
+impl StatusAnswer {
+    fn version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
+}
+
+impl<K: Kind> KindClient<K> {
+    pub(crate) fn new(client: ObjectClient, queue: Queue) -> Self {
+        Self { client, queue, kind: PhantomData }
+    }
+
+    /// Reads the object from the API server.
+    pub(crate) async fn get(&self, key: &Key) -> kube::Result<Option<K>> {
+        self.client.get(key).await
+    }
+
+    /// Returns true if the object no longer exists, even if another object has its name now.
+    pub(crate) async fn is_gone(&self, object: &K) -> kube::Result<bool> {
+        let found = self.get(&Key::of(object)).await?;
+        Ok(found.is_none_or(|found| found.meta().uid != object.meta().uid))
+    }
+
+    /// Merge-patches the finalizers if the object is unchanged. The echo does not enqueue the key.
+    pub(crate) async fn patch_finalizers(&self, object: &K, finalizers: &[&str]) -> kube::Result<K> {
+        let mut metadata = precondition(object.meta().resource_version.as_deref());
+        metadata["finalizers"] = json!(finalizers);
+        let key = Arc::new(Key::of(object));
+        let write = self.client.merge(&key, json!({ "metadata": metadata }));
+        self.queue.suppressing_echo(key, write, |object: &K| object.meta().resource_version.as_deref()).await
+    }
+
+    /// Applies metadata with this field manager, even if the object has changed, unless the metadata contains a
+    /// resourceVersion. The echo of this write enqueues the key.
+    pub(crate) async fn apply_metadata(&self, object: &K, metadata: Value, manager: &str) -> kube::Result<K> {
+        let body = json!({ "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata });
+        let params = PatchParams::apply(manager).force();
+        self.client.patch(&Key::of(object), &params, &Patch::Apply(body)).await
+    }
+
+    /// Merge-patches the status if the object still has this version. Only the echo of the first attempt is suppressed.
+    /// A later attempt is based on a state that the pass has not seen, so its echo enqueues the key.
+    pub(crate) async fn patch_status(
+        &self,
+        key: &Arc<Key>,
+        version: Option<&str>,
+        status: &Value,
+        attempt: Attempt,
+    ) -> kube::Result<WriteMeta> {
+        let write =
+            self.client.merge_status(key, json!({ "metadata": precondition(version), "status": status }));
+        let answer: StatusAnswer = match attempt {
+            Attempt::First => self.queue.suppressing_echo(key.clone(), write, StatusAnswer::version).await?,
+            Attempt::Later => write.await?,
+        };
+        Ok(answer.metadata)
+    }
+}
+
+/// The metadata that makes a patch conditional on the resourceVersion.
+fn precondition(version: Option<&str>) -> Value {
+    version.map_or_else(|| json!({}), |version| json!({ "resourceVersion": version }))
+}
