@@ -107,7 +107,7 @@
 //! | `injection.Context`, `Manager`, the `Context` of kube-runtime | [`Context`](prelude::Context) in the constructor, fields of the reconciler afterwards |
 //! | generated informers and listers, the manager's cache, `reflector::Store` | [`Informer`](prelude::Informer), [`Tracked`](prelude::Tracked), [`Owned`](prelude::Owned) |
 //! | `ReconcileKind`, `Reconcile`, the reconcile function | [`ReconcileKind`](prelude::ReconcileKind) |
-//! | `resolver.URIResolver` | [`AddressResolver`](reconciler::AddressResolver) |
+//! | `resolver.URIResolver` | [`AddressResolver`](knative::AddressResolver) |
 //! | `reconcile.Result`, `Action` | [`Outcome`](prelude::Outcome) |
 //! | `controller.NewPermanentError`, `reconcile.TerminalError` | [`ResultExt::permanent`](prelude::ResultExt::permanent) |
 //! | `fmt.Errorf("failed to …: %w", err)`, `anyhow::Context` | [`ResultExt::context`](prelude::ResultExt::context) |
@@ -128,7 +128,7 @@
 //! | enqueue an object when an object that it references changes | `build.track()`, and `get` in the reconcile | Knative's tracker; `Watches` with a map function |
 //! | enqueue an object when an object that it controls changes | `build.owns()` | `Owns`; `Controller::owns` |
 //! | watch the target of a reference whose Kind is only known at run time | `build.track_any(kinds)`, with the allowed [`Kinds`](reconciler::Kinds) | Knative's tracker with a duck type |
-//! | find the address of a [`Destination`](apis::Destination) | `build.resolver(kinds)`, and [`AddressResolver::resolve`](reconciler::AddressResolver::resolve) in the reconcile | Knative's `URIResolver` |
+//! | find the address of a [`Destination`](knative::Destination) | `AddressResolver::new(build.track_any(kinds))`, and [`AddressResolver::resolve`](knative::AddressResolver::resolve) in the reconcile; the feature `knative` | Knative's `URIResolver` |
 //! | create or restore a child, and know which of the two happened | [`Owned::apply`](prelude::Owned::apply), [`Applied`](reconciler::Applied) | server-side apply; `controllerutil.OperationResult` |
 //! | create or update a child without server-side apply | [`Owned::create_or_update`](prelude::Owned::create_or_update) | `controllerutil.CreateOrUpdate` |
 //! | replace a child whose field is immutable | [`Owned::apply_or_replace`](prelude::Owned::apply_or_replace) | `Delete`, then `Create` |
@@ -137,7 +137,7 @@
 //! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](prelude::TrackedAny::get_as) or [`Duck::of`](reconciler::Duck::of), with a [`Duck`](reconciler::Duck) | Knative's duck informers |
 //! | set the owner reference of a child yourself | [`controller_reference`](reconciler::controller_reference) | `kmeta.NewControllerRef`; `controllerutil.SetControllerReference` |
 //! | delete a child with its dependents | [`Owned::delete`](prelude::Owned::delete), in the background; [`delete_with`](prelude::Owned::delete_with) | `Delete` with `PropagationPolicy` |
-//! | inject into the pod templates of other objects, as a SinkBinding does | [`Bindable`](reconciler::Bindable), `build.binder(kinds)`, `Webhook::binding` | Knative's `psbinding` |
+//! | inject into the pod templates of other objects, as a SinkBinding does | [`Bindable`](knative::Bindable), [`Binder`](knative::Binder), [`BindingMutator`](knative::BindingMutator); the feature `knative` | Knative's `psbinding` |
 //! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
 //! | filter these changes | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and other filters in [`injection`] | predicates; `FilteringResourceEventHandler` |
 //! | reconcile only some objects of the Kind | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
@@ -164,7 +164,7 @@
 //! | say which fields are invalid, and how | [`FieldError`](prelude::FieldError), with [`CauseType`](apis::CauseType) | `apis.FieldError`; `field.ErrorList` |
 //! | print a CustomResourceDefinition | [`kubernetes_schema(MyKind::crd())`](apis::kubernetes_schema), with [`drop_descriptions`](apis::drop_descriptions) on fields of core types | controller-gen; `CustomResourceExt::crd` |
 //! | patch an object by its difference to an earlier state | [`merge_patch`](reconciler::merge_patch) | `duck.CreateMergePatch`; `client.MergeFrom` |
-//! | declare a source, a channel or a binding | [`SourceSpec`](apis::SourceSpec), [`ChannelableSpec`](apis::ChannelableSpec), [`BindingSpec`](apis::BindingSpec), [`DeliverySpec`](apis::DeliverySpec) and their statuses | Knative's `duck/v1` |
+//! | declare a source, a channel or a binding | [`SourceSpec`](knative::SourceSpec), [`ChannelableSpec`](knative::ChannelableSpec), [`BindingSpec`](knative::BindingSpec), [`DeliverySpec`](knative::DeliverySpec) and their statuses; the feature `knative` | Knative's `duck/v1` |
 //! | serve two versions of a Kind | [`Convertible`](apis::Convertible), `Webhook::conversion`, and one CustomResourceDefinition for both with `kube::core::crd::merge_crds` | hub and spokes |
 //! | run on a laptop without the webhook | `ENABLE_WEBHOOKS=false`, or `--disable-controllers webhook` | `ENABLE_WEBHOOKS` |
 //! | run without a controller of the program | `--disable-controllers` with its name | Knative's `MainNamed` |
@@ -224,6 +224,7 @@
 //!
 //! | feature | what it adds |
 //! | --- | --- |
+//! | `knative` | the module [`knative`]: the types of Knative Eventing, destinations and bindings |
 //! | `otlp` | traces, and metrics that the process pushes to an OpenTelemetry collector; Prometheus needs no feature |
 //! | `profiling` | CPU profiles at `/debug/pprof/profile` |
 //! | `testing` | the module [`testing`]; enable it in `[dev-dependencies]` |
@@ -241,6 +242,8 @@
 
 pub use reknit_apis as apis;
 pub use reknit_injection as injection;
+#[cfg(feature = "knative")]
+pub use reknit_knative as knative;
 pub use reknit_reconciler as reconciler;
 pub use reknit_sharedmain as sharedmain;
 #[cfg(feature = "testing")]
@@ -251,8 +254,8 @@ pub use reknit_webhook as webhook;
 /// The names that most controllers use.
 pub mod prelude {
     pub use reknit_apis::{
-        Addressable, ConditionSet, DuckStatus, FieldError, KRShaped, KReference, Key, Kind, Request,
-        StatusConditions, Url, Validatable, kind,
+        ConditionSet, DuckStatus, FieldError, KRShaped, KReference, Key, Kind, Request, StatusConditions,
+        Validatable, kind,
     };
     pub use reknit_injection::{
         Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,

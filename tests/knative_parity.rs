@@ -11,9 +11,10 @@ use std::{
     time::Duration,
 };
 
+use reknit::knative::{Destination, Url};
 use reknit_apis::{
-    Condition, ConditionSet, ConditionStatus, Destination, DuckShaped, DuckStatus, FieldError, Key, Level,
-    Reference, Url, child_name, cluster_domain, example_checksum, kind_to_resource, service_host_name,
+    Condition, ConditionSet, ConditionStatus, DuckShaped, DuckStatus, FieldError, Key, Level, Reference,
+    child_name, cluster_domain, example_checksum, kind_to_resource, service_host_name,
 };
 use reknit_reconciler::leader::{LeaderElectionConfig, Ring};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

@@ -1,4 +1,4 @@
-//! The data types of Kubernetes Kinds in the style of Knative: conditions, addresses, references and validation.
+//! The data types of Kubernetes Kinds in the style of Knative: conditions, references and validation.
 //!
 //! The crate has no client and no runtime. [`kind!`] declares a Kind, with Knative's conditions or without. It
 //! implements [`KRShaped`], Knative's name for a Kind with conditions and an observed generation. JSON names, condition
@@ -35,11 +35,10 @@
 mod admission;
 mod config_map;
 mod conversion;
-mod ducks;
 mod key;
 mod kinds;
 mod names;
-mod references;
+mod reference;
 mod schema;
 mod status;
 
@@ -47,14 +46,13 @@ pub use self::{
     admission::*,
     config_map::*,
     conversion::{ConversionError, Convertible},
-    ducks::*,
     key::{Key, KeyError},
     kinds::*,
     names::{
         child_name, cluster_domain, dns_label, dns_subdomain, kind_to_resource, qualified_name,
         service_host_name,
     },
-    references::*,
+    reference::{InvalidReference, KReference, Reference},
     schema::{drop_descriptions, kubernetes_schema},
     status::*,
 };

@@ -2,7 +2,11 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use reknit::{apis::service_host_name, prelude::*};
+use reknit::{
+    apis::service_host_name,
+    knative::{Addressable, Url},
+    prelude::*,
+};
 use reknit_samples::{AddressableService, AddressableServiceStatus};
 
 /// Publishes the address of the Service that each AddressableService names.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Service;
 use reknit::{
     injection::{Informers, Shutdown},
+    knative::Addressable,
     prelude::*,
     reconciler::{ControllerConstructor, ReconcileKey, Run, leader::Leadership, leader::Ring},
 };

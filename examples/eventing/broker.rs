@@ -2,9 +2,10 @@
 
 use kube::{CustomResource, ResourceExt};
 use reknit::{
-    apis::{AddressStatus, DeliverySpec, DeliveryStatus, child_name, service_host_name},
+    apis::{child_name, service_host_name},
+    knative::{AddressResolver, AddressStatus, Addressable, DeliverySpec, DeliveryStatus, Url},
     prelude::*,
-    reconciler::{AddressResolver, Kinds},
+    reconciler::Kinds,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,7 +69,8 @@ pub(crate) const ADDRESSABLE: [(&str, &str); 3] =
 /// Reconciles the Brokers of the class [`CHANNEL_BASED`], which own channels.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Broker>(cx);
-    let (channels, resolver) = (build.owns(), build.resolver(Kinds::of(ADDRESSABLE).or_any()));
+    let channels = build.owns();
+    let resolver = AddressResolver::new(build.track_any(Kinds::of(ADDRESSABLE).or_any()));
     Ok(build.class(CLASS, CHANNEL_BASED).reconciler(Reconciler { channels, resolver }).build())
 }
 

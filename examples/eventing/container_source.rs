@@ -11,10 +11,8 @@ use k8s_openapi::{
 };
 use kube::{CustomResource, ResourceExt, api::ObjectMeta};
 use reknit::{
-    apis::{
-        BindingSpec, Condition, DuckStatus, Reference, SourceSpec, SourceStatus, child_name,
-        drop_descriptions,
-    },
+    apis::{Condition, DuckStatus, Reference, child_name, drop_descriptions},
+    knative::{BindingSpec, SourceSpec, SourceStatus},
     prelude::*,
     reconciler::{Applied, Recorder},
 };

@@ -15,7 +15,7 @@ mod subscription;
 
 use std::process::ExitCode;
 
-use reknit::{prelude::*, sharedmain::NamespaceFlag};
+use reknit::{knative::BindingMutator, prelude::*, sharedmain::NamespaceFlag};
 
 pub use self::{
     broker::{Broker, controller as brokers},
@@ -28,7 +28,7 @@ pub use self::{
 
 /// The webhook: defaults and validation of ContainerSource, SinkBinding and Trigger. It also injects the sink into the
 /// subjects of SinkBindings when they are admitted.
-pub fn webhook(_: &Context) -> Result<Webhook> {
+pub fn webhook(cx: &Context) -> Result<Webhook> {
     Ok(Webhook::new("eventing.knative.dev")
         .defaulting::<ContainerSource>()
         .defaulting::<SinkBinding>()
@@ -36,7 +36,7 @@ pub fn webhook(_: &Context) -> Result<Webhook> {
         .validation::<ContainerSource>()
         .validation::<SinkBinding>()
         .validation::<Trigger>()
-        .binding::<SinkBinding>())
+        .mutator(BindingMutator::of::<SinkBinding>(cx)))
 }
 
 /// The program: its controllers and flags.

@@ -4,9 +4,10 @@
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use kube::CustomResource;
 use reknit::{
-    apis::{BindingSpec, PodSpecable, Reference, SourceSpec, SourceStatus},
+    apis::Reference,
+    knative::{AddressResolver, Bindable, Binder, BindingSpec, PodSpecable, SourceSpec, SourceStatus},
     prelude::*,
-    reconciler::{AddressResolver, Bindable, Binder, Kinds},
+    reconciler::Kinds,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -96,8 +97,8 @@ pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<SinkBinding>(cx);
     let workloads =
         [("apps", "deployments"), ("apps", "statefulsets"), ("apps", "daemonsets"), ("batch", "jobs")];
-    let sinks = build.resolver(Kinds::of(ADDRESSABLE).or_any());
-    let binder = build.binder(Kinds::of(workloads).or_any());
+    let sinks = AddressResolver::new(build.track_any(Kinds::of(ADDRESSABLE).or_any()));
+    let binder = Binder::new(&mut build, Kinds::of(workloads).or_any());
     Ok(build.reconciler(Reconciler { sinks, binder }).finalizing().build())
 }
 

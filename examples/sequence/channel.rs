@@ -2,7 +2,8 @@
 
 use kube::{CustomResource, ResourceExt};
 use reknit::{
-    apis::{AddressStatus, ChannelableSpec, ChannelableStatus, service_host_name},
+    apis::service_host_name,
+    knative::{AddressStatus, Addressable, ChannelableSpec, ChannelableStatus, Url},
     prelude::*,
 };
 use schemars::JsonSchema;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use kube::CustomResource;
 use reknit::{
-    apis::{AddressStatus, ChannelableStatus, Condition, DeliverySpec, Destination},
+    apis::Condition,
+    knative::{AddressStatus, Addressable, ChannelableStatus, DeliverySpec, Destination},
     prelude::*,
     reconciler::Duck,
 };

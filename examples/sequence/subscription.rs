@@ -2,9 +2,9 @@
 
 use kube::{CustomResource, ResourceExt};
 use reknit::{
-    apis::{DeliverySpec, Destination},
+    knative::{AddressResolver, DeliverySpec, Destination, Url},
     prelude::*,
-    reconciler::{AddressResolver, Kinds},
+    reconciler::Kinds,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,7 @@ kind!(Subscription { status: SubscriptionStatus, conditions: knative(duck, ["Ref
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Subscription>(cx);
     let addressable = [("", "services"), ("messaging.knative.dev", "inmemorychannels")];
-    let resolver = build.resolver(Kinds::of(addressable).or_any());
+    let resolver = AddressResolver::new(build.track_any(Kinds::of(addressable).or_any()));
     Ok(build.reconciler(Reconciler { resolver }).build())
 }
 

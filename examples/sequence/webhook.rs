@@ -3,10 +3,7 @@
 
 use std::{collections::BTreeMap, error::Error};
 
-use reknit::{
-    apis::{Defaultable, DeliverySpec},
-    prelude::*,
-};
+use reknit::{apis::Defaultable, knative::DeliverySpec, prelude::*};
 use serde::Deserialize;
 
 use super::sequence::{ChannelTemplate, Sequence, SequenceStep};

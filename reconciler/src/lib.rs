@@ -77,7 +77,6 @@
 //! | [`claim`](Owned::claim) | the children | patch |
 //! | [`Owned::create`], [`delete`](Owned::delete) | the children | create, delete |
 //! | [`Owned::create_or_update`] | the children | get, create, update |
-//! | [`Binder`] | the subjects of bindings | list, watch, patch |
 //! | the [`Owned`] calls above, if the admission plugin OwnerReferencesPermissionEnforcement is enabled, as in OpenShift | the Kind's `finalizers` | update |
 //! | [`config`](Builder::config) | the ConfigMap, in the system namespace | list, watch |
 //! | leader election | `leases` of `coordination.k8s.io`, in the system namespace | get, list, watch, create, patch, delete |
@@ -87,7 +86,6 @@
 //! Queues have the metrics `workqueue_*` of client-go, and passes `reknit_*`. `reknit_sharedmain`, which serves them,
 //! documents all metrics.
 
-mod binding;
 mod controller;
 mod driver;
 mod error;
@@ -107,13 +105,11 @@ mod outcome;
 mod owned;
 mod per_key;
 mod queue;
-mod resolver;
 mod roles;
 mod status;
 mod tracker;
 mod uuid;
 
-pub use binding::{Bindable, Binder};
 pub use controller::{Builder, Controller, Drained, Health, Keys, RoleBuilder, Run, RunningPass, Watch};
 pub use error::{Error, Result, ResultExt};
 pub use events::{Event, EventType, Recorder};
@@ -123,7 +119,6 @@ pub use owned::{Applied, NotApplied, Owned, OwnedAny, OwnedOptions, apply_body, 
 pub use per_key::PerKey;
 pub use queue::Queue;
 pub use reknit_apis::{KReference, Key, Reference};
-pub use resolver::AddressResolver;
 pub use roles::{FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKey, ReconcileKind};
 pub use status::merge_patch;
 pub use tracker::{Duck, Tracked, TrackedAny};

@@ -125,7 +125,7 @@ impl ObjectClient {
 }
 
 /// The field manager of a component, cut to 100 characters. The API server's limit is 128.
-pub(crate) fn field_manager(component: &str) -> String {
+pub fn field_manager(component: &str) -> String {
     component.chars().filter(|c| !c.is_control()).take(100).collect()
 }
 

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use reknit::{apis::cluster_domain, prelude::*};
+use reknit::{
+    apis::cluster_domain,
+    knative::{Addressable, Url},
+    prelude::*,
+};
 
 /// The domain of the cluster's Services. It is injected, so that a test can replace it.
 #[derive(Clone, Debug)]

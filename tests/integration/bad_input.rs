@@ -1,7 +1,7 @@
 //! Invalid input: malformed keys, objects without metadata, large objects and unknown fields.
 
 use kube::api::{Patch, PatchParams};
-use reknit::{prelude::*, testing::Controllers};
+use reknit::{knative::Addressable, prelude::*, testing::Controllers};
 use reknit_samples::{AddressableService, AddressableServiceStatus};
 use serde_json::{Value, json};
 

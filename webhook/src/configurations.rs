@@ -1,5 +1,7 @@
 //! The configurations by which the API server calls a webhook.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
@@ -10,8 +12,8 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    BindingSelection,
-    server::routes::{BINDING, CONFIG_VALIDATION, DEFAULTING, VALIDATION},
+    admission::mutator::{Mutator, rules_of},
+    server::routes::{CONFIG_VALIDATION, DEFAULTING, VALIDATION},
     webhook::Webhook,
 };
 
@@ -21,30 +23,35 @@ pub(crate) struct Entry {
     pub(crate) path: &'static str,
     pub(crate) rules: Value,
     pub(crate) is_mutating: bool,
-    /// The expression of the label selectors of namespaces and objects, if any.
-    pub(crate) label_expression: Option<Value>,
+    /// The mutator that the entry calls, if it is not a step of the webhook's own.
+    pub(crate) mutator: Option<Arc<dyn Mutator>>,
 }
 
 impl Webhook {
     /// Returns the entries of this webhook, each in a configuration of its own.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        let entry = |prefix: &str, path, rules| Entry {
-            name: format!("{prefix}.webhook.{}", self.domain),
-            path,
-            rules,
-            is_mutating: [DEFAULTING, BINDING].contains(&path),
-            label_expression: (path == BINDING).then(|| self.bindings.label_expression()),
+        let name = |prefix: &str| format!("{prefix}.webhook.{}", self.domain);
+        let entry = |prefix, path, rules| {
+            let (name, is_mutating) = (name(prefix), path == DEFAULTING);
+            Entry { name, path, rules, is_mutating, mutator: None }
         };
         let entries = [
             (self.defaulting.is_empty(), entry("defaulting", DEFAULTING, self.defaulting_rules())),
-            (self.bindings.is_empty(), entry("bindings", BINDING, self.bindings.rules())),
             (self.validation.is_empty(), entry("validation", VALIDATION, self.validation_rules())),
             (self.config_maps.is_empty(), entry("config", CONFIG_VALIDATION, Self::config_map_rules())),
         ];
-        entries.into_iter().filter_map(|(is_unused, entry)| (!is_unused).then_some(entry)).collect()
+        let used = entries.into_iter().filter_map(|(is_unused, entry)| (!is_unused).then_some(entry));
+        let mutators = self.mutators.iter().map(|(path, mutator)| Entry {
+            name: name(path.trim_start_matches('/')),
+            path,
+            rules: rules_of(&**mutator),
+            is_mutating: true,
+            mutator: Some(mutator.clone()),
+        });
+        used.chain(mutators).collect()
     }
 
-    /// Returns the configurations of this webhook: MutatingWebhookConfigurations for defaulting and bindings,
+    /// Returns the configurations of this webhook: MutatingWebhookConfigurations for defaulting and mutators,
     /// ValidatingWebhookConfigurations for validation and ConfigMaps, with the rules for its Kinds. `client_config`
     /// returns the client configuration for a path. Requests fail while the webhook is down.
     ///
@@ -89,8 +96,8 @@ impl Entry {
             "name": self.name, "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
             "clientConfig": client_config, "rules": self.rules,
         }]);
-        if let Some(expression) = &self.label_expression {
-            BindingSelection::select(&mut webhooks[0], expression);
+        if let Some(mutator) = &self.mutator {
+            mutator.configure(&mut webhooks[0]);
         }
         DynamicObject::new(&self.name, &ApiResource::erase::<K>(&())).data(json!({"webhooks": webhooks}))
     }

@@ -48,11 +48,10 @@
 //! Defaulting and validation have no effect beyond the response. [Callbacks](Webhook::callback) are not called in a dry
 //! run.
 //!
-//! # Bindings
+//! # Mutators
 //!
-//! [`binding`](Webhook::binding) injects into pod templates at admission. An object of a
-//! [`Bindable`](reknit_reconciler::Bindable) Kind names its subjects, the objects whose pod templates it changes, such
-//! as Deployments. In Knative's Go library this is `psbinding`.
+//! [`mutator`](Webhook::mutator) adds a mutating step for objects of any Kind, such as the injection of bindings into
+//! pod templates by `reknit_knative`. A [`Mutator`] has a path and a webhook configuration of its own.
 //!
 //! # ConfigMaps
 //!
@@ -88,7 +87,6 @@
 //! | `next-ca-cert.pem`, `next-ca-key.pem` | the authority of the next certificate |
 
 mod admission;
-mod binding;
 mod certificates;
 mod configurations;
 mod conversion;
@@ -98,8 +96,8 @@ mod process;
 mod server;
 mod webhook;
 
+pub use admission::mutator::Mutator;
 pub use admission::test_request::{Admitted, Denied, TestRequest};
-pub use binding::BindingSelection;
 pub use certificates::identity::{CertificateError, Identity};
 pub use certificates::service::ServiceNames;
 pub use conversion::storage_migration::{MigrationError, migrate_storage};

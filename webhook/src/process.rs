@@ -30,7 +30,7 @@ impl Webhook {
     /// | object | entry |
     /// | --- | --- |
     /// | MutatingWebhookConfiguration | `defaulting.webhook.<domain>` |
-    /// | MutatingWebhookConfiguration | `bindings.webhook.<domain>` |
+    /// | MutatingWebhookConfiguration | the path of each [mutator](Self::mutator) and `.webhook.<domain>` |
     /// | ValidatingWebhookConfiguration | `validation.webhook.<domain>` |
     /// | ValidatingWebhookConfiguration | `config.webhook.<domain>` |
     ///
@@ -55,7 +55,7 @@ impl Webhook {
         )?;
         self.lifetime.check()?;
         self.system_namespace = Some(namespace.into());
-        self = self.watch_configs(cx).watch_bindings(cx);
+        self = self.watch_configs(cx);
         let identity = Identity::default();
         let configurations = self.maintained_configurations();
         let (controller, secret_informer) =
@@ -75,12 +75,12 @@ impl Webhook {
     fn maintained_configurations(&self) -> Vec<Configuration> {
         let conversion =
             |name: &String| Configuration::new::<CustomResourceDefinition>(name.clone(), CONVERSION, None);
-        let entry = |Entry { name, path, rules, is_mutating, label_expression }: Entry| {
+        let entry = |Entry { name, path, rules, is_mutating, mutator }: Entry| {
             let configuration = match is_mutating {
                 true => Configuration::new::<MutatingWebhookConfiguration>(name, path, Some(rules)),
                 false => Configuration::new::<ValidatingWebhookConfiguration>(name, path, Some(rules)),
             };
-            configuration.selecting(label_expression)
+            configuration.with_mutator(mutator)
         };
         let conversions = self.crd_names().into_iter().map(conversion);
         conversions.chain(self.entries().into_iter().map(entry)).collect()

@@ -5,9 +5,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use crate::{
     admission::{
         config_maps::ParseConfigMap, config_values::ConfigValues, decoding::Definition,
-        defaulting::DefaultedKind, review::GroupVersionKind, validation::ValidatedKind,
+        defaulting::DefaultedKind, mutator::Mutator, review::GroupVersionKind, validation::ValidatedKind,
     },
-    binding::Bindings,
     certificates::secret::Lifetime,
     conversion::hub::VersionConversion,
     server::{health::RunningCode, limits::Limits},
@@ -70,7 +69,8 @@ pub struct Webhook {
     /// The namespace of the ConfigMaps. If it is not known, ConfigMaps of all namespaces are checked.
     pub(crate) system_namespace: Option<String>,
     pub(crate) conversion: BTreeMap<GroupVersionKind, VersionConversion>,
-    pub(crate) bindings: Bindings,
+    /// The mutators by their paths.
+    pub(crate) mutators: BTreeMap<&'static str, Arc<dyn Mutator>>,
     pub(crate) lifetime: Lifetime,
     pub(crate) limits: Limits,
     pub(crate) running: RunningCode,
@@ -93,7 +93,7 @@ impl Webhook {
             config_values: ConfigValues::default(),
             system_namespace: None,
             conversion: BTreeMap::new(),
-            bindings: Bindings::default(),
+            mutators: BTreeMap::new(),
             lifetime: Lifetime::default(),
             limits: Limits::default(),
             running: RunningCode::default(),

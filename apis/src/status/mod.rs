@@ -1,13 +1,11 @@
 //! The parts of a status that Knative-shaped Kinds have in common.
 
-mod addressable;
 mod condition;
 mod condition_set;
 mod duck;
 mod status_conditions;
 
 pub use self::{
-    addressable::{AddressStatus, Addressable},
     condition::{Condition, ConditionStatus, Severity},
     condition_set::{ConditionSet, Conditions, RemoveConditionError},
     duck::{DuckShaped, DuckStatus},

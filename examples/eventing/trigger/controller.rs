@@ -2,10 +2,11 @@
 
 use kube::{ResourceExt, api::ObjectMeta};
 use reknit::{
-    apis::{DeliverySpec, DeliveryStatus, Destination, SourceStatus, child_name, service_host_name},
+    apis::{child_name, service_host_name},
     injection::Verb,
+    knative::{AddressResolver, DeliverySpec, DeliveryStatus, Destination, SourceStatus, Url},
     prelude::*,
-    reconciler::{AddressResolver, Duck, Kinds, OwnedOptions},
+    reconciler::{Duck, Kinds, OwnedOptions},
 };
 
 use super::{
@@ -35,7 +36,7 @@ pub fn controller(cx: &Context) -> Result<Controller> {
     let verbs = [Verb::Get, Verb::Create, Verb::Patch, Verb::Delete];
     let reconciler = Reconciler {
         objects: build.track_any(Kinds::of(OBJECTS).or_any()),
-        resolver: build.resolver(Kinds::of(ADDRESSABLE).or_any()),
+        resolver: AddressResolver::new(build.track_any(Kinds::of(ADDRESSABLE).or_any())),
         subscriptions: build.owns_with(OwnedOptions::default().verbs(verbs)),
         filter_host: service_host_name("broker-filter", cx.system_namespace().unwrap_or("knative-eventing")),
     };

@@ -6,7 +6,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use kube::{CustomResource, ResourceExt};
 use reknit::{
-    apis::{DeliverySpec, DeliveryStatus, Destination},
+    knative::{DeliverySpec, DeliveryStatus, Destination, Url},
     prelude::*,
 };
 use schemars::JsonSchema;

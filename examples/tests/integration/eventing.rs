@@ -14,7 +14,7 @@ use kube::{
 use reknit::{
     apis::service_host_name,
     prelude::*,
-    testing::{ControlPlane, Controllers, RunningControllers, eventually, nothing},
+    testing::{ControlPlane, Controllers, RunningControllers, eventually},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -196,8 +196,7 @@ async fn a_sink_binding_injects_until_it_is_deleted() {
     // The webhook injects into an object before it is stored.
     eventing.api::<Deployment>().delete("web", &DeleteParams::background()).await.unwrap();
     eventing.wait_for::<Deployment>("web", "that is deleted", Value::is_null).await;
-    let webhook = nothing().webhook(program::webhook);
-    let server = eventing.plane.serve_webhook(&eventing.namespace, webhook).await.unwrap();
+    let server = eventing.plane.serve_webhook(&eventing.namespace, program::webhook).await.unwrap();
     let created = eventually("a Deployment with the injection", TIMEOUT, async || {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         let created = eventing.api().create(&dry_run, &web(1)).await.map_err(|error| error.to_string())?;

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use kube::{Client, Resource, api::DynamicObject};
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
 use reknit_injection::{
-    Cached, Config, Context, Filter, FromConfigMap, Informer, InformerHandle, Selection, Verb, select,
+    Cached, Config, Context, Filter, FromConfigMap, Informer, InformerHandle, Selection, select,
 };
 
 use super::{Controller, Parts, watch::Watch};
 use crate::{
-    Bindable, Binder, Kinds, Owned, OwnedAny, OwnedOptions, PerKey, Queue, ReconcileKey, Recorder, Tracked,
-    TrackedAny,
+    Kinds, Owned, OwnedAny, OwnedOptions, PerKey, Queue, ReconcileKey, Recorder, Tracked, TrackedAny,
     driver::KeyDriver,
     events::event_permission,
     finalizer::plural_and_group,
@@ -174,6 +173,11 @@ impl<K> Builder<K> {
         Config::new(&self.cx, on_changed)
     }
 
+    /// The Context of the constructor.
+    pub fn context(&self) -> &Context {
+        &self.cx
+    }
+
     /// The client for writes. When a write returns, its result is already in the cache of every informer that selects
     /// the object.
     pub fn client(&self) -> Client {
@@ -320,17 +324,6 @@ impl<K: Kind> Builder<K> {
     /// key's bucket.
     pub fn per_key<T: Send + 'static>(&mut self) -> PerKey<T> {
         self.parts.per_key.add()
-    }
-}
-
-impl<K: Bindable> Builder<K> {
-    /// Finds the subjects of bindings, which are of these Kinds, and injects into them. A change of a subject enqueues
-    /// the key of its binding.
-    pub fn binder(&mut self, kinds: Kinds) -> Binder<K> {
-        let manager = field_manager(self.cx.component());
-        kinds.permissions(&[Verb::Patch]).for_each(|patches| self.allows(patches));
-        let objects = self.track_any(kinds);
-        Binder::new(objects, self.cx.informers(), self.client(), manager)
     }
 }
 

@@ -11,7 +11,6 @@ mod handover;
 mod leader;
 mod namespaces;
 mod references;
-mod resolver;
 mod schemas;
 
 use std::time::Duration;

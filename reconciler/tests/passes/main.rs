@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
-mod binding;
 mod children;
 mod children_any;
 mod ducks;
@@ -11,7 +10,6 @@ mod finalizers;
 mod limits;
 mod metav1;
 mod references;
-mod resolver;
 mod roles;
 mod status;
 mod tracking;

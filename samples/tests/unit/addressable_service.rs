@@ -7,6 +7,7 @@ use k8s_openapi::{
 use kube::{Api, api::DeleteParams};
 use reknit::testing::{ControllerExt, InformerExt};
 use reknit::{
+    knative::{Addressable, Url},
     prelude::*,
     reconciler::ControllerConstructor,
     testing::{ApiServer, Given, Table, Verb, Want, each_permission_is_needed, given, nothing, table},

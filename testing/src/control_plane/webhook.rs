@@ -57,7 +57,8 @@ impl ControlPlane {
     /// Serves a webhook in this process, on 127.0.0.1, and has the API server call it for the objects of a namespace,
     /// and for cluster-scoped objects of its Kinds. Returns once the API server calls it.
     ///
-    /// The CustomResourceDefinitions of the Kinds have to be installed. The namespace is the system namespace of the
+    /// The constructor is the one that the program passes to `Main::webhook`. The CustomResourceDefinitions of the Kinds
+    /// have to be installed. The namespace is the system namespace of the
     /// webhook: it holds the ConfigMaps that the webhook reads and validates. The webhook has the permissions of the
     /// administrator. Its configurations are the ones that [`Webhook::configurations`] returns, with the namespace
     /// appended to their names; a second call with the same domain and namespace replaces them. Conversion applies to
@@ -79,7 +80,7 @@ impl ControlPlane {
     ///     Some(_) => Ok(()),
     ///     None => Err("a pod needs labels"),
     /// });
-    /// let _server = plane.serve_webhook(&namespace, webhook).await?;
+    /// let _server = plane.serve_webhook(&namespace, |_| Ok(webhook)).await?;
     /// let pods: Api<Pod> = Api::namespaced(plane.client()?, &namespace);
     /// assert!(pods.create(&Default::default(), &Pod::default()).await.is_err());
     /// # Ok(()) }
@@ -89,10 +90,16 @@ impl ControlPlane {
     ///
     /// Fails if the webhook cannot be served, if the API server refuses its configurations, or if it does not call the
     /// webhook within thirty seconds.
-    pub async fn serve_webhook(&self, namespace: &str, webhook: Webhook) -> Result<WebhookServer, Error> {
+    pub async fn serve_webhook(
+        &self,
+        namespace: &str,
+        constructor: impl FnOnce(&Context) -> reknit_reconciler::Result<Webhook>,
+    ) -> Result<WebhookServer, Error> {
         let client = self.client()?;
         let cx = Context::builder("webhook", client.clone()).system_namespace(Some(namespace.into())).build();
-        let webhook = webhook.watch_configs(&cx).watch_bindings(&cx);
+        let webhook =
+            constructor(&cx).map_err(|error| Error::cannot("construct the webhook")(error.into_source()))?;
+        let webhook = webhook.watch_configs(&cx);
         let (ca, identity) = certificate()?;
         let (listener, address) = listen().await?;
         let client_config = |path: &str| WebhookClientConfig {
@@ -176,9 +183,11 @@ fn with_probe(
     let name = configuration.name_any();
     let label = name.split('.').next().unwrap_or_default().to_owned();
     let entry_name = format!("probe.{name}");
-    let namespace_selector = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
+    let namespace_label = json!({"kubernetes.io/metadata.name": namespace});
     if let Some(entries) = configuration.data["webhooks"].as_array_mut() {
-        entries.iter_mut().for_each(|entry| entry["namespaceSelector"] = namespace_selector.clone());
+        entries
+            .iter_mut()
+            .for_each(|entry| entry["namespaceSelector"]["matchLabels"] = namespace_label.clone());
         let mut probe: Value = entries.first().cloned().unwrap_or_default();
         probe["name"] = json!(entry_name);
         probe["objectSelector"] = json!({"matchLabels": {PROBE_LABEL: label}});

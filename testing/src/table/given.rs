@@ -222,8 +222,7 @@ impl Given {
     #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
     pub fn webhook(self, constructor: impl FnOnce(&Context) -> Result<Webhook>) -> Webhook {
         let (cx, ..) = self.into_context();
-        let webhook = constructor(&cx).unwrap_or_else(|error| panic!("the constructor failed: {error}"));
-        webhook.watch_bindings(&cx)
+        constructor(&cx).unwrap_or_else(|error| panic!("the constructor failed: {error}"))
     }
 
     /// Creates the Context of the constructor, and provides the values to it.

@@ -6,6 +6,7 @@ pub(crate) mod decoding;
 pub(crate) mod defaulting;
 pub(crate) mod denial;
 mod fault_path;
+pub(crate) mod mutator;
 pub(crate) mod review;
 pub(crate) mod test_request;
 mod unknown_fields;

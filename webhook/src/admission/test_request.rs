@@ -7,7 +7,10 @@ use reknit_apis::{Operation, Request};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::review::{Change, GroupVersionKind, Review, ReviewOutcome};
+use super::{
+    mutator::{mutate, selects},
+    review::{Change, GroupVersionKind, Review, ReviewOutcome},
+};
 use crate::webhook::Webhook;
 
 /// A request to create, update or delete an object, for tests of a webhook. [`Webhook::admit`](crate::Webhook::admit)
@@ -118,7 +121,7 @@ fn to_json(object: impl Serialize) -> Value {
 }
 
 impl Webhook {
-    /// Admits a request as the API server does with this webhook: defaulting first, then bindings, then
+    /// Admits a request as the API server does with this webhook: defaulting first, then the mutators, then
     /// validation. For tests.
     ///
     /// A request for a subresource sets no defaults, and is validated only if the Kind lists the subresource
@@ -134,9 +137,9 @@ impl Webhook {
         if subresource.is_none() && self.defaulting.contains_key(&kind) {
             object = patched(object, self.set_defaults(review))?;
         }
-        if self.binds(&kind) {
-            let bound = self.bind_subject(request.review(&object)?);
-            object = patched(object, bound)?;
+        for mutator in self.mutators.values().filter(|mutator| selects(&***mutator, &kind)) {
+            let mutated = mutate(&**mutator, request.review(&object)?);
+            object = patched(object, mutated)?;
         }
         require_allowed(self.validate_config_map(request.review(&object)?))?;
         let mut warnings = Vec::new();

@@ -1,6 +1,6 @@
 //! The objects that tell the API server how to call the webhook: webhook configurations and CustomResourceDefinitions.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::ByteString;
 use kube::api::ApiResource;
@@ -10,7 +10,7 @@ use reknit_reconciler::{Builder, Keys};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::BindingSelection;
+use crate::Mutator;
 
 /// The label of namespaces for which the API server does not call Knative's webhooks.
 const EXCLUDE_LABEL: &str = "webhooks.knative.dev/exclude";
@@ -25,8 +25,8 @@ pub(crate) struct Configuration {
     path: &'static str,
     /// The rules of the entries that have the name of the object. `None` for a CustomResourceDefinition.
     rules: Option<Value>,
-    /// The expression of the label selectors of namespaces and objects, for the webhook of bindings.
-    label_expression: Option<Value>,
+    /// The mutator that the entries call, if it is not a step of the webhook's own.
+    mutator: Option<Arc<dyn Mutator>>,
     /// Watches the object of this name, and returns a function that reads it. A change enqueues the key of the object
     /// and the key of the Secret, whose certificate may lack a new host.
     pub(crate) watch: fn(&Context, &mut Builder<Keys>, &str, &Key) -> ReadObject,
@@ -37,19 +37,12 @@ impl Configuration {
     where
         K: Cached<DynamicType = (), Scope: Scope> + Serialize,
     {
-        Self {
-            name,
-            resource: ApiResource::erase::<K>(&()),
-            path,
-            rules,
-            label_expression: None,
-            watch: watch::<K>,
-        }
+        Self { name, resource: ApiResource::erase::<K>(&()), path, rules, mutator: None, watch: watch::<K> }
     }
 
-    /// Sets an expression of the label selectors of namespaces and objects.
-    pub(crate) fn selecting(self, label_expression: Option<Value>) -> Self {
-        Self { label_expression, ..self }
+    /// Lets the mutator change the entries.
+    pub(crate) fn with_mutator(self, mutator: Option<Arc<dyn Mutator>>) -> Self {
+        Self { mutator, ..self }
     }
 
     /// Returns the client configurations (`clientConfig`) by which the API server calls the webhook.
@@ -99,8 +92,8 @@ impl Configuration {
                 }
                 exclude_labelled_namespaces(&mut entry["namespaceSelector"]);
             }
-            if let Some(expression) = &self.label_expression {
-                BindingSelection::select(entry, expression);
+            if let Some(mutator) = &self.mutator {
+                mutator.configure(entry);
             }
             let client_config = &mut entry["clientConfig"];
             client_config["caBundle"] = ca_bundle(bundle);

@@ -58,7 +58,7 @@ impl Webhook {
     /// | a review that takes too long | 504 |
     /// | a panic in the code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
     ///
-    /// The paths are `/defaulting`, `/bindings`, `/resource-validation`, `/config-validation` and
+    /// The paths are `/defaulting`, `/resource-validation`, `/config-validation` and
     /// `/resource-conversion`.
     ///
     /// Further metrics are `reknit_webhook_requests_total{path,code,allowed}`, `reknit_webhook_request_seconds{path}`

@@ -27,7 +27,10 @@ use super::{
     metrics::{Allowed, Metrics},
 };
 use crate::{
-    admission::review::{Review, ReviewOutcome},
+    admission::{
+        mutator::mutate,
+        review::{Review, ReviewOutcome},
+    },
     webhook::Webhook,
 };
 
@@ -37,8 +40,6 @@ pub(crate) const DEFAULTING: &str = "/defaulting";
 pub(crate) const VALIDATION: &str = "/resource-validation";
 /// The path of reviews that validate ConfigMaps.
 pub(crate) const CONFIG_VALIDATION: &str = "/config-validation";
-/// The path of reviews that inject into the subjects of bindings.
-pub(crate) const BINDING: &str = "/bindings";
 /// The path of conversions between versions.
 pub(crate) const CONVERSION: &str = "/resource-conversion";
 
@@ -76,11 +77,10 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain };
     let route = |path, max_bytes| Route { path, max_bytes, shared: shared.clone() };
     let mut router = Router::new();
-    let reviews: [(_, _, ReviewHandler); 4] = [
+    let reviews: [(_, _, ReviewHandler); 3] = [
         (DEFAULTING, webhook.defaulting.is_empty(), |webhook, review| {
             webhook.handle_with_configs(review, Webhook::set_defaults)
         }),
-        (BINDING, webhook.bindings.is_empty(), Webhook::bind_subject),
         (VALIDATION, webhook.validation.is_empty(), |webhook, review| {
             webhook.handle_with_configs(review, Webhook::validate)
         }),
@@ -91,6 +91,12 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
             let check = move |webhook: &Webhook, body| check_review(webhook, body, handler);
             router = router.merge(serve(route(path, limits.body), check));
         }
+    }
+    for (path, mutator) in &webhook.mutators {
+        let mutator = mutator.clone();
+        let check =
+            move |webhook: &Webhook, body| check_review(webhook, body, |_, review| mutate(&*mutator, review));
+        router = router.merge(serve(route(path, limits.body), check));
     }
     if !webhook.conversion.is_empty() {
         // A body may contain a whole list. `convert` limits the size of each object.
@@ -255,7 +261,11 @@ async fn run_blocking<T: Send + 'static>(
     })
 }
 
-fn check_review(webhook: &Webhook, body: Bytes, handler: ReviewHandler) -> Result<CheckedBody, Refusal> {
+fn check_review(
+    webhook: &Webhook,
+    body: Bytes,
+    handler: impl Fn(&Webhook, Review) -> ReviewOutcome,
+) -> Result<CheckedBody, Refusal> {
     let review = decode(&body)?;
     drop(body);
     let outcome = handler(webhook, review);

@@ -42,7 +42,7 @@ impl Fixture {
     }
 
     async fn serve(plane: &'static ControlPlane, namespace: String) -> Self {
-        let server = plane.serve_webhook(&namespace, webhook()).await.unwrap();
+        let server = plane.serve_webhook(&namespace, |_| Ok(webhook())).await.unwrap();
         let lamps = Api::namespaced(plane.client().unwrap(), &namespace);
         Self { plane, namespace, lamps, server }
     }
@@ -307,7 +307,7 @@ async fn defaults_follow_a_config_map_whose_invalid_changes_are_refused() {
         .defaulting_by_request::<Torch>()
         .config::<Watts>()
         .config_validation::<Watts>();
-    let _server = plane.serve_webhook(&namespace, webhook).await.unwrap();
+    let _server = plane.serve_webhook(&namespace, |_| Ok(webhook)).await.unwrap();
     let client = plane.client().unwrap();
     let torches: Api<Torch> = Api::namespaced(client.clone(), &namespace);
     let create = async |name: &str| {

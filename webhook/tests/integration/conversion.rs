@@ -59,7 +59,7 @@ async fn a_webhook_that_a_test_serves_converts_objects() {
     let crd = merge_crds(vec![v1::Bulb::crd(), v1alpha1::Bulb::crd()], "v1").unwrap();
     plane.install_crd(crd).await.unwrap();
     let webhook = Webhook::new("tests.reknit.dev").conversion::<v1alpha1::Bulb>();
-    let _server = plane.serve_webhook("default", webhook).await.unwrap();
+    let _server = plane.serve_webhook("default", |_| Ok(webhook)).await.unwrap();
     let old: Api<v1alpha1::Bulb> = Api::namespaced(plane.client().unwrap(), "default");
     let spec = v1alpha1::BulbSpec { watts: 2.5, colour: None };
     eventually("the conversion of a bulb", TIMEOUT, async || {

@@ -2,7 +2,6 @@
 #![cfg(test)]
 
 mod api_server;
-mod binding;
 #[path = "../webhook/bulb.rs"]
 mod bulb;
 mod conversion;
@@ -10,6 +9,4 @@ mod conversion;
 mod lamp;
 #[path = "../webhook/local_server.rs"]
 mod local_server;
-#[path = "../webhook/paint.rs"]
-mod paint;
 mod process;

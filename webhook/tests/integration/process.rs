@@ -22,13 +22,13 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    api::{ApiResource, Patch, PatchParams, PostParams},
 };
-use reknit_apis::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
+use reknit_apis::{EXAMPLE_CHECKSUM_ANNOTATION, Request, example_checksum};
 use reknit_injection::{Context, FromConfigMap, Shutdown, ShutdownTrigger};
 use reknit_reconciler::{Run, leader::Leadership};
 use reknit_testing::{ControlPlane, eventually};
-use reknit_webhook::{ServiceNames, Webhook};
+use reknit_webhook::{Mutator, ServiceNames, Webhook};
 use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
     version::TLS13,
@@ -220,6 +220,45 @@ async fn a_certificate_is_created_and_edited_configurations_are_restored() {
     process.mutating().delete(&name, &Default::default()).await.unwrap();
     process.wait_for_watts(None).await;
     process.configure_defaulting().await;
+}
+
+/// Selects Lamps with a label, and changes nothing.
+struct Labelled([ApiResource; 1]);
+
+impl Mutator for Labelled {
+    fn path(&self) -> &'static str {
+        "/labelled"
+    }
+
+    fn resources(&self) -> &[ApiResource] {
+        &self.0
+    }
+
+    fn configure(&self, entry: &mut Value) {
+        entry["objectSelector"]["matchLabels"] = json!({"labelled": "true"});
+    }
+
+    fn mutate(&self, _: &Request, _: Option<&Value>, _: &mut Value) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_of_a_mutator_gets_its_rules_and_selectors() {
+    let labelled = || Labelled([ApiResource::erase::<Lamp>(&())]);
+    let process = Process::start("mutator", |webhook| webhook.mutator(labelled())).await;
+    let configuration = serde_json::from_value(process.configuration("labelled", "/labelled")).unwrap();
+    let name = process.mutating().create(&PostParams::default(), &configuration).await.unwrap().name_any();
+    let webhook = eventually("the rules of the mutator", TIMEOUT, async || {
+        let webhook = process.mutating().get(&name).await.ok()?.webhooks?.remove(0);
+        webhook.rules.is_some().then_some(webhook)
+    })
+    .await;
+    let resources = webhook.rules.into_iter().flatten().flat_map(|rule| rule.resources).flatten();
+    assert_eq!(resources.collect::<Vec<_>>(), ["lamps"]);
+    assert_eq!(json!(webhook.object_selector.unwrap()), json!({"matchLabels": {"labelled": "true"}}));
+    let of_namespaces = webhook.namespace_selector.unwrap().match_expressions.unwrap();
+    assert_eq!(of_namespaces[0].key, "webhooks.knative.dev/exclude");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
-use reknit::testing::{WebhookServer, nothing};
+use reknit::testing::WebhookServer;
 use serde_json::json;
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 async fn serve() -> (WebhookServer, Api<CronJob>) {
     let plane = plane_with_nodes().await;
     let namespace = plane.namespace("admission").await.unwrap();
-    let server = plane.serve_webhook(&namespace, nothing().webhook(webhook)).await.unwrap();
+    let server = plane.serve_webhook(&namespace, webhook).await.unwrap();
     (server, Api::namespaced(plane.client().unwrap(), &namespace))
 }
 

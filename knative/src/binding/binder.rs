@@ -1,0 +1,260 @@
+//! The controller's part of bindings, which injects into subjects that exist.
+
+use std::{marker::PhantomData, sync::Arc};
+
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
+};
+use reknit_apis::{Reference, StatusOf};
+use reknit_injection::{Informers, Verb};
+use reknit_reconciler::{
+    Builder, Error, Kinds, Result, ResultExt, TrackedAny, internal::field_manager, merge_patch,
+};
+use serde_json::{Value, json};
+
+use super::bindable::{Bindable, bind, labelled, subject_of, unbind, with_change};
+use crate::{pod_specable::PodSpecable, resolver::not_found};
+
+/// Injects bindings into the pod templates of their subjects, and withdraws the injection. A change of a subject
+/// reconciles the binding.
+///
+/// Call [`bind`](Self::bind) in `reconcile_kind` and [`unbind`](Self::unbind) in `finalize_kind`, and enable
+/// [`finalizing`](reknit_reconciler::RoleBuilder::finalizing). It does what Knative's `psbinding.BaseReconciler` does,
+/// except that it does not label namespaces.
+///
+/// A bound subject has the label `bindings.reknit.dev/<uid of the binding>`, so that it is found when the binding no
+/// longer refers to it, even after a restart.
+///
+/// Requires the verbs `list`, `watch` and `patch` on the Kinds of the subjects.
+///
+/// ```
+/// use reknit_apis::StatusOf;
+/// use reknit_injection::Context;
+/// use reknit_knative::{Bindable, Binder};
+/// use reknit_reconciler::{Controller, FinalizeKind, Kinds, Outcome, ReconcileKind, Result};
+///
+/// struct Reconciler<K: Bindable> {
+///     binder: Binder<K>,
+/// }
+///
+/// impl<K: Bindable> ReconcileKind for Reconciler<K> {
+///     type Kind = K;
+///     async fn reconcile_kind(&self, binding: &K, status: &mut StatusOf<K>) -> Result<Outcome> {
+///         // A SinkBinding would first resolve its sink and put the address into the status.
+///         self.binder.bind(binding, status).await?;
+///         Ok(Outcome::done())
+///     }
+/// }
+///
+/// impl<K: Bindable> FinalizeKind for Reconciler<K> {
+///     async fn finalize_kind(&self, binding: &K, _status: &mut StatusOf<K>) -> Result<Outcome> {
+///         self.binder.unbind(binding).await?;
+///         Ok(Outcome::done())
+///     }
+/// }
+///
+/// fn controller<K: Bindable>(cx: &Context) -> Result<Controller> {
+///     let mut build = Controller::of::<K>(cx);
+///     let binder = Binder::new(&mut build, Kinds::of([("apps", "deployments"), ("batch", "jobs")]));
+///     Ok(build.reconciler(Reconciler { binder }).finalizing().build())
+/// }
+/// ```
+#[derive(Clone, derive_more::Debug)]
+#[debug("Binder {{ objects: {objects:?}, .. }}")]
+pub struct Binder<K> {
+    objects: TrackedAny,
+    informers: Informers,
+    client: Client,
+    /// The field manager of patches.
+    manager: String,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// The subjects of one binding.
+struct Found {
+    resource: ApiResource,
+    /// The objects to which the binding refers.
+    current: Vec<Arc<DynamicObject>>,
+    /// The bound objects to which the binding no longer refers.
+    former: Vec<Arc<DynamicObject>>,
+}
+
+impl<K: Bindable> Binder<K> {
+    /// Creates the binder of a controller of bindings, whose subjects are of these Kinds. A change of a subject enqueues
+    /// the key of its binding.
+    pub fn new(build: &mut Builder<K>, kinds: Kinds) -> Self {
+        kinds.permissions(&[Verb::Patch]).for_each(|patches| build.allows(patches));
+        let objects = build.track_any(kinds);
+        let cx = build.context();
+        Self {
+            objects,
+            informers: cx.informers(),
+            client: cx.client(),
+            manager: field_manager(cx.component()),
+            kind: PhantomData,
+        }
+    }
+
+    /// Injects into the subjects, withdraws the injection from objects that are no longer subjects, and marks the
+    /// [condition](Bindable::CONDITION).
+    ///
+    /// A subject is patched only if the injection changes it, and only in the version that was read. A failed patch
+    /// does not keep the other subjects from being patched.
+    ///
+    /// | the condition | reason |
+    /// | --- | --- |
+    /// | True | |
+    /// | False | `SubjectMissing`: there is no object of this name |
+    /// | False | `SubjectUnavailable`: the reference cannot be followed |
+    /// | False | `BindingFailed`: a subject cannot be patched |
+    ///
+    /// # Errors
+    ///
+    /// A missing subject is a permanent error: its creation reconciles the binding. The errors of an unavailable
+    /// subject are those of [`TrackedAny::all`]. A subject in another namespace than the binding is a permanent error.
+    /// Other errors are those of patches: the first that is retried, else a permanent one. The error of a patch is
+    /// permanent if the API server finds the changed subject invalid, as it does for a Job that exists. A conflict
+    /// leaves the condition as it is.
+    pub async fn bind(&self, binding: &K, status: &mut StatusOf<K>) -> Result<()> {
+        let bound = self.bind_all(binding, status).await;
+        let mut conditions = K::CONDITIONS.manage(status);
+        match bound {
+            Ok(()) => {
+                conditions.mark_true(K::CONDITION);
+                Ok(())
+            }
+            Err((_, error)) if error.is_conflict() => Err(error),
+            Err((reason, error)) => {
+                conditions.mark_false(K::CONDITION, reason, error.in_full());
+                Err(error)
+            }
+        }
+    }
+
+    /// Withdraws the injection from all subjects except Jobs, whose pod template cannot be changed. A subject that is
+    /// gone is not an error. A reference that cannot be followed is not an error either, since the binding has no
+    /// subjects then.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the subjects cannot be listed, or with the error of a patch as [`bind`](Self::bind) does.
+    pub async fn unbind(&self, binding: &K) -> Result<()> {
+        let Ok(subject) = subject_of(binding) else { return Ok(()) };
+        if subject.check_trackable().is_err() || self.informers.resolve(&kind_of(&subject)).await?.is_none() {
+            return Ok(());
+        }
+        let found = match self.find(binding, &subject).await {
+            Err(error) if error.is_permanent() => return Ok(()),
+            found => found?,
+        };
+        self.withdraw(binding, &found.resource, &[found.current, found.former].concat()).await
+    }
+
+    /// Binds the subjects. An error comes with the reason of the condition.
+    async fn bind_all(&self, binding: &K, status: &StatusOf<K>) -> Result<(), (&'static str, Error)> {
+        let unavailable = |error| ("SubjectUnavailable", error);
+        let failed = |error| ("BindingFailed", error);
+        let subject = subject_of(binding).map_err(unavailable)?;
+        let found = self.find(binding, &subject).await.map_err(unavailable)?;
+        let former = self.withdraw(binding, &found.resource, &found.former).await;
+        if found.current.is_empty() && subject.selector.is_none() {
+            former.map_err(failed)?;
+            let name = subject.name.as_deref().unwrap_or_default();
+            let not_found = not_found(&subject.api_version, &subject.kind, name);
+            return Err(("SubjectMissing", Error::permanent(not_found)));
+        }
+        let current =
+            self.patch_all(&found.resource, &found.current, |subject| bind(binding, status, subject)).await;
+        first_retried_error(former, current).map_err(failed)
+    }
+
+    /// Reads the objects to which the binding refers, and those that have its label.
+    async fn find(&self, binding: &K, subject: &Reference) -> Result<Found> {
+        let mut current = self.objects.all(binding, subject).await?;
+        let mut former = self.objects.all(binding, &labelled(binding, subject)).await?;
+        // The first error, which the condition shows, should not depend on the order of the cache.
+        for objects in [&mut current, &mut former] {
+            objects.sort_by_key(|object| object.name_any());
+        }
+        former.retain(|object| current.iter().all(|other| other.name_any() != object.name_any()));
+        let resolved = self.informers.resolve(&kind_of(subject)).await?;
+        let (resource, _) = resolved.ok_or("the Kind of the subjects is gone")?;
+        Ok(Found { resource, current, former })
+    }
+
+    /// Withdraws the injection from these objects. Jobs keep it, since the API server refuses every change of their pod
+    /// template.
+    async fn withdraw(
+        &self,
+        binding: &K,
+        resource: &ApiResource,
+        objects: &[Arc<DynamicObject>],
+    ) -> Result<()> {
+        if (resource.group.as_str(), resource.kind.as_str()) == ("batch", "Job") {
+            return Ok(());
+        }
+        self.patch_all(resource, objects, |subject| unbind(binding, subject)).await
+    }
+
+    /// Patches the objects that the change affects. Tries all of them, and returns the error that
+    /// [`first_retried_error`] selects.
+    async fn patch_all(
+        &self,
+        resource: &ApiResource,
+        objects: &[Arc<DynamicObject>],
+        change: impl Fn(&mut PodSpecable),
+    ) -> Result<()> {
+        let mut result = Ok(());
+        for object in objects {
+            let patched = match conditional_patch(object, &change) {
+                Ok(Some(patch)) => self.patch(resource, object, patch).await,
+                Ok(None) => Ok(()),
+                Err(error) => Err(error).context("it is not PodSpecable").permanent(),
+            };
+            let patched = patched.context(format_args!("failed binding subject {}", object.name_any()));
+            result = first_retried_error(result, patched);
+        }
+        result
+    }
+
+    async fn patch(&self, resource: &ApiResource, object: &DynamicObject, patch: Value) -> Result<()> {
+        let (name, client) = (object.name_any(), self.client.clone());
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, resource),
+            None => Api::all_with(client, resource),
+        };
+        let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
+        match api.patch(&name, &params, &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()), // deleted meanwhile
+            // An invalid object is invalid in a retry, too.
+            Err(kube::Error::Api(status)) if status.code == 422 => Err(kube::Error::Api(status)).permanent(),
+            answer => Ok(answer.map(drop)?),
+        }
+    }
+}
+
+/// The first error, or the second error if the first is permanent.
+fn first_retried_error(first: Result<()>, second: Result<()>) -> Result<()> {
+    match (first, second) {
+        (Err(first), Err(second)) if first.is_permanent() => Err(second),
+        (first, second) => first.and(second),
+    }
+}
+
+fn kind_of(subject: &Reference) -> GroupVersionKind {
+    let (group, version) = subject.api_version.split_once('/').unwrap_or(("", &subject.api_version));
+    GroupVersionKind::gvk(group, version, &subject.kind)
+}
+
+/// Returns the merge patch of the change, with the resourceVersion that was read as precondition. `None` if the object
+/// does not change.
+fn conditional_patch(object: &DynamicObject, change: impl Fn(&mut PodSpecable)) -> Result<Option<Value>> {
+    let before = serde_json::to_value(object)?;
+    let patch = merge_patch(&before, &with_change(&before, change)?)?;
+    Ok(patch.map(|mut patch| {
+        patch["metadata"]["resourceVersion"] = json!(object.metadata.resource_version);
+        patch
+    }))
+}

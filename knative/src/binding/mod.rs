@@ -1,0 +1,13 @@
+//! Bindings, which inject into the pod templates of other objects.
+
+mod bindable;
+mod binder;
+#[cfg(feature = "webhook")]
+mod mutator;
+#[cfg(feature = "webhook")]
+mod selection;
+mod spec;
+
+pub use self::{bindable::Bindable, binder::Binder, spec::BindingSpec};
+#[cfg(feature = "webhook")]
+pub use self::{mutator::BindingMutator, selection::BindingSelection};

@@ -1,0 +1,171 @@
+//! Injects into the subjects of bindings at admission, before the subjects are stored.
+
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, Deployment, StatefulSet},
+    batch::v1::Job,
+};
+use kube::{
+    ResourceExt,
+    api::{ApiResource, ObjectMeta},
+    core::{Selector, SelectorExt},
+};
+use reknit_apis::{Kind, Reference, Request};
+use reknit_injection::{Context, select};
+use reknit_webhook::Mutator;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    bindable::{Bindable, bind, subject_of, unbind, with_change},
+    selection::BindingSelection,
+};
+
+/// Returns the object with the injection of every binding of one Kind that refers to it.
+type Inject = Box<dyn Fn(&Value) -> serde_json::Result<Value> + Send + Sync>;
+
+/// Injects into the subjects of bindings, the objects whose pods they change, when a subject is created and when its
+/// pod template is updated, so that no pod starts without the injection. In Knative's Go library this is
+/// `psbinding.NewAdmissionController`.
+///
+/// The API server calls it for Deployments, StatefulSets, DaemonSets and Jobs, and for the Kinds of
+/// [`subject`](Self::subject). The controller ([`Binder`](crate::Binder)) injects into subjects of other Kinds, and
+/// into subjects that are older than their binding. An update that keeps the pod template is left to the controller,
+/// since the API server would refuse a change of a Job's template. A binding that is being deleted withdraws its
+/// injection.
+///
+/// The bindings of all namespaces are read from a cache, for which the service account of the webhook needs the verbs
+/// `list` and `watch`. If a subject is created before its binding is in the cache, the controller binds it.
+///
+/// Label the namespace of the webhook with `bindings.knative.dev/exclude: "true"`. Otherwise its Deployment cannot be
+/// updated while the webhook is down.
+///
+/// ```
+/// use reknit_injection::Context;
+/// use reknit_knative::{Bindable, BindingMutator};
+/// use reknit_reconciler::Result;
+/// use reknit_webhook::Webhook;
+///
+/// fn webhook<K: Bindable>(cx: &Context) -> Result<Webhook> {
+///     Ok(Webhook::new("demo.reknit.dev").mutator(BindingMutator::of::<K>(cx)))
+/// }
+/// ```
+#[derive(derive_more::Debug)]
+pub struct BindingMutator {
+    #[debug(skip)]
+    kinds: Vec<Inject>,
+    /// The Kinds of the subjects.
+    subjects: Vec<ApiResource>,
+    selection: BindingSelection,
+}
+
+impl BindingMutator {
+    /// Injects the bindings of this Kind.
+    pub fn of<K: Bindable>(cx: &Context) -> Self {
+        let subjects = vec![
+            ApiResource::erase::<DaemonSet>(&()),
+            ApiResource::erase::<Deployment>(&()),
+            ApiResource::erase::<StatefulSet>(&()),
+            ApiResource::erase::<Job>(&()),
+        ];
+        Self { kinds: Vec::new(), subjects, selection: BindingSelection::default() }.and::<K>(cx)
+    }
+
+    /// Injects the bindings of this Kind, too.
+    pub fn and<K: Bindable>(mut self, cx: &Context) -> Self {
+        self.kinds.push(injection::<K>(cx));
+        self
+    }
+
+    /// Injects into subjects of another Kind with a pod template, too.
+    ///
+    /// ```
+    /// use kube::{api::ApiResource, core::GroupVersionKind};
+    /// use reknit_injection::Context;
+    /// use reknit_knative::{Bindable, BindingMutator};
+    ///
+    /// fn mutator<K: Bindable>(cx: &Context) -> BindingMutator {
+    ///     let service = GroupVersionKind::gvk("serving.knative.dev", "v1", "Service");
+    ///     BindingMutator::of::<K>(cx).subject(ApiResource::from_gvk(&service))
+    /// }
+    /// ```
+    pub fn subject(mut self, resource: ApiResource) -> Self {
+        self.subjects.push(resource);
+        self
+    }
+
+    /// Sets which labels select the namespaces and the objects for which the API server calls the webhook.
+    pub fn selection(self, selection: BindingSelection) -> Self {
+        Self { selection, ..self }
+    }
+}
+
+impl Mutator for BindingMutator {
+    fn path(&self) -> &'static str {
+        "/bindings"
+    }
+
+    fn resources(&self) -> &[ApiResource] {
+        &self.subjects
+    }
+
+    fn configure(&self, entry: &mut Value) {
+        self.selection.select(entry);
+    }
+
+    fn mutate(&self, request: &Request, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
+        let template = |object: &Value| object.pointer("/spec/template").cloned();
+        let is_template_kept = old.is_some_and(|old| template(old) == template(object));
+        if request.subresource.is_some() || is_template_kept {
+            return Ok(());
+        }
+        for inject in &self.kinds {
+            *object = inject(object).map_err(|error| format!("unable to decode object: {error}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens the informer of one Kind of bindings, and returns their injection. The informer is not a dependency of the
+/// webhook's controller, which has to renew the certificate even if the CustomResourceDefinition of the bindings is
+/// missing.
+fn injection<K: Bindable>(cx: &Context) -> Inject {
+    let bindings = cx.scoped().informer::<K>(select());
+    let by_subject = bindings.index(|binding| subject_of(binding).map(|subject| index_value(&subject)).ok());
+    Box::new(move |object| {
+        let metadata = ObjectMeta::deserialize(&object["metadata"])?;
+        let subject = Reference {
+            api_version: String::deserialize(&object["apiVersion"])?,
+            kind: String::deserialize(&object["kind"])?,
+            namespace: metadata.namespace.clone(),
+            ..Reference::default()
+        };
+        let mut bindings: Vec<_> = by_subject.get(&index_value(&subject)).collect();
+        bindings.retain(|binding| subject_of(&**binding).is_ok_and(|subject| refers_to(&subject, &metadata)));
+        bindings.sort_by_key(|binding| binding.name_any());
+        bindings.iter().try_fold(object.clone(), |object, binding| inject(&**binding, &object))
+    })
+}
+
+fn inject<K: Bindable>(binding: &K, object: &Value) -> serde_json::Result<Value> {
+    with_change(object, |subject| match (&binding.meta().deletion_timestamp, binding.read_status()) {
+        (Some(_), _) => unbind(binding, subject),
+        (None, Some(status)) => bind(binding, status, subject),
+        (None, None) => bind(binding, &Default::default(), subject),
+    })
+}
+
+/// The index value of the Kind and the namespace of a subject. The version does not matter, as in Knative.
+fn index_value(subject: &Reference) -> String {
+    let group = subject.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    format!("{group}/{}/{}", subject.kind, subject.namespace.as_deref().unwrap_or_default())
+}
+
+/// Returns true if the reference names or selects the object. The caller has compared the Kind and the namespace.
+fn refers_to(subject: &Reference, metadata: &ObjectMeta) -> bool {
+    match (subject.name.as_deref().unwrap_or_default(), &subject.selector) {
+        ("", None) => false,
+        ("", Some(labels)) => Selector::try_from(labels.clone())
+            .is_ok_and(|selector| selector.matches(metadata.labels.as_ref().unwrap_or(&Default::default()))),
+        (name, _) => metadata.name.as_deref() == Some(name),
+    }
+}

@@ -1,0 +1,22 @@
+//! The spec of a binding, an object that injects into the pods of other objects, its subjects.
+
+use reknit_apis::Reference;
+use serde::{Deserialize, Serialize};
+
+/// The part of a binding's spec that names its subjects: the objects into whose pods it injects, for example an
+/// environment variable. Embed it with `#[serde(flatten)]`.
+///
+/// ```
+/// use reknit_knative::BindingSpec;
+///
+/// let spec = r#"{"subject": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default", "name": "web"}}"#;
+/// let spec: BindingSpec = serde_json::from_str(spec)?;
+/// assert!(spec.subject.validate().is_empty());
+/// # Ok::<_, serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(description = "The objects to bind.")]
+pub struct BindingSpec {
+    /// The object to bind, or several by their labels.
+    pub subject: Reference,
+}

@@ -1,0 +1,259 @@
+//! A binding on a real API server with nodes: its controller, its webhook, and the pods of its subjects.
+
+use std::time::Duration;
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    batch::v1::Job,
+    core::v1::{Namespace, Pod, PodSpec},
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::NamespaceResourceScope,
+};
+use reknit_apis::DuckStatus;
+use reknit_injection::Context;
+use reknit_knative::{Binder, BindingMutator, BindingSelection};
+use reknit_reconciler::{Controller, FinalizeKind, Kinds, Outcome, ReconcileKind, Result};
+use reknit_testing::{ControlPlane, Controllers, RunningControllers, eventually};
+use reknit_webhook::Webhook;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::paint::Paint;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The controller of the bindings.
+struct Painter(Binder<Paint>);
+
+impl ReconcileKind for Painter {
+    type Kind = Paint;
+    async fn reconcile_kind(&self, paint: &Paint, status: &mut DuckStatus) -> Result<Outcome> {
+        self.0.bind(paint, status).await?;
+        Ok(Outcome::done())
+    }
+}
+
+impl FinalizeKind for Painter {
+    async fn finalize_kind(&self, paint: &Paint, _: &mut DuckStatus) -> Result<Outcome> {
+        self.0.unbind(paint).await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "it is the constructor of a controller")]
+fn controller(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::of::<Paint>(cx);
+    let binder = Binder::new(&mut build, Kinds::any());
+    Ok(build.reconciler(Painter(binder)).finalizing().build())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "it is the constructor of a webhook")]
+fn webhook(cx: &Context) -> Result<Webhook> {
+    Ok(Webhook::new("bindings.reknit.dev").mutator(BindingMutator::of::<Paint>(cx)))
+}
+
+/// A namespace with the controller of the bindings.
+struct Fixture {
+    plane: &'static ControlPlane,
+    client: Client,
+    namespace: String,
+    _controllers: RunningControllers,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let plane = ControlPlane::shared().await.unwrap();
+        plane.install::<Paint>().await.unwrap();
+        plane.nodes(1).await.unwrap();
+        let (client, namespace) = (plane.client().unwrap(), plane.namespace("binding").await.unwrap());
+        let controllers = Controllers::new(client.clone()).controller(controller).start();
+        Self { plane, client, namespace, _controllers: controllers }
+    }
+
+    fn api<K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn create<K>(&self, object: Value) -> K
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::Serialize
+            + DeserializeOwned,
+    {
+        let object = serde_json::from_value(object).unwrap();
+        self.api::<K>().create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// Waits until the deployment has pods, and all have this color.
+    async fn wait_for_pods(&self, deployment: &str, expected: Option<&str>) {
+        let pods = self.api::<Pod>();
+        let app = ListParams::default().labels(&format!("app={deployment}"));
+        eventually(&format!("pods of {deployment} with {expected:?}"), TIMEOUT, async || {
+            let pods = pods.list(&app).await.ok()?.items;
+            let is_expected = |pod: &Pod| color(pod.spec.as_ref()) == expected.map(str::to_owned);
+            (!pods.is_empty() && pods.iter().all(is_expected)).then_some(())
+        })
+        .await;
+    }
+
+    async fn wait_for_condition(&self, status: &str) {
+        let paints = self.api::<Paint>();
+        eventually("the condition", TIMEOUT, async || {
+            let found = paints.get("blue").await.ok()?.status?;
+            (found.condition("Ready")?.status == *status).then_some(())
+        })
+        .await;
+    }
+}
+
+/// The color of the only container.
+fn color(spec: Option<&PodSpec>) -> Option<String> {
+    let variables = spec?.containers[0].env.iter().flatten();
+    variables.filter(|variable| variable.name == "COLOR").find_map(|variable| variable.value.clone())
+}
+
+fn deployment_color(deployment: &Deployment) -> Option<String> {
+    color(deployment.spec.as_ref()?.template.spec.as_ref())
+}
+
+fn pod_template(app: &str) -> Value {
+    let spec = json!({"containers": [{"name": "main", "image": "i"}], "terminationGracePeriodSeconds": 0});
+    json!({"metadata": {"labels": {"app": app}}, "spec": spec})
+}
+
+fn deployment(name: &str) -> Value {
+    let spec =
+        json!({"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": pod_template(name)});
+    json!({"metadata": {"name": name, "labels": {"tier": "front"}}, "spec": spec})
+}
+
+fn paint(name: &str, kind: &str, api_version: &str) -> Value {
+    let subject =
+        json!({"apiVersion": api_version, "kind": kind, "selector": {"matchLabels": {"tier": "front"}}});
+    json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Paint", "metadata": {"name": name}, "spec": {"color": name, "subject": subject}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_of_subjects_get_the_injection_and_lose_it_with_the_binding() {
+    let fixture = Fixture::new().await;
+    let _server = fixture.plane.serve_webhook(&fixture.namespace, webhook).await.unwrap();
+    let deployments = fixture.api::<Deployment>();
+    let older: Deployment = fixture.create(deployment("older")).await;
+    assert_eq!(deployment_color(&older), None);
+    fixture.wait_for_pods("older", None).await;
+
+    fixture.create::<Paint>(paint("blue", "Deployment", "apps/v1")).await;
+    fixture.wait_for_pods("older", Some("blue")).await;
+    fixture.wait_for_condition("True").await;
+
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let newer = serde_json::from_value(deployment("newer")).unwrap();
+    eventually("the binding to reach the webhook", TIMEOUT, async || {
+        deployment_color(&deployments.create(&dry_run, &newer).await.ok()?)
+    })
+    .await;
+    let newer = deployments.create(&PostParams::default(), &newer).await.unwrap();
+    assert_eq!(deployment_color(&newer).as_deref(), Some("blue"));
+    fixture.wait_for_pods("newer", Some("blue")).await;
+
+    let changed = Patch::Merge(json!({"spec": {"color": "green"}}));
+    fixture.api::<Paint>().patch("blue", &PatchParams::default(), &changed).await.unwrap();
+    fixture.wait_for_pods("older", Some("green")).await;
+    fixture.wait_for_pods("newer", Some("green")).await;
+
+    let other_tier = Patch::Merge(json!({"metadata": {"labels": {"tier": "back"}}}));
+    deployments.patch("older", &PatchParams::default(), &other_tier).await.unwrap();
+    fixture.wait_for_pods("older", None).await;
+
+    fixture.api::<Paint>().delete("blue", &DeleteParams::default()).await.unwrap();
+    fixture.wait_for_pods("newer", None).await;
+    eventually("the deletion of the binding", TIMEOUT, async || {
+        fixture.api::<Paint>().get_opt("blue").await.ok()?.is_none().then_some(())
+    })
+    .await;
+    for name in ["older", "newer"] {
+        let labels = deployments.get(name).await.unwrap().metadata.labels.unwrap();
+        assert_eq!(labels.keys().collect::<Vec<_>>(), ["tier"], "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_gets_the_injection_when_it_is_created_and_keeps_it() {
+    let fixture = Fixture::new().await;
+    let _server = fixture.plane.serve_webhook(&fixture.namespace, webhook).await.unwrap();
+    let jobs = fixture.api::<Job>();
+    let mut template = pod_template("job");
+    template["spec"]["restartPolicy"] = json!("Never");
+    let job =
+        json!({"metadata": {"name": "job", "labels": {"tier": "front"}}, "spec": {"template": template}});
+    let job: Job = serde_json::from_value(job).unwrap();
+    fixture.create::<Paint>(paint("blue", "Job", "batch/v1")).await;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let job_color = |job: &Job| color(job.spec.as_ref()?.template.spec.as_ref());
+    eventually("the binding to reach the webhook", TIMEOUT, async || {
+        job_color(&jobs.create(&dry_run, &job).await.ok()?)
+    })
+    .await;
+    jobs.create(&PostParams::default(), &job).await.unwrap();
+    eventually("the Job completes", TIMEOUT, async || {
+        (jobs.get("job").await.ok()?.status?.succeeded == Some(1)).then_some(())
+    })
+    .await;
+
+    fixture.wait_for_condition("True").await;
+    let changed = Patch::Merge(json!({"spec": {"color": "green"}}));
+    fixture.api::<Paint>().patch("blue", &PatchParams::default(), &changed).await.unwrap();
+    fixture.wait_for_condition("False").await;
+
+    fixture.api::<Paint>().delete("blue", &DeleteParams::default()).await.unwrap();
+    eventually("the deletion of the binding", TIMEOUT, async || {
+        fixture.api::<Paint>().get_opt("blue").await.ok()?.is_none().then_some(())
+    })
+    .await;
+    assert_eq!(job_color(&jobs.get("job").await.unwrap()).as_deref(), Some("blue"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inclusion_binds_only_labelled_objects_in_labelled_namespaces() {
+    let fixture = Fixture::new().await;
+    let set_label_of_namespace = async |value: Value| {
+        let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+        let labels = Patch::Merge(json!({"metadata": {"labels": {"bindings.knative.dev/include": value}}}));
+        namespaces.patch(&fixture.namespace, &PatchParams::default(), &labels).await.unwrap();
+    };
+    set_label_of_namespace(json!("true")).await;
+    let inclusion = |cx: &Context| {
+        let mutator = BindingMutator::of::<Paint>(cx).selection(BindingSelection::Inclusion);
+        Ok(Webhook::new("inclusion.reknit.dev").mutator(mutator))
+    };
+    let _server = fixture.plane.serve_webhook(&fixture.namespace, inclusion).await.unwrap();
+    fixture.create::<Paint>(paint("blue", "Deployment", "apps/v1")).await;
+    let deployments = fixture.api::<Deployment>();
+    let color_at_admission = async |labels: &Value| {
+        let mut deployment = deployment("web");
+        deployment["metadata"]["labels"] = labels.clone();
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let created = deployments.create(&dry_run, &serde_json::from_value(deployment).unwrap()).await;
+        created.map(|deployment| deployment_color(&deployment))
+    };
+    let included = json!({"tier": "front", "bindings.knative.dev/include": "true"});
+    let wait_for_color = async |expected: Option<&str>| {
+        eventually(format!("the color {expected:?}"), TIMEOUT, async || {
+            match color_at_admission(&included).await {
+                Ok(color) if color.as_deref() == expected => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    };
+
+    wait_for_color(Some("blue")).await;
+    assert_eq!(color_at_admission(&json!({"tier": "front"})).await.unwrap(), None);
+    set_label_of_namespace(Value::Null).await;
+    wait_for_color(None).await;
+}

@@ -1,0 +1,7 @@
+//! Destinations and bindings on a real API server.
+#![cfg(test)]
+
+mod binding;
+#[path = "../knative/paint.rs"]
+mod paint;
+mod resolver;

@@ -1,0 +1,9 @@
+//! Addresses, bindings and their webhook through the public API, against an in-memory API server.
+#![cfg(test)]
+
+mod admission;
+mod binding;
+mod fault_paths;
+mod paint;
+mod resolver;
+mod schema;
