@@ -18,7 +18,7 @@ use crate::{
     metrics::PassMetrics,
     object_client::status_code,
     per_key::PerKeyStores,
-    status::{self, StatusChange, StatusWrite},
+    status::{self, StatusChange},
     tracker::Trackers,
 };
 
@@ -249,12 +249,12 @@ impl<R: ReconcileKind> KindDriver<R> {
         self.record_result(&**object, &result);
         let is_done = result.as_ref().is_ok_and(Outcome::is_done);
         let written = match is_done && self.finalizer()?.is_last_on(object.meta()) {
-            true => Ok(StatusWrite::UpToDate(object.meta().into())),
+            true => Ok(Some(object.meta().into())),
             false => self.write_status(object, object.read_status(), &mut status).await,
         };
         match written {
             Err(error) => Err(with_write_error(result, error)),
-            Ok(StatusWrite::UpToDate(newest)) if is_done => {
+            Ok(Some(newest)) if is_done => {
                 self.remove_finalizer(object, newest).await.and(result)
             }
             Ok(_) => result,
@@ -307,10 +307,10 @@ impl<R: ReconcileKind> KindDriver<R> {
         object: &R::Kind,
         stored: Option<&StatusFor<R>>,
         after: &mut StatusFor<R>,
-    ) -> Result<StatusWrite> {
+    ) -> Result<Option<WriteMeta>> {
         R::Kind::set_condition_generations(after, stored, object.meta().generation);
         let written = match StatusChange::between::<R::Kind>(stored, after) {
-            Ok(None) => return Ok(StatusWrite::UpToDate(object.meta().into())),
+            Ok(None) => return Ok(Some(object.meta().into())),
             Ok(Some(change)) => status::write(&self.client, object, stored, change, &self.metrics).await,
             Err(error) => Err(error),
         };

@@ -23,17 +23,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(15);
 /// The change of a status by a pass, as a merge patch.
 pub(crate) struct StatusChange(Value);
 
-/// The result of writing a status.
-pub(crate) enum StatusWrite {
-    /// The status is stored, and no other client has changed the object since the pass read it. The metadata is that of
-    /// the next write.
-    UpToDate(WriteMeta),
-    /// The status is stored, but another client changed the object before. That change has enqueued the key.
-    ObjectChanged,
-    /// The object is gone.
-    ObjectGone,
-}
-
 impl StatusChange {
     /// The change from the status that was read to the one that the pass computed, if any. Differences in the
     /// transition times of unchanged conditions do not count: `after` gets the old times.
@@ -70,7 +59,9 @@ impl StatusChange {
     }
 }
 
-/// Writes the change to the object. `before` is the stored status from which the change was computed.
+/// Writes the change to the object, and returns the metadata for the next write. `None` if another client has changed
+/// or deleted the object since the pass read it; that change has enqueued the key. `before` is the stored status from
+/// which the change was computed.
 ///
 /// After a conflict the object is read again and the remaining change is written, in up to five attempts. If another
 /// client changed the same values, the conflict is returned, and the next pass starts from the new state. An object
@@ -81,13 +72,13 @@ pub(crate) async fn write<K: Kind>(
     before: Option<&StatusOf<K>>,
     change: StatusChange,
     metrics: &PassMetrics,
-) -> Result<StatusWrite> {
+) -> Result<Option<WriteMeta>> {
     let key = Arc::new(Key::of(object));
     let version = object.meta().resource_version.as_deref();
     let answer = client.patch_status(&key, version, &change.0, Attempt::First).await;
     metrics.record_status_write(answer.is_ok());
     match answer {
-        Ok(newest) => Ok(StatusWrite::UpToDate(newest)),
+        Ok(newest) => Ok(Some(newest)),
         // Boxed, so that this rare future does not enlarge the future of every pass.
         Err(error) => Box::pin(write_again(client, &key, object, before, change, metrics, error)).await,
     }
@@ -102,7 +93,7 @@ async fn write_again<K: Kind>(
     mut change: StatusChange,
     metrics: &PassMetrics,
     mut error: kube::Error,
-) -> Result<StatusWrite> {
+) -> Result<Option<WriteMeta>> {
     let mut last_read: Option<K> = None;
     for attempt in 1.. {
         let code = status_code(&error);
@@ -112,7 +103,7 @@ async fn write_again<K: Kind>(
         }
         tokio::time::sleep(jittered(RETRY_PAUSE, 0.7)).await;
         let Some(now) = client.get(key).await?.filter(|now| now.meta().uid == object.meta().uid) else {
-            return Ok(StatusWrite::ObjectGone);
+            return Ok(None);
         };
         if !may_retry {
             return Err(error.into()); // 404 although the object exists: it has no status subresource
@@ -132,5 +123,5 @@ async fn write_again<K: Kind>(
         }
         last_read = Some(now);
     }
-    Ok(StatusWrite::ObjectChanged)
+    Ok(None)
 }
