@@ -254,9 +254,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         };
         match written {
             Err(error) => Err(with_write_error(result, error)),
-            Ok(Some(newest)) if is_done => {
-                self.remove_finalizer(object, newest).await.and(result)
-            }
+            Ok(Some(newest)) if is_done => self.remove_finalizer(object, newest).await.and(result),
             Ok(_) => result,
         }
     }
