@@ -3,7 +3,7 @@
 use reknit_apis::Key;
 
 use crate::{Controller, Outcome, Result, ResultExt, driver::PassMode};
-pub use crate::{merge::merge, object_client::field_manager};
+pub use crate::{merge::merge_changes, object_client::field_manager};
 
 /// Fails if the key has the wrong form for the controller's Kind: no name, or a namespace where the Kind has none, or
 /// the reverse.

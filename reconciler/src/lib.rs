@@ -110,7 +110,9 @@ mod status;
 mod tracker;
 mod uuid;
 
-pub use controller::{Builder, Controller, Drained, Health, Keys, RoleBuilder, Run, RunningPass, Watch};
+pub use controller::{Builder, Controller, Keys, RoleBuilder, Watch};
+#[doc(hidden)]
+pub use controller::{Drained, Health, Run, RunningPass};
 pub use error::{Error, Result, ResultExt};
 pub use events::{Event, EventType, Recorder};
 pub use kinds::Kinds;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 /// fields if `after` is as long as `before` and the item that was at its index has not moved. Otherwise it cannot be
 /// matched with an old item, and is replaced. If decoding dropped or added items, so that `before` and `raw` differ in
 /// length, the whole list is replaced.
-pub fn merge(raw: &mut Value, before: &Value, after: &Value) {
+pub fn merge_changes(raw: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;
     }
@@ -28,7 +28,7 @@ fn merge_fields(raw: &mut Map<String, Value>, before: &Map<String, Value>, after
     for (key, after) in after {
         match (raw.get_mut(key), before.get(key)) {
             (_, Some(before)) if before == after => {}
-            (Some(raw), Some(before)) => merge(raw, before, after),
+            (Some(raw), Some(before)) => merge_changes(raw, before, after),
             _ => {
                 raw.insert(key.clone(), after.clone());
             }
@@ -49,7 +49,7 @@ fn merge_items(raw: &mut Vec<Value>, before: &[Value], after: &[Value]) {
             return None;
         }
         let (mut item, before) = (remaining.get_mut(index)?.take()?, before.get(index)?);
-        merge(&mut item, before, after);
+        merge_changes(&mut item, before, after);
         Some(item)
     };
     let merged = unchanged.into_iter().zip(after).enumerate().map(|(index, (unchanged, after))| {
@@ -80,7 +80,7 @@ mod tests {
     /// Merges and compares the result. Fields named `odd` are unknown to the Kind.
     #[track_caller]
     fn assert_merged(mut raw: Value, before: Value, after: Value, expected: Value) {
-        merge(&mut raw, &before, &after);
+        merge_changes(&mut raw, &before, &after);
         assert_eq!(raw, expected);
     }
 

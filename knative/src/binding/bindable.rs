@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use reknit_apis::{KRShaped, Key, Reference, StatusOf};
-use reknit_reconciler::{Error, Result, internal::merge};
+use reknit_reconciler::{Error, Result, internal::merge_changes};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -115,7 +115,7 @@ pub(super) fn with_change(
     let before = serde_json::to_value(&subject)?;
     change(&mut subject);
     let mut changed = object.clone();
-    merge(&mut changed, &before, &serde_json::to_value(&subject)?);
+    merge_changes(&mut changed, &before, &serde_json::to_value(&subject)?);
     Ok(changed)
 }
 

@@ -132,6 +132,7 @@ impl Controller {
     }
 
     /// The health of the controller, which can be read while it runs.
+    #[doc(hidden)]
     pub fn health(&self) -> Health {
         Health::new(&self.parts)
     }

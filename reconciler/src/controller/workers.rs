@@ -46,6 +46,7 @@ impl Controller {
     /// ends the run at once.
     ///
     /// The caller starts the informers. Dropping the future drops every pass at once.
+    #[doc(hidden)]
     pub async fn run(self, run: Run) -> Drained {
         let Run { leadership, stop, drain, workers } = run;
         tokio::select! {

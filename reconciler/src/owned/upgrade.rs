@@ -81,7 +81,7 @@ fn upgrade(
     target.operation = Some("Apply".into());
     let mut fields = target.fields_v1.take().map_or_else(|| json!({}), |fields| fields.0);
     for entry in moved.iter().filter(|entry| entry.api_version == target.api_version) {
-        merge(&mut fields, entry.fields_v1.as_ref().map_or(&Value::Null, |fields| &fields.0));
+        merge_fields(&mut fields, entry.fields_v1.as_ref().map_or(&Value::Null, |fields| &fields.0));
     }
     target.fields_v1 = Some(FieldsV1(fields));
     kept.insert(0, &target);
@@ -89,10 +89,10 @@ fn upgrade(
 }
 
 /// Adds a set of fields to `fields`. Both sets are trees of JSON objects.
-fn merge(fields: &mut Value, added: &Value) {
+fn merge_fields(fields: &mut Value, added: &Value) {
     let (Some(fields), Some(added)) = (fields.as_object_mut(), added.as_object()) else { return };
     for (name, added) in added {
-        merge(fields.entry(name).or_insert_with(|| json!({})), added);
+        merge_fields(fields.entry(name).or_insert_with(|| json!({})), added);
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::CustomResourceExt;
 use reknit_apis::{Defaultable, Kind, Operation, Request};
-use reknit_reconciler::internal::merge;
+use reknit_reconciler::internal::merge_changes;
 use serde_json::{Value, json};
 
 use super::{
@@ -147,7 +147,7 @@ impl<K: Kind + CustomResourceExt> Defaulter<K> {
         (self.set_request_defaults)(&mut object, old, request);
         let after = Decoded::new(object)?.encoded;
         let mut defaulted = raw.clone();
-        merge(&mut defaulted, &before, &after);
+        merge_changes(&mut defaulted, &before, &after);
         Ok(defaulted)
     }
 }
