@@ -57,10 +57,9 @@ impl Permissions {
     ///
     /// Returns an error if the Kinds of a controller are known only at run time and are not named.
     pub fn all(&self) -> Result<Vec<Permission>, UnnamedKinds> {
-        match self.0.lock().with_unnamed_kinds.first() {
-            Some(controller) => Err(UnnamedKinds(controller.clone())),
-            None => Ok(self.declared()),
-        }
+        let list = self.0.lock();
+        let unnamed = list.with_unnamed_kinds.first();
+        unnamed.map_or_else(|| Ok(list.all.clone()), |controller| Err(UnnamedKinds(controller.clone())))
     }
 
     /// Returns the permissions that were declared so far.
