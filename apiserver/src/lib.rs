@@ -1,8 +1,8 @@
 //! A Kubernetes API server in memory, for tests of code that uses kube.
 //!
 //! An [`ApiServer`] is a tower service without a network: its [`client`](ApiServer::client) is a [`kube::Client`] like any
-//! other. It answers with the status codes, the messages and the objects of a real API server, at once and
-//! without any program. A test of this crate sends the same requests to both, and compares each response.
+//! other. It answers with the status codes, the messages and the objects of a real API server, at once and without any
+//! program. A test of this crate sends the same requests to both, and compares each response.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;

@@ -1,11 +1,11 @@
-//! The verb and the resource of a request.
+//! The verb and the resource of a request, as RBAC names them.
 
 use http::{Method, Uri};
 use kube::discovery::verbs;
 
 use crate::collection::Collection;
 
-/// What RBAC knows of a request.
+/// The attributes by which RBAC authorizes a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
     /// The verb, such as `deletecollection`.

@@ -1,4 +1,4 @@
-//! The API server and what a test sets about it.
+//! The API server: a service of requests, with the methods of tests.
 
 use std::{
     fmt::Display,
@@ -125,28 +125,25 @@ impl ApiServer {
         namespace: Option<&str>,
         name: &str,
     ) -> Option<K> {
-        self.stored_object(&ApiResource::erase::<K>(&()), namespace, name)
+        let object = self.object_of(&ApiResource::erase::<K>(&()), namespace, name)?;
+        #[expect(clippy::expect_used, reason = "a test has to see what is wrong with the object")]
+        Some(object.try_parse().expect("the object decodes"))
     }
 
     /// Returns the current object of a Kind that is known only at run time.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the metadata of the object cannot be decoded.
     pub fn object_of(
         &self,
         kind: &ApiResource,
         namespace: Option<&str>,
         name: &str,
     ) -> Option<DynamicObject> {
-        self.stored_object(kind, namespace, name)
-    }
-
-    fn stored_object<K: DeserializeOwned>(
-        &self,
-        resource: &ApiResource,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Option<K> {
-        let stored = self.state().objects.get(&Collection::of(resource, namespace), name)?.clone();
+        let stored = self.state().objects.get(&Collection::of(kind, namespace), name)?.clone();
         #[expect(clippy::expect_used, reason = "a test has to see what is wrong with the object")]
-        Some(serde_json::from_value(stored).expect("the object decodes"))
+        Some(serde_json::from_value(stored).expect("the metadata decodes"))
     }
 
     /// Takes the write requests so far, in order. They include requests that failed and requests that this server does

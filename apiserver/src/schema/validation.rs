@@ -1,5 +1,7 @@
 //! Validates a value against a schema, with the messages of the API server.
 
+use std::cmp::Ordering;
+
 use serde_json::{Value, json};
 
 use super::{is_set, of_field};
@@ -112,19 +114,16 @@ fn check_enum(value: &Value, schema: &Value, path: &str, errors: &mut Vec<FieldE
 }
 
 fn check_number(number: f64, value: &Value, schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let bound = |name: &str| schema.get(name).and_then(Value::as_f64);
-    if let Some(minimum) = bound("minimum") {
-        let is_exclusive = is_set(schema, "exclusiveMinimum");
-        if number < minimum || (is_exclusive && number <= minimum) {
-            let rule = if is_exclusive { "greater than" } else { "greater than or equal to" };
-            errors.push(invalid(path, value, &format!("should be {rule} {minimum}")));
-        }
-    }
-    if let Some(maximum) = bound("maximum") {
-        let is_exclusive = is_set(schema, "exclusiveMaximum");
-        if number > maximum || (is_exclusive && number >= maximum) {
-            let rule = if is_exclusive { "less than" } else { "less than or equal to" };
-            errors.push(invalid(path, value, &format!("should be {rule} {maximum}")));
+    let bounds = [
+        ("minimum", "exclusiveMinimum", Ordering::Less, "greater than"),
+        ("maximum", "exclusiveMaximum", Ordering::Greater, "less than"),
+    ];
+    for (name, exclusive, outside, rule) in bounds {
+        let Some(bound) = schema.get(name).and_then(Value::as_f64) else { continue };
+        let (order, is_exclusive) = (number.partial_cmp(&bound), is_set(schema, exclusive));
+        if order == Some(outside) || (is_exclusive && order == Some(Ordering::Equal)) {
+            let or_equal = if is_exclusive { "" } else { " or equal to" };
+            errors.push(invalid(path, value, &format!("should be {rule}{or_equal} {bound}")));
         }
     }
 }
