@@ -10,7 +10,7 @@ use kube::Config;
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use serde_json::json;
 
-use super::Error;
+use super::error::Error;
 
 /// The key pair that signs and verifies the tokens of service accounts.
 pub(super) const SIGNING_KEY: &str = "service-accounts.key";

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    Want,
     comparable::{ComparableEffects, WriteEffect},
+    want::Want,
 };
 use crate::{ApiServer, Write};
 

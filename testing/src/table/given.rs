@@ -12,9 +12,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Effects,
     authorization::authorize,
     comparable::{unified_diff, yaml},
+    effects::Effects,
     mutation::{self, MutationCheck, StartMutationCheck},
 };
 use crate::{ApiServer, ControllerExt, Verb, Write};

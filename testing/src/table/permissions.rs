@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use reknit_injection::{Context, Permission};
 use reknit_reconciler::{Controller, Result};
 
-use super::{Table, rows::Ran};
+use super::rows::{Ran, Table};
 use crate::Verb;
 
 /// Runs the table with all permissions that the constructor declares, and then once without each verb of each resource:

@@ -5,7 +5,7 @@ use std::panic::Location;
 use reknit_injection::{Context, Permission};
 use reknit_reconciler::{Controller, Result};
 
-use super::{Given, Want};
+use super::{given::Given, want::Want};
 use crate::Verb;
 
 /// Test cases of one controller, created by [`table`].

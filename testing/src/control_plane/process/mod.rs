@@ -18,8 +18,8 @@ use tokio::sync::Mutex;
 
 use self::{guard::Guard, ports::Ports, programs::Programs};
 use super::{
-    Error,
     credentials::{self, Access},
+    error::Error,
 };
 use crate::eventually::until;
 
