@@ -244,6 +244,7 @@ pub use reknit_apis as apis;
 pub use reknit_injection as injection;
 #[cfg(feature = "knative")]
 pub use reknit_knative as knative;
+pub use reknit_leadership as leadership;
 pub use reknit_reconciler as reconciler;
 pub use reknit_sharedmain as sharedmain;
 #[cfg(feature = "testing")]

@@ -49,7 +49,9 @@ fn the_examples_of_every_page_are_compiled() {
 fn operations_lists_every_variable_and_metric() {
     let page = read(Path::new("docs/operations.md"));
     let mut names = BTreeSet::new();
-    for folder in ["apis/src", "injection/src", "reconciler/src", "webhook/src", "sharedmain/src"] {
+    for folder in
+        ["apis/src", "injection/src", "leadership/src", "reconciler/src", "webhook/src", "sharedmain/src"]
+    {
         add_names(Path::new(folder), &mut names);
     }
     // Variables that cargo sets for the build, and the one that the framework sets for a credential plugin.

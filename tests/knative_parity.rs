@@ -16,7 +16,7 @@ use reknit_apis::{
     Condition, ConditionSet, ConditionStatus, DuckShaped, DuckStatus, FieldError, Key, Level, Reference,
     child_name, cluster_domain, example_checksum, kind_to_resource, service_host_name,
 };
-use reknit_reconciler::leader::{LeaderElectionConfig, Ring};
+use reknit_leadership::{LeaderElectionConfig, Ring};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 

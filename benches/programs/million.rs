@@ -11,11 +11,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Service;
 use prometheus::Registry;
-use reknit::{
-    injection::Shutdown,
-    prelude::*,
-    reconciler::{Run, leader::Leadership},
-};
+use reknit::{injection::Shutdown, leadership::Leadership, prelude::*, reconciler::Run};
 use reknit_benches::{Server, controller, events, resident};
 use reknit_samples::AddressableService;
 use tokio::time::sleep;

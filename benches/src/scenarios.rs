@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::Service;
 use reknit::{
     injection::{Informers, Shutdown},
     knative::Addressable,
+    leadership::{Leadership, Ring},
     prelude::*,
-    reconciler::{ControllerConstructor, ReconcileKey, Run, leader::Leadership, leader::Ring},
+    reconciler::{ControllerConstructor, ReconcileKey, Run},
 };
 use reknit_samples::AddressableServiceStatus;
 use serde_json::{Value, json};

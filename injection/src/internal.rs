@@ -7,12 +7,15 @@ use tokio::time::Instant;
 
 use crate::{Cached, Clock, Informer, Informers, Selection};
 pub use crate::{
+    causes::with_causes,
     client::{HttpResponse, NoRetry, ResourcePath, Transport},
     config::with_pinned_config,
     informer::{KeyEvent, Old, WeakIndex, metrics::register_metric},
     log_limit::LogLimit,
     permissions::{Permissions, RequestAttributes, UnnamedKinds},
     reflector::jittered,
+    timing::sleep_until_optional,
+    uuid::random_uuid,
 };
 
 /// Opens an informer without waiting for its first list. The caller must not read it before

@@ -26,6 +26,7 @@
 //! ```
 
 mod cache;
+mod causes;
 mod client;
 mod clock;
 mod config;
@@ -40,6 +41,8 @@ mod permissions;
 mod reflector;
 #[cfg(test)]
 mod testing;
+mod timing;
+mod uuid;
 
 pub use cache::DecodeError;
 pub use clock::Clock;

@@ -1,4 +1,4 @@
-//! Controllers: reconcilers, the work queues that run them, and leader election.
+//! Controllers: reconcilers, and the work queues that run them.
 //!
 //! A constructor declares the objects that a controller reads, and sets its reconciler:
 //!
@@ -96,7 +96,6 @@ pub mod internal;
 pub mod keys;
 mod kind_client;
 mod kinds;
-pub mod leader;
 mod limits;
 mod merge;
 mod metrics;
@@ -108,7 +107,6 @@ mod queue;
 mod roles;
 mod status;
 mod tracker;
-mod uuid;
 
 pub use controller::{Builder, Controller, Keys, RoleBuilder, Watch};
 #[doc(hidden)]

@@ -4,7 +4,6 @@ use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, time::Dur
 
 use futures::FutureExt;
 use reknit_apis::Key;
-use tokio::time::Instant;
 
 use crate::{Error, Outcome, Result};
 
@@ -63,14 +62,6 @@ impl Limits {
                 }
             }
         }
-    }
-}
-
-/// Sleeps until the time. Never returns if it is `None`.
-pub(crate) async fn sleep_until_optional(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

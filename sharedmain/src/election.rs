@@ -3,7 +3,7 @@ use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v
 use kube::Client;
 use prometheus::Registry;
 use reknit_injection::{Context, Informer, select};
-use reknit_reconciler::leader::{
+use reknit_leadership::{
     Candidate, Electors, Identity, LeaderElectionConfig, Leadership, Member, StatefulReplica,
 };
 

@@ -2,7 +2,8 @@
 use std::{collections::BTreeMap, fmt::Display};
 
 use reknit_injection::Context;
-use reknit_reconciler::{Error, Result, leader::LeaderElectionConfig};
+use reknit_leadership::LeaderElectionConfig;
+use reknit_reconciler::{Error, Result};
 use reknit_webhook::{Health, ServiceNames, Webhook};
 
 use crate::{

@@ -4,7 +4,8 @@ use std::{thread, time::Duration};
 
 use kube::Client;
 use reknit_injection::{Context, InformerHandle, InformerState, Shutdown, ShutdownTrigger};
-use reknit_reconciler::{Controller, Drained, Health, Result, Run, leader::Leadership};
+use reknit_leadership::Leadership;
+use reknit_reconciler::{Controller, Drained, Health, Result, Run};
 use tokio::task::JoinHandle;
 
 use crate::eventually;

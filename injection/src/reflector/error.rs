@@ -1,8 +1,10 @@
 //! The reasons why a list or a watch fails.
 
-use std::{error::Error, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 use kube::core::{Status, discovery::ApiResource};
+
+use crate::causes::with_causes;
 
 /// The reason why a list or a watch failed. How the reflector recovers depends on the variant and, for `Refused`, on
 /// the code.
@@ -81,15 +83,6 @@ impl From<kube::Error> for Failure {
         if let kube::Error::Api(status) = error {
             return Self::from_code(status.code, status.message);
         }
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            if !text.contains(&cause_text) {
-                text = format!("{text}: {cause_text}");
-            }
-            source = cause.source();
-        }
-        Self::Broken(text)
+        Self::Broken(with_causes(&error))
     }
 }

@@ -1,9 +1,8 @@
 //! The tracing span of a pass, whose fields are on every line logged in it.
 
 use reknit_apis::Key;
+use reknit_injection::internal::random_uuid;
 use tracing::{Span, field::Empty};
-
-use crate::uuid::random_uuid;
 
 /// Creates a span with Knative's fields. Its level is error, so that every log line has the fields, whatever the log
 /// level.

@@ -6,12 +6,13 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use reknit_injection::{Context, Filter, Informer, Shutdown, ShutdownTrigger, label};
+use reknit_leadership::Leadership;
 use reknit_testing::{ApiServer, InformerExt};
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::*;
-use crate::{Error, PerKey, ReconcileKey, ReconcileKind, leader::Leadership};
+use crate::{Error, PerKey, ReconcileKey, ReconcileKind};
 
 /// A reconciler that records each pass and calls a closure of the test.
 struct TestReconciler<F> {

@@ -9,16 +9,11 @@ use std::{
 use futures::future::join_all;
 use reknit_apis::Key;
 use reknit_injection::{Shutdown, internal::jittered};
+use reknit_leadership::{Leader, Leadership};
 use tokio::{task::JoinSet, time::Instant};
 
 use super::Controller;
-use crate::{
-    Outcome, Result,
-    driver::PassMode,
-    leader::{Leader, Leadership},
-    outcome::Next,
-    queue::ClaimedKey,
-};
+use crate::{Outcome, Result, driver::PassMode, outcome::Next, queue::ClaimedKey};
 
 /// The parameters of running a controller.
 #[derive(Clone)]

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{
     Clock,
-    internal::{clock_instant, is_test_clock, next_clock_change},
+    internal::{clock_instant, is_test_clock, next_clock_change, sleep_until_optional},
 };
 use tokio::{sync::Notify, time::Instant};
 
@@ -27,10 +27,7 @@ use self::{
     resync::KeySources,
     retries::Retries,
 };
-use crate::{
-    limits::sleep_until_optional,
-    metrics::{Metrics, QueueMetrics, RunningPasses},
-};
+use crate::metrics::{Metrics, QueueMetrics, RunningPasses};
 
 /// The work queue of one controller, to enqueue keys for reasons that no watch reports: the end of a probe, a message,
 /// a timer. Cheap to clone. Comes from [`Builder::queue`](crate::Builder::queue).

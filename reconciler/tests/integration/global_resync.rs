@@ -8,7 +8,8 @@ use std::{
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use reknit_injection::{Config, Context, Features, Shutdown, select};
-use reknit_reconciler::{Controller, Outcome, ReconcileKind, Result, Run, leader::Leadership};
+use reknit_leadership::Leadership;
+use reknit_reconciler::{Controller, Outcome, ReconcileKind, Result, Run};
 use reknit_testing::eventually;
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Controllers and leader election on a real API server.
+//! Controllers on a real API server.
 #![cfg(test)]
 
 mod children;
@@ -8,7 +8,6 @@ mod create_or_update;
 mod deletion;
 mod global_resync;
 mod handover;
-mod leader;
 mod namespaces;
 mod references;
 mod schemas;

@@ -9,9 +9,8 @@ use kube::{
 };
 use reknit_apis::KReference;
 use reknit_injection::{Context, Informer, InformerState, Informers, Shutdown, select};
-use reknit_reconciler::{
-    Controller, Key, Kinds, Outcome, Owned, ReconcileKind, Result, Run, TrackedAny, leader::Leadership,
-};
+use reknit_leadership::Leadership;
+use reknit_reconciler::{Controller, Key, Kinds, Outcome, Owned, ReconcileKind, Result, Run, TrackedAny};
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;

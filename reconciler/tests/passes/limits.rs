@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use reknit_injection::{Informer, Shutdown};
-use reknit_reconciler::{Event, ReconcileKey, Run, leader::Leadership};
+use reknit_leadership::Leadership;
+use reknit_reconciler::{Event, ReconcileKey, Run};
 use reknit_testing::{ApiServer, ControllerExt, InformerExt, given};
 use tokio::sync::mpsc;
 

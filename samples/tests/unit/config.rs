@@ -13,8 +13,8 @@ use k8s_openapi::{
 };
 use reknit::{
     apis::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum},
+    leadership::LeaderElectionConfig,
     prelude::*,
-    reconciler::leader::LeaderElectionConfig,
 };
 use reknit_samples::manifests;
 

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, fmt::Display};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client};
-use reknit_reconciler::leader::LeaderElectionConfig;
+use reknit_leadership::LeaderElectionConfig;
 
 use super::{logging::LoggingConfig, observability::ObservabilityConfig};
 use crate::process::{failure::Failure, startup::Startup};

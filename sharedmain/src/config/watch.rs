@@ -7,7 +7,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use reknit_injection::{Change, Context, InformerHandle, select};
-use reknit_reconciler::leader::{self, LeaderElectionConfig};
+use reknit_leadership::LeaderElectionConfig;
 
 use super::{
     error::ConfigError,
@@ -88,7 +88,7 @@ impl ConfigWatcher {
         Ok(())
     }
 
-    fn leader_election_changed(&self, data: &Data) -> Result<(), leader::ConfigError> {
+    fn leader_election_changed(&self, data: &Data) -> Result<(), reknit_leadership::ConfigError> {
         let config = LeaderElectionConfig::from_data(data)?;
         config.check_times()?;
         if self.at_start.get().is_some_and(|maps| maps.leader_election != config) {

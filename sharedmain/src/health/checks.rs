@@ -5,7 +5,8 @@ use std::{
 };
 
 use reknit_injection::{InformerHandle, InformerState, Informers};
-use reknit_reconciler::{Health, RunningPass, leader::Leadership};
+use reknit_leadership::Leadership;
+use reknit_reconciler::{Health, RunningPass};
 
 use super::probes::{Check, HealthCheck};
 
@@ -99,7 +100,7 @@ mod tests {
     use parking_lot::Mutex;
     use reknit_apis::Key;
     use reknit_injection::Context;
-    use reknit_reconciler::leader::StatefulReplica;
+    use reknit_leadership::StatefulReplica;
     use reknit_testing::eventually;
     use reknit_webhook::{Limits, Webhook};
     use serde_json::json;

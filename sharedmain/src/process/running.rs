@@ -3,10 +3,8 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 
 use futures::{FutureExt, future::join_all};
 use reknit_injection::{Shutdown, ShutdownTrigger};
-use reknit_reconciler::{
-    Controller, Drained, Health, Recorder, Run,
-    leader::{Electors, Leadership, Member},
-};
+use reknit_leadership::{Electors, Leadership, Member};
+use reknit_reconciler::{Controller, Drained, Health, Recorder, Run};
 use tokio::{
     task::{JoinError, JoinSet},
     time::{Instant, timeout, timeout_at},

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, env, ffi::OsString, io, io::Write, process::Exi
 
 use clap::{ArgMatches, Args, FromArgMatches};
 use reknit_injection::{Context, Permission, Verb};
-use reknit_reconciler::{Result, leader};
+use reknit_reconciler::Result;
 use tokio::runtime::{Handle, Runtime};
 
 use self::{
@@ -215,7 +215,7 @@ fn process_permissions(namespace: &str, disable_ha: bool) -> Vec<Permission> {
     let mut permissions = Vec::new();
     if !disable_ha {
         names.push(leader_election);
-        permissions = leader::permissions();
+        permissions = reknit_leadership::permissions();
     }
     // A rule with a resource name also covers a list or watch of that name.
     let config_maps = Permission::new("", "configmaps", [Verb::Get, Verb::List, Verb::Watch]).names(names);

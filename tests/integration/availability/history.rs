@@ -7,8 +7,8 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 use reknit::{
+    leadership::{LeaderElectionConfig, Ring},
     reconciler::Key,
-    reconciler::leader::{LeaderElectionConfig, Ring},
 };
 
 use super::audit::{LEASES, Write};

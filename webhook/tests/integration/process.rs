@@ -26,7 +26,8 @@ use kube::{
 };
 use reknit_apis::{EXAMPLE_CHECKSUM_ANNOTATION, Request, example_checksum};
 use reknit_injection::{Context, FromConfigMap, Shutdown, ShutdownTrigger};
-use reknit_reconciler::{Run, leader::Leadership};
+use reknit_leadership::Leadership;
+use reknit_reconciler::Run;
 use reknit_testing::{ControlPlane, eventually};
 use reknit_webhook::{Mutator, ServiceNames, Webhook};
 use rustls::{

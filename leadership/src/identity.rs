@@ -1,0 +1,64 @@
+//! The unique identity under which a process holds leases.
+
+use std::fmt;
+
+use reknit_injection::internal::random_uuid;
+
+/// The maximum length in bytes. The identity is also the field manager of lease writes, which the API server limits to
+/// 128.
+const MAX_LENGTH: usize = 128;
+const UUID_LENGTH: usize = 36;
+
+/// The identity of a process as a lease holder: the host name, an underscore and a random UUID.
+///
+/// ```
+/// use reknit_leadership::Identity;
+///
+/// let (one, other) = (Identity::on("controller-0"), Identity::on("controller-0"));
+/// assert!(one.as_str().starts_with("controller-0_"));
+/// assert_ne!(one, other);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity(String);
+
+impl Identity {
+    /// Creates an identity from the host name of this machine. Inside a pod, that is the pod's name.
+    pub fn of_process() -> Self {
+        Self::on(&gethostname::gethostname().to_string_lossy())
+    }
+
+    /// Creates an identity from this host name. A long name is truncated. Characters that are not valid in host names
+    /// become dashes.
+    pub fn on(host: &str) -> Self {
+        let sanitize = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '-' };
+        let host: String = host.chars().map(sanitize).take(MAX_LENGTH - UUID_LENGTH - 1).collect();
+        Self(format!("{host}_{}", random_uuid()))
+    }
+
+    /// The identity as the lease's `holderIdentity`, of at most 128 bytes.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_of_the_longest_host_name_is_a_valid_field_manager() {
+        assert_eq!(Identity::on(&"h".repeat(300)).as_str().len(), MAX_LENGTH);
+        assert_eq!(Identity::on(&"ü\n".repeat(300)).as_str().len(), MAX_LENGTH);
+    }
+
+    #[test]
+    fn a_random_uuid_has_the_assumed_length() {
+        assert_eq!(random_uuid().len(), UUID_LENGTH);
+    }
+}

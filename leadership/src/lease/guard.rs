@@ -1,0 +1,359 @@
+//! A client for kube-leader-election's lock, which prevents the lock from taking a lease that another process holds.
+//!
+//! The lock reads a Lease, decides by the wall clock whether it has expired, and writes without a precondition. So two
+//! candidates that read the same expired lease would both acquire it. The guard adds the resourceVersion that was read
+//! to every update, as a precondition. It also replaces the `renewTime` that the lock reads, so that the lock decides
+//! by the monotonic clock, as [`LeaseState`](super::LeaseState) does. A holder renews with one request: the lock
+//! reads the answer to its last write.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header::CONTENT_LENGTH};
+use http_body_util::{BodyExt, Full};
+use kube::{Client, client::Body};
+use kube_leader_election::{LeaseLock, LeaseLockParams};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tower::BoxError;
+
+use super::{LeaseWatch, observed::ObservedLease};
+use crate::LeaderElectionConfig;
+
+/// The service of a guarded client.
+#[derive(Clone)]
+struct GuardService {
+    guard: Arc<Guard>,
+    /// The limit of each request, the body of the answer included.
+    timeout: Duration,
+    lease: Arc<Mutex<ObservedLease>>,
+}
+
+/// The client and the settings of a lock on one Lease.
+pub(crate) struct Guard {
+    pub(crate) client: Client,
+    /// The identity of this process as a holder.
+    pub(crate) identity: String,
+    /// The name of the Lease.
+    pub(crate) lease: String,
+    pub(crate) watch: LeaseWatch,
+    /// Metadata to add to the Lease with every write, or null.
+    pub(crate) metadata: Value,
+}
+
+impl Guard {
+    /// Creates a lock on the Lease in this namespace. Call this function within a tokio runtime.
+    pub(crate) fn lock(self, namespace: &str, config: &LeaderElectionConfig) -> LeaseLock {
+        let params = LeaseLockParams {
+            lease_name: self.lease.clone(),
+            holder_id: self.identity.clone(),
+            lease_ttl: config.lease_duration,
+        };
+        // A read and a write have to fit into the renew deadline, with time left for another attempt.
+        LeaseLock::new(self.client(config.renew_deadline / 3), namespace, params)
+    }
+
+    /// Creates a client for exactly one lock on one Lease. No other code may use the client: its reads would permit the
+    /// lock to overwrite a state that the lock has not read.
+    fn client(self, timeout: Duration) -> Client {
+        let namespace = self.client.default_namespace().to_owned();
+        let lease = Arc::new(Mutex::new(ObservedLease::new(&self.identity)));
+        let service = GuardService { guard: Arc::new(self), timeout, lease };
+        Client::new(tower::service_fn(move |request| service.clone().handle(request)), namespace)
+    }
+}
+
+/// The error of a request that is not answered within the timeout.
+#[derive(Debug, thiserror::Error)]
+#[error("no complete answer from the API server within {0:?}")]
+struct NoAnswer(Duration);
+
+type GuardResponse = Response<Full<Bytes>>;
+
+impl GuardService {
+    async fn handle(self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
+        match *request.method() {
+            Method::GET => self.read(request).await,
+            Method::POST => self.create(request).await,
+            Method::PATCH => self.update(request).await,
+            _ => Ok(conflict_response("a lock on a lease only reads, creates and patches it")),
+        }
+    }
+
+    async fn read(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
+        let own_write = self.lease.lock().start_read();
+        if let Some(own_write) = own_write {
+            return self.lease_response(own_write);
+        }
+        let answer = self.send(request).await?;
+        if let Some(watched) = self.guard.watch.state(&self.guard.lease) {
+            self.lease.lock().adopt(watched);
+        }
+        match answer.status() {
+            StatusCode::OK => self.lease_response(serde_json::from_slice(answer.body())?),
+            StatusCode::NOT_FOUND => {
+                self.lease.lock().record_absent(Instant::now());
+                Ok(with_full_body(answer))
+            }
+            _ => Ok(with_full_body(answer)),
+        }
+    }
+
+    /// Records the lease, and returns the lease that the lock has to see.
+    fn lease_response(&self, lease: Value) -> Result<GuardResponse, BoxError> {
+        let lease = self.lease.lock().record_found(lease, Instant::now());
+        Ok(Response::new(Full::from(serde_json::to_vec(&lease)?)))
+    }
+
+    async fn create(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
+        if !self.lease.lock().take_create_permit() {
+            return Ok(conflict_response(
+                "the lease was deleted, and its holder's lease duration has not passed yet",
+            ));
+        }
+        let answer = self.send(self.with_metadata(request, None).await?).await?;
+        self.record_own_write(&answer);
+        Ok(with_full_body(answer))
+    }
+
+    async fn update(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
+        let Some(version) = self.lease.lock().take_update_permit() else {
+            return Ok(conflict_response("the lease was not read since it was last written"));
+        };
+        let answer = self.send(self.with_metadata(request, Some(version.as_str())).await?).await?;
+        if answer.status().is_success() && has_version(answer.body(), &version) {
+            return Ok(conflict_response("the write changed nothing, so the lease was not renewed"));
+        }
+        self.record_own_write(&answer);
+        Ok(with_full_body(answer))
+    }
+
+    fn record_own_write(&self, answer: &Response<Bytes>) {
+        if answer.status().is_success()
+            && let Ok(lease) = serde_json::from_slice(answer.body())
+        {
+            self.lease.lock().record_own_write(lease, Instant::now());
+        }
+    }
+
+    /// Adds the metadata of this lease to a write, and the resourceVersion as a precondition of a patch.
+    async fn with_metadata(
+        &self,
+        request: Request<Body>,
+        version: Option<&str>,
+    ) -> Result<Request<Body>, BoxError> {
+        let (mut parts, body) = request.into_parts();
+        let mut lease: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
+        let metadata = lease.pointer_mut("/metadata").and_then(Value::as_object_mut);
+        let metadata = metadata.ok_or("the written lease has no metadata")?;
+        metadata.extend(self.guard.metadata.as_object().cloned().unwrap_or_default());
+        if let Some(version) = version {
+            metadata.insert("resourceVersion".into(), json!(version));
+        }
+        parts.headers.remove(CONTENT_LENGTH);
+        Ok(Request::from_parts(parts, Body::from(serde_json::to_vec(&lease)?)))
+    }
+
+    /// Sends the request, and returns the whole answer within the timeout.
+    async fn send(&self, request: Request<Body>) -> Result<Response<Bytes>, BoxError> {
+        let answer = async {
+            let (parts, body) = self.guard.client.send(request).await?.into_parts();
+            Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
+        };
+        tokio::time::timeout(self.timeout, answer).await.map_err(|_| NoAnswer(self.timeout))?
+    }
+}
+
+/// Returns true if the lease in the answer has this resourceVersion.
+fn has_version(answer: &[u8], version: &str) -> bool {
+    serde_json::from_slice::<Value>(answer)
+        .is_ok_and(|lease| lease["metadata"]["resourceVersion"] == *version)
+}
+
+fn with_full_body(answer: Response<Bytes>) -> GuardResponse {
+    answer.map(Full::new)
+}
+
+/// A conflict like those of the API server, after which the lock reads the lease again.
+fn conflict_response(message: &str) -> GuardResponse {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": "Conflict", "code": 409});
+    let mut answer = Response::new(Full::from(status.to_string()));
+    *answer.status_mut() = StatusCode::CONFLICT;
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::Api;
+    use kube_leader_election::LeaseLockResult;
+
+    use super::*;
+    use crate::fake::{FakeApi, Fault};
+
+    const TIMEOUT: Duration = Duration::from_secs(3);
+
+    fn guard(api: &FakeApi, identity: &str) -> Guard {
+        let (lease, watch) = ("lease".into(), LeaseWatch::none());
+        Guard { client: api.client(), identity: identity.into(), lease, watch, metadata: Value::Null }
+    }
+
+    fn guarded_client(api: &FakeApi, identity: &str) -> Client {
+        guard(api, identity).client(TIMEOUT)
+    }
+
+    fn lock(api: &FakeApi, identity: &str) -> LeaseLock {
+        let config = LeaderElectionConfig {
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: TIMEOUT * 3,
+            ..Default::default()
+        };
+        guard(api, identity).lock("ns", &config)
+    }
+
+    async fn acquires(lock: &LeaseLock) -> bool {
+        matches!(lock.try_acquire_or_renew().await, Ok(LeaseLockResult::Acquired(_)))
+    }
+
+    fn held_by(holder: &str) -> Value {
+        json!({"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 1,
+            "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:00.000000Z"})
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_patch_has_the_version_that_was_read_as_a_precondition() {
+        let api = FakeApi::default();
+        api.put_lease("lease", held_by("me"));
+        let lock = lock(&api, "me");
+        assert!(acquires(&lock).await);
+        assert!(acquires(&lock).await);
+        let versions: Vec<_> = api
+            .requests(&Method::PATCH)
+            .iter()
+            .map(|patch| patch["metadata"]["resourceVersion"].clone())
+            .collect();
+        assert_eq!(versions, [json!("1"), json!("2")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_renew_time_alone_does_not_expire_a_lease() {
+        let api = FakeApi::default();
+        api.put_lease("lease", held_by("other"));
+        let lock = lock(&api, "me");
+        assert!(!acquires(&lock).await);
+        tokio::time::advance(Duration::from_secs(15)).await;
+        assert!(!acquires(&lock).await);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(acquires(&lock).await);
+        assert_eq!(api.spec("lease")["leaseTransitions"], 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vacant_lease_is_acquired_at_once() {
+        let mut without_duration = held_by("other");
+        without_duration["leaseTransitions"] = json!(i32::MAX);
+        without_duration["leaseDurationSeconds"] = Value::Null;
+        for spec in [Value::Null, json!({}), json!({"holderIdentity": ""}), without_duration] {
+            let api = FakeApi::default();
+            api.put_lease("lease", spec.clone());
+            assert!(acquires(&lock(&api, "me")).await, "{spec}");
+            assert_eq!(api.holder("lease"), "me");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_candidates_that_read_the_same_vacant_lease_do_not_both_acquire_it() {
+        let api = FakeApi::default();
+        api.put_lease("lease", json!({}));
+        api.inject_fault(Method::PATCH, Fault::Late(Duration::from_secs(1)));
+        let (slow, quick) = (lock(&api, "slow"), lock(&api, "quick"));
+        let (slow, quick) = tokio::join!(slow.try_acquire_or_renew(), async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            quick.try_acquire_or_renew().await
+        });
+        assert!(matches!(quick, Ok(LeaseLockResult::Acquired(_))), "{quick:?}");
+        assert!(slow.is_err(), "{slow:?}");
+        assert_eq!(api.holder("lease"), "quick");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_without_a_read_is_refused_and_not_sent() {
+        let api = FakeApi::default();
+        api.put_lease("lease", held_by("me"));
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(guarded_client(&api, "me"), "ns");
+        let patch =
+            kube::api::Patch::Merge(json!({"metadata": {"name": "lease"}, "spec": {"leaseTransitions": 9}}));
+        let result = leases.patch("lease", &Default::default(), &patch).await;
+        assert!(matches!(&result, Err(kube::Error::Api(status)) if status.code == 409), "{result:?}");
+        assert!(api.requests(&Method::PATCH).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_read_revokes_the_permit_of_an_earlier_read() {
+        let api = FakeApi::default();
+        api.put_lease("lease", held_by("me"));
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(guarded_client(&api, "me"), "ns");
+        leases.get("lease").await.unwrap();
+        api.inject_fault(Method::GET, Fault::Refused(503));
+        leases.get("lease").await.unwrap_err();
+        let patch =
+            kube::api::Patch::Merge(json!({"metadata": {"name": "lease"}, "spec": {"leaseTransitions": 9}}));
+        leases.patch("lease", &Default::default(), &patch).await.unwrap_err();
+        assert!(api.requests(&Method::PATCH).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_or_incomplete_answer_times_out() {
+        for fault in [Fault::AnswerLost, Fault::BodyLost] {
+            let api = FakeApi::default();
+            api.put_lease("lease", held_by("me"));
+            api.inject_fault(Method::PATCH, fault);
+            let lock = lock(&api, "me");
+            let start = Instant::now();
+            let error = lock.try_acquire_or_renew().await.unwrap_err().to_string();
+            assert!(error.contains("no complete answer"), "{error}");
+            assert_eq!(start.elapsed(), TIMEOUT);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rewritten_answer_has_no_content_length() {
+        let api = FakeApi::default();
+        api.put_lease("lease", json!({}));
+        let request = || Request::get("/apis/coordination.k8s.io/v1/namespaces/ns/leases/lease");
+        let unguarded = api.client().send(request().body(Body::empty()).unwrap()).await.unwrap();
+        assert!(unguarded.headers().contains_key(CONTENT_LENGTH));
+        let client = guarded_client(&api, "me");
+        let guarded = client.send(request().body(Body::empty()).unwrap()).await.unwrap();
+        assert!(!guarded.headers().contains_key(CONTENT_LENGTH));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_changed_nothing_does_not_count_as_a_renewal() {
+        let api = FakeApi::default();
+        api.put_lease("lease", held_by("me"));
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(guarded_client(&api, "me"), "ns");
+        leases.get("lease").await.unwrap();
+        let patch =
+            kube::api::Patch::Merge(json!({"metadata": {"name": "lease"}, "spec": {"leaseTransitions": 1}}));
+        let result = leases.patch("lease", &Default::default(), &patch).await;
+        assert!(matches!(&result, Err(kube::Error::Api(status)) if status.code == 409), "{result:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deleted_lease_is_created_after_its_holders_lease_duration() {
+        let api = FakeApi::default();
+        api.put_lease("lease", held_by("other"));
+        let lock = lock(&api, "me");
+        assert!(!acquires(&lock).await);
+        api.delete_lease("lease");
+        assert!(!acquires(&lock).await);
+        assert!(api.requests(&Method::POST).is_empty());
+        tokio::time::advance(Duration::from_secs(16)).await;
+        assert!(acquires(&lock).await);
+    }
+}

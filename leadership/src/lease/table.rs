@@ -1,0 +1,118 @@
+//! The Leases of the system namespace as this process observed them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{ResourceExt, api::Preconditions};
+use tokio::time::Instant;
+
+use super::LeaseState;
+use crate::members::Announcement;
+
+/// The observed leases by name, and the announcements in the leases of members.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leases {
+    states: BTreeMap<String, LeaseState>,
+    members: BTreeMap<String, ObservedMember>,
+    /// The number of members that were observed so far.
+    observed_members: u64,
+}
+
+/// A member as observed.
+#[derive(Clone, Debug)]
+pub(crate) struct ObservedMember {
+    pub(crate) announcement: Announcement,
+    /// The position in the order in which members were observed. It is the order in which the API server created their
+    /// leases, except among those of the first list.
+    pub(crate) order: u64,
+    /// The time at which this process first observed the member.
+    pub(crate) joined: Instant,
+}
+
+impl Leases {
+    pub(crate) fn get(&self, name: &str) -> Option<&LeaseState> {
+        self.states.get(name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &LeaseState)> {
+        self.states.iter().map(|(name, state)| (name.as_str(), state))
+    }
+
+    /// The members whose leases have not expired, each with its identity and the time of its last renewal.
+    pub(crate) fn live_members(
+        &self,
+        now: Instant,
+    ) -> impl Iterator<Item = (&str, &ObservedMember, Instant)> {
+        self.members.iter().filter_map(move |(name, member)| {
+            let state = self.states.get(name)?;
+            Some((state.live_holder(now)?, member, state.since))
+        })
+    }
+
+    /// The names of the expired leases of this component's members, with the preconditions to delete exactly the state
+    /// that was observed.
+    pub(crate) fn dead_members(&self, component: &str, now: Instant) -> Vec<(String, Preconditions)> {
+        let dead = self.states_of_members(component).filter(|(_, state)| state.live_holder(now).is_none());
+        let preconditions = |state: &LeaseState| Preconditions {
+            uid: state.uid.clone(),
+            resource_version: state.version.clone(),
+        };
+        dead.map(|(name, state)| (name.to_owned(), preconditions(state))).collect()
+    }
+
+    /// The time at which the next lease of this component's members expires.
+    pub(crate) fn next_member_expiry(&self, component: &str, now: Instant) -> Option<Instant> {
+        self.states_of_members(component)
+            .map(|(_, state)| state.free_since())
+            .filter(|expiry| *expiry >= now)
+            .min()
+    }
+
+    fn states_of_members(&self, component: &str) -> impl Iterator<Item = (&str, &LeaseState)> {
+        let members =
+            self.members.iter().filter(move |(_, member)| member.announcement.component == component);
+        members.filter_map(|(name, _)| Some((name.as_str(), self.states.get(name)?)))
+    }
+
+    /// Records a state of a lease. Returns true if it is new.
+    pub(crate) fn record(&mut self, lease: &Lease, now: Instant) -> bool {
+        let name = lease.name_any();
+        let is_new_announcement = self.record_announcement(&name, lease, now);
+        let version = lease.resource_version();
+        if let Some(state) = self.states.get_mut(&name).filter(|state| state.is_state_of(lease)) {
+            state.version = version;
+            return is_new_announcement;
+        }
+        let (uid, spec) = (lease.metadata.uid.clone(), lease.spec.clone().unwrap_or_default());
+        self.states.insert(name, LeaseState { uid, version, spec, since: now });
+        true
+    }
+
+    /// Records the announcement in a lease, or its absence. Returns true if this changes the members.
+    fn record_announcement(&mut self, name: &str, lease: &Lease, now: Instant) -> bool {
+        let Some(announcement) = Announcement::of(lease) else { return self.members.remove(name).is_some() };
+        match self.members.get_mut(name) {
+            Some(member) if member.announcement == announcement => false,
+            Some(member) => {
+                member.announcement = announcement;
+                true
+            }
+            None => {
+                let order = self.observed_members;
+                self.observed_members += 1;
+                self.members.insert(name.into(), ObservedMember { announcement, order, joined: now });
+                true
+            }
+        }
+    }
+
+    /// Records the deletion of a lease. A deleted lease of a bucket counts as held until it would have expired, because
+    /// its holder may not know of the deletion. A member that leaves deletes its own lease.
+    pub(crate) fn record_deletion(&mut self, name: &str, now: Instant) {
+        let is_member = self.members.remove(name).is_some();
+        let is_held = self.states.get(name).is_some_and(|state| state.live_holder(now).is_some());
+        if is_member || !is_held {
+            self.states.remove(name);
+        }
+    }
+}
