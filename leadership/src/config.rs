@@ -157,7 +157,7 @@ impl LeaderElectionConfig {
     }
 }
 
-pub(super) fn is_lease_name(name: &str) -> bool {
+pub(crate) fn is_lease_name(name: &str) -> bool {
     dns_subdomain(name).is_empty()
 }
 

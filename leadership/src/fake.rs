@@ -13,19 +13,21 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng};
+use reknit_apis::Key;
+use reknit_injection::{Context, Informer, internal, select};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use tower::BoxError;
 
-use super::lease::LeaseWatch;
+use crate::candidate::Candidate;
 
 #[derive(Clone, Default)]
-pub(super) struct FakeApi(Arc<Mutex<State>>);
+pub(crate) struct FakeApi(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     leases: BTreeMap<String, Value>,
-    watches: Vec<LeaseWatch>,
+    informers: Vec<Informer<Lease>>,
     version: u64,
     requests: Vec<(Method, Value)>,
     faults: VecDeque<(Method, Fault)>,
@@ -38,7 +40,7 @@ struct State {
 
 /// The fault of one request.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The request is not applied, and answered with this status code.
     Refused(u16),
     /// The request is applied, and never answered.
@@ -68,7 +70,7 @@ impl Fault {
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 impl FakeApi {
-    pub(super) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let api = self.clone();
         let service = tower::service_fn(move |request| {
             let api = api.clone();
@@ -80,12 +82,12 @@ impl FakeApi {
     }
 
     /// Stores the Lease with this spec and a new resourceVersion.
-    pub(super) fn put_lease(&self, name: &str, spec: Value) {
+    pub(crate) fn put_lease(&self, name: &str, spec: Value) {
         self.put(name, json!({}), spec);
     }
 
     /// Stores the Lease with this spec and this metadata, to which the name, the namespace and a uid are added.
-    pub(super) fn put(&self, name: &str, mut metadata: Value, spec: Value) {
+    pub(crate) fn put(&self, name: &str, mut metadata: Value, spec: Value) {
         for (key, value) in [("name", name), ("namespace", "ns"), ("uid", "uid")] {
             metadata[key] = json!(value);
         }
@@ -93,61 +95,59 @@ impl FakeApi {
         self.0.lock().store(lease);
     }
 
-    pub(super) fn delete_lease(&self, name: &str) {
+    pub(crate) fn delete_lease(&self, name: &str) {
         self.0.lock().delete(name);
     }
 
-    pub(super) fn spec(&self, name: &str) -> Value {
+    pub(crate) fn spec(&self, name: &str) -> Value {
         self.0.lock().leases.get(name).map_or(Value::Null, |lease| lease["spec"].clone())
     }
 
-    pub(super) fn holder(&self, name: &str) -> String {
+    pub(crate) fn holder(&self, name: &str) -> String {
         self.spec(name)["holderIdentity"].as_str().unwrap_or_default().into()
     }
 
     /// The names of the leases.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.0.lock().leases.keys().cloned().collect()
     }
 
-    /// A watch of the leases, which reports each change at once.
-    pub(super) fn watch(&self) -> LeaseWatch {
-        let (watch, mut state) = (LeaseWatch::fake(), self.0.lock());
-        state.leases.values().for_each(|lease| watch.record(&typed(lease)));
-        state.watches.push(watch.clone());
-        watch
-    }
-
-    /// A watch that reports the present leases, and hangs then.
-    pub(super) fn hanging_watch(&self) -> LeaseWatch {
-        let watch = LeaseWatch::fake();
-        self.0.lock().leases.values().for_each(|lease| watch.record(&typed(lease)));
-        watch
+    /// Lets the candidate watch the leases, and reports each change at once. A watch that `hangs` reports only the
+    /// present leases.
+    pub(crate) fn watched_by(&self, candidate: Candidate, hangs: bool) -> Candidate {
+        let cx = Context::preloaded("test", self.client(), vec![]);
+        let informer: Informer<Lease> = cx.informer(select().namespace("ns"));
+        let (candidate, mut state) = (candidate.watching(informer.clone()), self.0.lock());
+        state.leases.values().for_each(|lease| internal::insert(&informer, &typed(lease)).unwrap());
+        if !hangs {
+            state.informers.push(informer);
+        }
+        candidate
     }
 
     /// The bodies of all requests with this method so far.
-    pub(super) fn requests(&self, method: &Method) -> Vec<Value> {
+    pub(crate) fn requests(&self, method: &Method) -> Vec<Value> {
         let state = self.0.lock();
         let requests = state.requests.iter().filter(|(sent, _)| sent == method);
         requests.map(|(_, body)| body.clone()).collect()
     }
 
     /// Queues a fault for the next request of this method. Each queued fault applies to one request, in order.
-    pub(super) fn inject_fault(&self, method: Method, fault: Fault) {
+    pub(crate) fn inject_fault(&self, method: Method, fault: Fault) {
         self.0.lock().faults.push_back((method, fault));
     }
 
     /// Stops or resumes answering. Requests that arrive meanwhile are never answered.
-    pub(super) fn set_down(&self, down: bool) {
+    pub(crate) fn set_down(&self, down: bool) {
         self.0.lock().down = down;
     }
 
     /// Gives this percentage of requests a random fault.
-    pub(super) fn inject_random_faults(&self, seed: u64, percent: u32) {
+    pub(crate) fn inject_random_faults(&self, seed: u64, percent: u32) {
         self.0.lock().random_faults = Some((StdRng::seed_from_u64(seed), percent));
     }
 
-    pub(super) fn without_namespace(self) -> Self {
+    pub(crate) fn without_namespace(self) -> Self {
         self.0.lock().lacks_namespace = true;
         self
     }
@@ -224,15 +224,16 @@ impl State {
     fn store(&mut self, mut lease: Value) -> Value {
         self.version += 1;
         lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        lease["metadata"]["namespace"] = json!("ns");
         let name = lease["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         self.leases.insert(name, lease.clone());
-        self.watches.iter().for_each(|watch| watch.record(&typed(&lease)));
+        self.informers.iter().for_each(|informer| internal::insert(informer, &typed(&lease)).unwrap());
         lease
     }
 
     fn delete(&mut self, name: &str) {
         self.leases.remove(name);
-        self.watches.iter().for_each(|watch| watch.record_deletion(name));
+        self.informers.iter().for_each(|informer| internal::remove(informer, &Key::new("ns", name)));
     }
 }
 

@@ -12,7 +12,7 @@ const UUID_LENGTH: usize = 36;
 /// The identity of a process as a lease holder: the host name, an underscore and a random UUID.
 ///
 /// ```
-/// use reknit_leadership::Identity;
+/// use reknit_leadership::internal::Identity;
 ///
 /// let (one, other) = (Identity::on("controller-0"), Identity::on("controller-0"));
 /// assert!(one.as_str().starts_with("controller-0_"));

@@ -1,38 +1,60 @@
 //! Leader election: the replicas share the buckets of each controller's keys, with one Lease for each bucket.
 //!
-//! - `lease` observes Leases and writes them safely.
-//! - `members` announces this process to the other replicas, and divides the buckets.
-//! - `elector` acquires, renews and hands over the Lease of one bucket.
-//! - `bucket` holds the state of a bucket, which electors write and a controller reads by its [`Leadership`].
+//! Data flows one way. Each step is a file, and reads only the ones before it:
+//!
+//! 1. `lease` observes the Leases of the system namespace, and writes them safely.
+//! 2. `balance` decides from what was observed whether this process has to lead a bucket, to hand it over, or to wait.
+//!    `assignment` divides the buckets among the members, the processes that a `member` announces.
+//! 3. `elector` does that: it acquires, renews and releases the Lease of one bucket.
+//! 4. `bucket` holds the state of each bucket, which the elector writes.
+//! 5. [`Leadership`] is what a controller reads of it: the keys that this process leads.
 
+mod assignment;
+mod balance;
 mod bucket;
 mod candidate;
 mod config;
 mod elector;
+mod electors;
 mod error;
 #[cfg(test)]
 mod fake;
 mod identity;
 mod leadership;
 mod lease;
-mod members;
+mod member;
 mod metrics;
-mod permissions;
 mod ring;
 mod stateful;
 #[cfg(test)]
 mod tests;
 
-#[doc(hidden)]
-pub use self::bucket::{BucketWriter, Leader, PassGuard};
 pub use self::{
-    candidate::{Candidate, Electors, lease_client},
     config::{ConfigError, LeaderElectionConfig},
-    error::Error,
-    identity::Identity,
     leadership::{Change, Leadership},
-    members::Member,
-    permissions::permissions,
     ring::Ring,
-    stateful::StatefulReplica,
 };
+
+/// Items for the other crates of reknit. They are not part of the public API, and may change in any release.
+#[doc(hidden)]
+pub mod internal {
+    use std::sync::Arc;
+
+    use crate::bucket::Buckets;
+    pub use crate::{
+        bucket::{BucketState, BucketWriter, Pass},
+        candidate::{Candidate, lease_client, permissions},
+        electors::Electors,
+        error::Error,
+        identity::Identity,
+        leadership::Leadership,
+        member::Member,
+        stateful::StatefulReplica,
+    };
+
+    /// For tests: creates a leadership whose buckets have these names, and one writer for each bucket.
+    pub fn elected(names: Vec<Arc<str>>) -> (Leadership, Vec<BucketWriter>) {
+        let buckets = Buckets::unknown(names);
+        (Leadership::of(buckets.clone()), buckets.writers(&Identity::on("test")))
+    }
+}

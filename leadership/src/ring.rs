@@ -96,7 +96,7 @@ fn slot(hash: u64) -> u64 {
 }
 
 /// FNV-1a, 64 bits, of the texts one after the other.
-pub(super) fn fnv(texts: &[&str]) -> u64 {
+pub(crate) fn fnv(texts: &[&str]) -> u64 {
     let bytes = texts.iter().flat_map(|text| text.bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,6 +1,10 @@
 //! Leadership without leases: a StatefulSet's replica N leads bucket N.
 
-use super::{Error, Leadership};
+use crate::{
+    bucket::{BucketState, Buckets},
+    error::Error,
+    leadership::Leadership,
+};
 
 const ORDINAL: &str = "STATEFUL_CONTROLLER_ORDINAL";
 const SERVICE: &str = "STATEFUL_SERVICE_NAME";
@@ -10,7 +14,7 @@ const PROTOCOL: &str = "STATEFUL_SERVICE_PROTOCOL";
 /// A replica of a StatefulSet, from its environment variables.
 ///
 /// ```
-/// use reknit_leadership::StatefulReplica;
+/// use reknit_leadership::internal::StatefulReplica;
 ///
 /// let env = |name: &str| match name {
 ///     "STATEFUL_CONTROLLER_ORDINAL" => Some("autoscaler-1".to_owned()),
@@ -22,7 +26,7 @@ const PROTOCOL: &str = "STATEFUL_SERVICE_PROTOCOL";
 ///     replica.bucket(1, "knative-serving", "cluster.local"),
 ///     "http://autoscaler-1.autoscaler.knative-serving.svc.cluster.local:80"
 /// );
-/// # Ok::<_, reknit_leadership::Error>(())
+/// # Ok::<_, reknit_leadership::internal::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatefulReplica {
@@ -44,14 +48,11 @@ impl StatefulReplica {
     pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, Error> {
         let non_empty = |name| env(name).filter(|value| !value.is_empty());
         let (Some(pod), Some(service)) = (non_empty(ORDINAL), non_empty(SERVICE)) else { return Ok(None) };
-        let (set, ordinal) = parse_ordinal(&pod).ok_or_else(|| Error::Variable {
-            name: ORDINAL,
-            value: pod.clone(),
-            expected: "the name of a StatefulSet's pod, such as `controller-0`",
+        let (set, ordinal) = parse_ordinal(&pod).ok_or_else(|| {
+            malformed(ORDINAL, &pod, "the name of a StatefulSet's pod, such as `controller-0`")
         })?;
-        let port = non_empty(PORT).map_or(Ok(80), |value| {
-            value.parse().map_err(|_| Error::Variable { name: PORT, value, expected: "a port number" })
-        })?;
+        let port = non_empty(PORT)
+            .map_or(Ok(80), |value| value.parse().map_err(|_| malformed(PORT, &value, "a port number")))?;
         let protocol = non_empty(PROTOCOL).unwrap_or_else(|| "http".into());
         Ok(Some(Self { set: set.into(), ordinal, service, port, protocol }))
     }
@@ -76,12 +77,23 @@ impl Leadership {
         namespace: &str,
         domain: &str,
     ) -> Result<Self, Error> {
-        if replica.ordinal >= buckets {
-            return Err(Error::Ordinal { name: ORDINAL, ordinal: replica.ordinal, buckets });
+        let own = replica.ordinal;
+        if own >= buckets {
+            return Err(Error::Invalid(format!(
+                "{ORDINAL} has ordinal {own}, but there are {buckets} buckets; raise buckets or scale down"
+            )));
         }
         let names = (0..buckets).map(|ordinal| replica.bucket(ordinal, namespace, domain).into());
-        Ok(Self::fixed(names.collect(), replica.ordinal as usize))
+        let state = |bucket| match bucket == own as usize {
+            true => BucketState::Led { until: None },
+            false => BucketState::Other,
+        };
+        Ok(Self::of(Buckets::new(names.collect(), state)))
     }
+}
+
+fn malformed(variable: &str, value: &str, expected: &str) -> Error {
+    Error::Invalid(format!("{variable}={value:?}: expected {expected}"))
 }
 
 /// Splits the name of a pod into the name of its StatefulSet and its ordinal.

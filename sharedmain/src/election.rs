@@ -4,7 +4,8 @@ use kube::Client;
 use prometheus::Registry;
 use reknit_injection::{Context, Informer, select};
 use reknit_leadership::{
-    Candidate, Electors, Identity, LeaderElectionConfig, Leadership, Member, StatefulReplica,
+    LeaderElectionConfig, Leadership,
+    internal::{Candidate, Electors, Identity, Member, StatefulReplica},
 };
 
 use crate::{cli::environment::Environment, process::failure::Failure};
@@ -24,7 +25,7 @@ impl Election {
     pub(crate) fn member(&self) -> Option<Member> {
         match self {
             Self::Disabled | Self::Stateful { .. } => None,
-            Self::Leases(candidate) => Some(candidate.member()),
+            Self::Leases(candidate) => Some(Member::new(candidate)),
         }
     }
 
@@ -38,7 +39,7 @@ impl Election {
                 Ok((leadership.map_err(Failure::new)?, None))
             }
             Self::Leases(candidate) => {
-                let (leadership, electors) = candidate.electors_for(controller).map_err(Failure::new)?;
+                let (leadership, electors) = Electors::new(candidate, controller).map_err(Failure::new)?;
                 Ok((leadership, Some(electors)))
             }
         }
@@ -98,8 +99,7 @@ impl Participant {
             return Ok(Election::Stateful { replica, buckets: config.buckets, namespace });
         }
         let identity = pod.name.map_or_else(Identity::of_process, Identity::on);
-        let mut candidate = Candidate::new(client()?, &namespace, component, identity, config)
-            .and_then(|candidate| candidate.metrics(registry))
+        let mut candidate = Candidate::new(client()?, &namespace, component, identity, config, registry)
             .map_err(|e| Failure::new(format!("leader election: {e}")))?;
         if let Some(leases) = leases {
             candidate = candidate.watching(leases);

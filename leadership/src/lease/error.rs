@@ -1,7 +1,6 @@
 //! The errors of attempts to acquire, renew or release a lease.
 
 use kube_leader_election::Error as LockError;
-
 use reknit_injection::internal::with_causes;
 
 /// The error of an attempt.
@@ -13,62 +12,52 @@ pub(crate) enum LeaseError {
     /// Another process holds the lease, or the lease does not exist.
     #[error("the lease is not held by this process")]
     NotHeld,
-    #[error(
-        "the lease cannot be created: its namespace does not exist; create it, or set SYSTEM_NAMESPACE to the one \
-         this process runs in"
-    )]
-    NoNamespace,
-    #[error("not allowed to elect a leader, which requires get, create and patch on leases: {0}")]
-    Forbidden(String),
-    /// The API server refused the write for another reason, and so did not apply it.
-    #[error("the API server refused the lease: {0}")]
-    Refused(String),
-    #[error("cannot read the lease: {0}")]
-    ReadFailed(String),
+    /// The lease was certainly not written.
+    #[error("{0}")]
+    NotWritten(String),
     /// A write got no answer, or one that cannot be understood. It may have been applied.
     #[error("cannot tell whether the lease was written: {0}")]
     MaybeWritten(String),
 }
 
-impl From<&LockError> for LeaseError {
-    fn from(error: &LockError) -> Self {
-        match error {
-            LockError::ReleaseLockWhenNotLeading { .. } => Self::NotHeld,
-            LockError::ApiError { response } => Self::refused(response).unwrap_or_else(Self::ReadFailed),
-            LockError::Kube(error) | LockError::GetLease(error) => match error {
-                kube::Error::Api(status) if status.code == 404 => Self::NotHeld,
-                kube::Error::Api(status) => Self::refused(status).unwrap_or_else(Self::ReadFailed),
-                _ => Self::ReadFailed(with_causes(error)),
-            },
-            LockError::CreateLease(kube::Error::Api(status)) if status.code == 404 => Self::NoNamespace,
-            LockError::CreateLease(error)
-            | LockError::AcquireLease(error)
-            | LockError::RenewLease(error)
-            | LockError::ReleaseLease(error) => match error {
-                kube::Error::Api(status) => Self::refused(status).unwrap_or_else(Self::MaybeWritten),
-                _ => Self::MaybeWritten(with_causes(error)),
-            },
-            other => Self::MaybeWritten(other.to_string()),
-        }
-    }
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Read,
+    Create,
+    Update,
 }
 
-impl LeaseError {
-    /// Returns the error of a request that the API server certainly did not apply. If the API server may have applied
-    /// the request, returns its message as `Err`.
-    fn refused(status: &kube::core::Status) -> Result<Self, String> {
-        let message = status.message.clone();
-        match status.code {
-            409 => Ok(Self::Conflict(message)),
-            403 => Ok(Self::Forbidden(message)),
-            500.. => Err(message),
-            _ => Ok(Self::Refused(message)),
+impl From<LockError> for LeaseError {
+    fn from(error: LockError) -> Self {
+        let (error, request) = match error {
+            LockError::ReleaseLockWhenNotLeading { .. } => return Self::NotHeld,
+            LockError::ApiError { response } => (kube::Error::Api(response), Request::Read),
+            LockError::Kube(error) | LockError::GetLease(error) => (error, Request::Read),
+            LockError::CreateLease(error) => (error, Request::Create),
+            LockError::AcquireLease(error)
+            | LockError::RenewLease(error)
+            | LockError::ReleaseLease(error) => (error, Request::Update),
+            other => return Self::MaybeWritten(other.to_string()),
+        };
+        let (code, message) = match error {
+            kube::Error::Api(status) => (status.code, status.message),
+            error => (0, with_causes(&error)),
+        };
+        match (code, request) {
+            (404, Request::Read) => Self::NotHeld,
+            (404, Request::Create) => Self::NotWritten(
+                "the lease cannot be created: its namespace does not exist; create it, or set SYSTEM_NAMESPACE to the \
+                 one this process runs in"
+                    .into(),
+            ),
+            (409, _) => Self::Conflict(message),
+            (403, _) => Self::NotWritten(format!(
+                "not allowed to elect a leader, which requires get, create and patch on leases: {message}"
+            )),
+            (_, Request::Read) => Self::NotWritten(format!("cannot read the lease: {message}")),
+            (400..500, _) => Self::NotWritten(format!("the API server refused the lease: {message}")),
+            _ => Self::MaybeWritten(message),
         }
-    }
-
-    /// Returns true if the lease may name this process as its holder despite the error.
-    pub(crate) fn may_have_written(&self) -> bool {
-        matches!(self, Self::MaybeWritten(_))
     }
 }
 
@@ -89,7 +78,7 @@ mod tests {
         for error in
             [LockError::GetLease(refused()), LockError::RenewLease(refused()), LockError::Kube(refused())]
         {
-            let message = LeaseError::from(&error).to_string();
+            let message = LeaseError::from(error).to_string();
             assert!(message.ends_with("client error (Connect): connection refused"), "{message}");
         }
     }

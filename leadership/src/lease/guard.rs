@@ -19,49 +19,19 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 use super::{LeaseWatch, observed::ObservedLease};
-use crate::LeaderElectionConfig;
+use crate::config::LeaderElectionConfig;
 
-/// The service of a guarded client.
-#[derive(Clone)]
-struct GuardService {
-    guard: Arc<Guard>,
-    /// The limit of each request, the body of the answer included.
-    timeout: Duration,
-    lease: Arc<Mutex<ObservedLease>>,
-}
-
-/// The client and the settings of a lock on one Lease.
+/// The part of a lock between its client and the API server.
 pub(crate) struct Guard {
-    pub(crate) client: Client,
+    client: Client,
     /// The identity of this process as a holder.
-    pub(crate) identity: String,
+    identity: String,
     /// The name of the Lease.
-    pub(crate) lease: String,
-    pub(crate) watch: LeaseWatch,
+    lease: String,
+    watch: LeaseWatch,
     /// Metadata to add to the Lease with every write, or null.
-    pub(crate) metadata: Value,
-}
-
-impl Guard {
-    /// Creates a lock on the Lease in this namespace. Call this function within a tokio runtime.
-    pub(crate) fn lock(self, namespace: &str, config: &LeaderElectionConfig) -> LeaseLock {
-        let params = LeaseLockParams {
-            lease_name: self.lease.clone(),
-            holder_id: self.identity.clone(),
-            lease_ttl: config.lease_duration,
-        };
-        // A read and a write have to fit into the renew deadline, with time left for another attempt.
-        LeaseLock::new(self.client(config.renew_deadline / 3), namespace, params)
-    }
-
-    /// Creates a client for exactly one lock on one Lease. No other code may use the client: its reads would permit the
-    /// lock to overwrite a state that the lock has not read.
-    fn client(self, timeout: Duration) -> Client {
-        let namespace = self.client.default_namespace().to_owned();
-        let lease = Arc::new(Mutex::new(ObservedLease::new(&self.identity)));
-        let service = GuardService { guard: Arc::new(self), timeout, lease };
-        Client::new(tower::service_fn(move |request| service.clone().handle(request)), namespace)
-    }
+    metadata: Value,
+    observed: Mutex<ObservedLease>,
 }
 
 /// The error of a request that is not answered within the timeout.
@@ -71,8 +41,45 @@ struct NoAnswer(Duration);
 
 type GuardResponse = Response<Full<Bytes>>;
 
-impl GuardService {
-    async fn handle(self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
+impl Guard {
+    pub(crate) fn new(
+        client: Client,
+        lease: &str,
+        identity: &str,
+        watch: LeaseWatch,
+        metadata: Value,
+    ) -> Self {
+        let observed = Mutex::new(ObservedLease::new(identity));
+        Self { client, identity: identity.into(), lease: lease.into(), watch, metadata, observed }
+    }
+
+    /// Creates a lock on the Lease in this namespace. Call this function within a tokio runtime.
+    pub(crate) fn lock(self, namespace: &str, config: &LeaderElectionConfig) -> LeaseLock {
+        let params = LeaseLockParams {
+            lease_name: self.lease.clone(),
+            holder_id: self.identity.clone(),
+            lease_ttl: config.lease_duration,
+        };
+        // A read and a write have to fit into the renew deadline, with time left for another attempt.
+        LeaseLock::new(self.guarded_client(config.renew_deadline / 3), namespace, params)
+    }
+
+    /// Creates a client for exactly one lock on one Lease, with a timeout of each request, the body of the answer
+    /// included. No other code may use the client: its reads would permit the lock to overwrite a state that the lock
+    /// has not read.
+    fn guarded_client(self, timeout: Duration) -> Client {
+        let (namespace, guard) = (self.client.default_namespace().to_owned(), Arc::new(self));
+        let service = move |request| {
+            let guard = guard.clone();
+            async move {
+                let answer = tokio::time::timeout(timeout, guard.answer(request));
+                answer.await.map_err(|_| NoAnswer(timeout))?
+            }
+        };
+        Client::new(tower::service_fn(service), namespace)
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
         match *request.method() {
             Method::GET => self.read(request).await,
             Method::POST => self.create(request).await,
@@ -82,59 +89,63 @@ impl GuardService {
     }
 
     async fn read(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
-        let own_write = self.lease.lock().start_read();
+        let own_write = self.observed.lock().start_read();
         if let Some(own_write) = own_write {
             return self.lease_response(own_write);
         }
         let answer = self.send(request).await?;
-        if let Some(watched) = self.guard.watch.state(&self.guard.lease) {
-            self.lease.lock().adopt(watched);
+        if let Some(watched) = self.watch.state(&self.lease) {
+            self.observed.lock().adopt(watched);
         }
         match answer.status() {
             StatusCode::OK => self.lease_response(serde_json::from_slice(answer.body())?),
-            StatusCode::NOT_FOUND => {
-                self.lease.lock().record_absent(Instant::now());
-                Ok(with_full_body(answer))
+            status => {
+                if status == StatusCode::NOT_FOUND {
+                    self.observed.lock().record_absent(Instant::now());
+                }
+                Ok(answer.map(Full::new))
             }
-            _ => Ok(with_full_body(answer)),
         }
     }
 
     /// Records the lease, and returns the lease that the lock has to see.
     fn lease_response(&self, lease: Value) -> Result<GuardResponse, BoxError> {
-        let lease = self.lease.lock().record_found(lease, Instant::now());
+        let lease = self.observed.lock().record_found(lease, Instant::now());
         Ok(Response::new(Full::from(serde_json::to_vec(&lease)?)))
     }
 
     async fn create(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
-        if !self.lease.lock().take_create_permit() {
+        if !self.observed.lock().take_create_permit() {
             return Ok(conflict_response(
                 "the lease was deleted, and its holder's lease duration has not passed yet",
             ));
         }
-        let answer = self.send(self.with_metadata(request, None).await?).await?;
-        self.record_own_write(&answer);
-        Ok(with_full_body(answer))
+        self.write(request, None).await
     }
 
     async fn update(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
-        let Some(version) = self.lease.lock().take_update_permit() else {
+        let Some(version) = self.observed.lock().take_update_permit() else {
             return Ok(conflict_response("the lease was not read since it was last written"));
         };
-        let answer = self.send(self.with_metadata(request, Some(version.as_str())).await?).await?;
-        if answer.status().is_success() && has_version(answer.body(), &version) {
-            return Ok(conflict_response("the write changed nothing, so the lease was not renewed"));
-        }
-        self.record_own_write(&answer);
-        Ok(with_full_body(answer))
+        self.write(request, Some(version)).await
     }
 
-    fn record_own_write(&self, answer: &Response<Bytes>) {
+    /// Sends a write with this resourceVersion as precondition, and records the answer if it was applied.
+    async fn write(
+        &self,
+        request: Request<Body>,
+        version: Option<String>,
+    ) -> Result<GuardResponse, BoxError> {
+        let answer = self.send(self.with_metadata(request, version.as_deref()).await?).await?;
         if answer.status().is_success()
-            && let Ok(lease) = serde_json::from_slice(answer.body())
+            && let Ok(lease) = serde_json::from_slice::<Value>(answer.body())
         {
-            self.lease.lock().record_own_write(lease, Instant::now());
+            if version.is_some() && lease["metadata"]["resourceVersion"].as_str() == version.as_deref() {
+                return Ok(conflict_response("the write changed nothing, so the lease was not renewed"));
+            }
+            self.observed.lock().record_own_write(lease, Instant::now());
         }
+        Ok(answer.map(Full::new))
     }
 
     /// Adds the metadata of this lease to a write, and the resourceVersion as a precondition of a patch.
@@ -147,7 +158,7 @@ impl GuardService {
         let mut lease: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
         let metadata = lease.pointer_mut("/metadata").and_then(Value::as_object_mut);
         let metadata = metadata.ok_or("the written lease has no metadata")?;
-        metadata.extend(self.guard.metadata.as_object().cloned().unwrap_or_default());
+        metadata.extend(self.metadata.as_object().cloned().unwrap_or_default());
         if let Some(version) = version {
             metadata.insert("resourceVersion".into(), json!(version));
         }
@@ -155,24 +166,11 @@ impl GuardService {
         Ok(Request::from_parts(parts, Body::from(serde_json::to_vec(&lease)?)))
     }
 
-    /// Sends the request, and returns the whole answer within the timeout.
+    /// Sends the request, and returns the whole answer.
     async fn send(&self, request: Request<Body>) -> Result<Response<Bytes>, BoxError> {
-        let answer = async {
-            let (parts, body) = self.guard.client.send(request).await?.into_parts();
-            Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
-        };
-        tokio::time::timeout(self.timeout, answer).await.map_err(|_| NoAnswer(self.timeout))?
+        let (parts, body) = self.client.send(request).await?.into_parts();
+        Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
     }
-}
-
-/// Returns true if the lease in the answer has this resourceVersion.
-fn has_version(answer: &[u8], version: &str) -> bool {
-    serde_json::from_slice::<Value>(answer)
-        .is_ok_and(|lease| lease["metadata"]["resourceVersion"] == *version)
-}
-
-fn with_full_body(answer: Response<Bytes>) -> GuardResponse {
-    answer.map(Full::new)
 }
 
 /// A conflict like those of the API server, after which the lock reads the lease again.
@@ -195,12 +193,11 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(3);
 
     fn guard(api: &FakeApi, identity: &str) -> Guard {
-        let (lease, watch) = ("lease".into(), LeaseWatch::none());
-        Guard { client: api.client(), identity: identity.into(), lease, watch, metadata: Value::Null }
+        Guard::new(api.client(), "lease", identity, LeaseWatch::default(), Value::Null)
     }
 
     fn guarded_client(api: &FakeApi, identity: &str) -> Client {
-        guard(api, identity).client(TIMEOUT)
+        guard(api, identity).guarded_client(TIMEOUT)
     }
 
     fn lock(api: &FakeApi, identity: &str) -> LeaseLock {

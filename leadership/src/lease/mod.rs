@@ -1,5 +1,6 @@
 //! Leases: what this process observed of them, and how it writes them.
 
+mod announcement;
 mod error;
 mod guard;
 mod observed;
@@ -8,9 +9,10 @@ mod table;
 mod watch;
 
 pub(crate) use self::{
+    announcement::Announcement,
     error::LeaseError,
     guard::Guard,
-    state::{LeaseState, holder},
+    state::{LeaseState, TICK},
     table::{Leases, ObservedMember},
     watch::LeaseWatch,
 };

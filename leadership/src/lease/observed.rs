@@ -1,10 +1,10 @@
 //! The last observation of one Lease, and the write that it permits. These are the rules of the guard, without HTTP.
 
-use k8s_openapi::api::coordination::v1::LeaseSpec;
+use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{LeaseState, holder};
+use super::LeaseState;
 
 /// The `renewTime` that the lock reads for a lease that it may take: earlier than the time of any wall clock.
 const EXPIRED: &str = "0001-01-01T00:00:00.000000Z";
@@ -63,24 +63,22 @@ impl ObservedLease {
     pub(crate) fn record_found(&mut self, mut lease: Value, now: Instant) -> Value {
         let version = lease["metadata"]["resourceVersion"].as_str();
         self.permit = version.map(|version| WritePermit::Update { version: version.into() });
-        let spec = self.record_state(&lease, now);
-        let spec = spec_for_lock(&lease["spec"], holder(&spec).is_none(), self.is_taken(now));
+        self.record_state(&lease, now);
+        let is_vacant = self.last.as_ref().is_none_or(|last| last.holder().is_none());
+        let spec = spec_for_lock(&lease["spec"], is_vacant, self.is_taken(now));
         if let Value::Object(lease) = &mut lease {
             lease.insert("spec".into(), spec);
         }
         lease
     }
 
-    /// Records the state of the lease, if it is a new one. Returns its spec.
-    fn record_state(&mut self, lease: &Value, now: Instant) -> LeaseSpec {
-        let uid = lease["metadata"]["uid"].as_str().map(str::to_owned);
-        // A spec that does not have the types of a LeaseSpec counts as vacant. The API server stores none.
-        let spec = serde_json::from_value::<LeaseSpec>(lease["spec"].clone()).unwrap_or_default();
-        if self.last.as_ref().is_none_or(|last| last.uid != uid || last.spec != spec) {
-            let version = lease["metadata"]["resourceVersion"].as_str().map(str::to_owned);
-            self.last = Some(LeaseState { uid, version, spec: spec.clone(), since: now });
+    /// Records the state of the lease, if it is a new one.
+    fn record_state(&mut self, lease: &Value, now: Instant) {
+        // A lease that does not have the types of a Lease counts as vacant. The API server stores none.
+        let lease: Lease = serde_json::from_value(lease.clone()).unwrap_or_default();
+        if !self.last.as_ref().is_some_and(|last| last.is_state_of(&lease)) {
+            self.last = Some(LeaseState::new(&lease, now));
         }
-        spec
     }
 
     /// Records that the lease does not exist. If it was deleted while another process held it, it may be created only

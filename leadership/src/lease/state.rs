@@ -5,6 +5,9 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use tokio::time::Instant;
 
+/// Added to each time at which a lease expires, because a lease is still held at that time.
+pub(crate) const TICK: Duration = Duration::from_millis(1);
+
 /// A state of one Lease, and the time at which this process first observed it.
 ///
 /// Expiry is measured by the local monotonic clock since that time, never by the times in the lease. A change of the
@@ -19,14 +22,21 @@ pub(crate) struct LeaseState {
 }
 
 impl LeaseState {
+    /// The state of a lease that was observed at this time.
+    pub(crate) fn new(lease: &Lease, since: Instant) -> Self {
+        let Lease { metadata, spec } = lease.clone();
+        Self { uid: metadata.uid, version: metadata.resource_version, spec: spec.unwrap_or_default(), since }
+    }
+
     pub(crate) fn is_state_of(&self, lease: &Lease) -> bool {
         self.uid == lease.metadata.uid && self.spec == lease.spec.clone().unwrap_or_default()
     }
 
     /// The holder and the time at which the lease expires. `None` for a vacant lease.
     pub(crate) fn holder(&self) -> Option<(&str, Instant)> {
-        let (holder, duration) = holder(&self.spec)?;
-        Some((holder, self.since + duration))
+        let holder = self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+        let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok())?;
+        (seconds > 0).then(|| (holder, self.since + Duration::from_secs(seconds)))
     }
 
     /// The holder, if the lease has not expired.
@@ -38,11 +48,4 @@ impl LeaseState {
     pub(crate) fn free_since(&self) -> Instant {
         self.holder().map_or(self.since, |(_, expiry)| expiry)
     }
-}
-
-/// The holder and the lease duration. `None` for a vacant lease.
-pub(crate) fn holder(spec: &LeaseSpec) -> Option<(&str, Duration)> {
-    let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
-    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok())?;
-    (seconds > 0).then(|| (holder, Duration::from_secs(seconds)))
 }

@@ -6,8 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{ResourceExt, api::Preconditions};
 use tokio::time::Instant;
 
-use super::LeaseState;
-use crate::members::Announcement;
+use super::{Announcement, LeaseState};
 
 /// The observed leases by name, and the announcements in the leases of members.
 #[derive(Clone, Debug, Default)]
@@ -78,13 +77,11 @@ impl Leases {
     pub(crate) fn record(&mut self, lease: &Lease, now: Instant) -> bool {
         let name = lease.name_any();
         let is_new_announcement = self.record_announcement(&name, lease, now);
-        let version = lease.resource_version();
         if let Some(state) = self.states.get_mut(&name).filter(|state| state.is_state_of(lease)) {
-            state.version = version;
+            state.version = lease.resource_version();
             return is_new_announcement;
         }
-        let (uid, spec) = (lease.metadata.uid.clone(), lease.spec.clone().unwrap_or_default());
-        self.states.insert(name, LeaseState { uid, version, spec, since: now });
+        self.states.insert(name, LeaseState::new(lease, now));
         true
     }
 
@@ -107,12 +104,13 @@ impl Leases {
     }
 
     /// Records the deletion of a lease. A deleted lease of a bucket counts as held until it would have expired, because
-    /// its holder may not know of the deletion. A member that leaves deletes its own lease.
-    pub(crate) fn record_deletion(&mut self, name: &str, now: Instant) {
+    /// its holder may not know of the deletion. A member that leaves deletes its own lease. Always returns true.
+    pub(crate) fn record_deletion(&mut self, name: &str, now: Instant) -> bool {
         let is_member = self.members.remove(name).is_some();
         let is_held = self.states.get(name).is_some_and(|state| state.live_holder(now).is_some());
         if is_member || !is_held {
             self.states.remove(name);
         }
+        true
     }
 }

@@ -7,7 +7,11 @@ use reknit_apis::Key;
 use tokio::time::sleep;
 
 use super::replica::{LEASE, RETRY, Replica, wait_for_shares};
-use crate::{Candidate, Identity, LeaderElectionConfig, fake::FakeApi};
+use crate::{
+    LeaderElectionConfig,
+    fake::FakeApi,
+    internal::{Candidate, Electors, Identity},
+};
 
 /// The value of a gauge of the controller `lamps`.
 fn gauge(registry: &Registry, name: &str) -> f64 {
@@ -72,8 +76,9 @@ async fn the_buckets_of_a_replica_that_waits_for_another_number_are_owned_and_in
 async fn without_a_watch_a_bucket_is_unowned_until_its_leader_is_known() {
     let (api, registry) = (FakeApi::default(), Registry::new());
     let config = LeaderElectionConfig { buckets: 2, ..Default::default() };
-    let candidate = Candidate::new(api.client(), "ns", "test", Identity::on("a"), &config).unwrap();
-    let (mut leadership, electors) = candidate.metrics(&registry).unwrap().electors_for("lamps").unwrap();
+    let identity = Identity::on("a");
+    let candidate = Candidate::new(api.client(), "ns", "test", identity, &config, &registry).unwrap();
+    let (mut leadership, electors) = Electors::new(&candidate, "lamps").unwrap();
     assert_eq!(counts(&registry), [0.0, 2.0, 0.0]);
     let run = tokio::spawn(electors.run(std::future::pending(), std::future::pending()));
     while leadership.led_buckets().len() < 2 {

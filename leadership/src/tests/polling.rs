@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use http::Method;
+use prometheus::Registry;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reknit_apis::Key;
 use serde_json::{Value, json};
@@ -14,8 +15,9 @@ use tokio::{
 };
 
 use crate::{
-    Candidate, Change, Identity, LeaderElectionConfig, Leadership,
+    Change, LeaderElectionConfig, Leadership,
     fake::{FakeApi, Fault},
+    internal::{Candidate, Electors, Identity},
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -43,8 +45,9 @@ impl Process {
             ..Default::default()
         };
         let identity = Identity::on(name);
-        let candidate = Candidate::new(api.client(), "ns", "test", identity.clone(), &config).unwrap();
-        let (leadership, electors) = candidate.electors_for("queue").unwrap();
+        let (client, registry) = (api.client(), Registry::new());
+        let candidate = Candidate::new(client, "ns", "test", identity.clone(), &config, &registry).unwrap();
+        let (leadership, electors) = Electors::new(&candidate, "queue").unwrap();
         let ((stop, stopping), (drain, drained)) = (oneshot::channel(), oneshot::channel());
         let electors = tokio::spawn(async move {
             electors.run(stopping.map(drop), drained.map(drop)).await;
@@ -66,7 +69,8 @@ impl Process {
     }
 
     async fn wait_until_lost(&self) {
-        timeout(LEASE * 10, self.leadership.lost(&key())).await.expect("leadership ends in time");
+        let pass = self.leadership.start_pass(&key()).expect("this process leads");
+        timeout(LEASE * 10, pass.lost()).await.expect("leadership ends in time");
     }
 
     /// Starts a clean shutdown.
@@ -100,8 +104,8 @@ async fn leadership_continues_while_the_lease_is_renewed() {
     let api = FakeApi::default();
     let mut process = Process::start(&api, "a");
     process.wait_until_leading().await;
-    let lost = process.leadership.lost(&key());
-    assert!(timeout(LEASE * 20, lost).await.is_err());
+    let pass = process.leadership.start_pass(&key()).unwrap();
+    assert!(timeout(LEASE * 20, pass.lost()).await.is_err());
     assert_eq!(api.holder(BUCKET), process.identity.as_str());
 }
 
@@ -139,7 +143,8 @@ async fn a_conflict_on_renewal_does_not_end_leadership() {
     for _ in 0..3 {
         api.inject_fault(Method::PATCH, Fault::Refused(409));
     }
-    assert!(timeout(LEASE * 4, process.leadership.lost(&key())).await.is_err());
+    let pass = process.leadership.start_pass(&key()).unwrap();
+    assert!(timeout(LEASE * 4, pass.lost()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,8 +153,8 @@ async fn leadership_ends_at_the_next_attempt_if_another_process_took_the_lease()
     let mut process = Process::start(&api, "a");
     process.wait_until_leading().await;
     api.put_lease(BUCKET, held_by("another"));
-    let lost = process.leadership.lost(&key());
-    assert!(timeout(RETRY * 2, lost).await.is_ok());
+    let pass = process.leadership.start_pass(&key()).unwrap();
+    assert!(timeout(RETRY * 2, pass.lost()).await.is_ok());
     assert!(process.leadership.has_known_leaders());
 }
 

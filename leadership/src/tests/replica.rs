@@ -10,7 +10,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{Candidate, Identity, LeaderElectionConfig, Leadership, fake::FakeApi, lease::LeaseWatch};
+use crate::{
+    LeaderElectionConfig, Leadership,
+    fake::FakeApi,
+    internal::{Candidate, Electors, Identity, Member},
+};
 
 pub(super) const LEASE: Duration = Duration::from_secs(60);
 pub(super) const RETRY: Duration = Duration::from_secs(10);
@@ -41,26 +45,27 @@ impl Replica {
         config: &LeaderElectionConfig,
         controllers: &[&str],
     ) -> Self {
-        Self::start_watching(api, name, config, controllers, api.watch())
+        Self::start_watching(api, name, config, controllers, false)
     }
 
+    /// Starts a process whose watch of leases may hang after the first list.
     pub(super) fn start_watching(
         api: &FakeApi,
         name: &str,
         config: &LeaderElectionConfig,
         controllers: &[&str],
-        watch: LeaseWatch,
+        hangs: bool,
     ) -> Self {
         let registry = Registry::new();
-        let candidate = Candidate::new(api.client(), "ns", "test", Identity::on(name), config).unwrap();
-        let mut candidate = candidate.metrics(&registry).unwrap();
-        candidate.watch = watch;
+        let identity = Identity::on(name);
+        let candidate = Candidate::new(api.client(), "ns", "test", identity, config, &registry).unwrap();
+        let candidate = api.watched_by(candidate, hangs);
         let ((stop, stopping), (drain, drained)) = (oneshot::channel(), oneshot::channel());
         let (stopping, drained) = (stopping.map(drop).shared(), drained.map(drop).shared());
-        let mut tasks = vec![tokio::spawn(candidate.member().run(stopping.clone()))];
+        let mut tasks = vec![tokio::spawn(Member::new(&candidate).run(stopping.clone()))];
         let mut leaderships = BTreeMap::new();
         for controller in controllers {
-            let (leadership, electors) = candidate.electors_for(controller).unwrap();
+            let (leadership, electors) = Electors::new(&candidate, controller).unwrap();
             leaderships.insert((*controller).to_owned(), leadership);
             tasks.push(tokio::spawn(electors.run(stopping.clone(), drained.clone())));
         }

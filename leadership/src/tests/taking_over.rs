@@ -148,7 +148,7 @@ async fn a_replica_whose_watch_hangs_does_not_delete_the_leases_of_live_members(
     let member = api.names().into_iter().find(|name| name.contains(".member.")).unwrap();
     let deletions_before = api.requests(&Method::DELETE).len();
     let config = LeaderElectionConfig { buckets: 10, ..Default::default() };
-    let _hanging = Replica::start_watching(&api, "b", &config, &["lamps"], api.hanging_watch());
+    let _hanging = Replica::start_watching(&api, "b", &config, &["lamps"], true);
     for _ in 0..LEASE.as_secs() * 2 {
         sleep(Duration::from_secs(1)).await;
         assert!(api.names().contains(&member), "{member} was deleted");

@@ -10,8 +10,12 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
     client::Body,
 };
+use prometheus::Registry;
 use reknit_apis::Key;
-use reknit_leadership::{Candidate, Identity, LeaderElectionConfig, Leadership, lease_client};
+use reknit_leadership::{
+    LeaderElectionConfig, Leadership,
+    internal::{Candidate, Electors, Identity, lease_client},
+};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
 use tower::BoxError;
@@ -56,8 +60,9 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn start(client: Client, namespace: &str, config: &LeaderElectionConfig) -> Self {
         let identity = Identity::on("host");
-        let candidate = Candidate::new(client, namespace, "test", identity.clone(), config).unwrap();
-        let (leadership, electors) = candidate.electors_for(QUEUE).unwrap();
+        let (own, registry) = (identity.clone(), Registry::new());
+        let candidate = Candidate::new(client, namespace, "test", own, config, &registry).unwrap();
+        let (leadership, electors) = Electors::new(&candidate, QUEUE).unwrap();
         let (stop, stopped) = oneshot::channel();
         let stopped = stopped.map(drop).shared();
         // There are no passes to wait for, so a process that stops has drained.
@@ -71,9 +76,8 @@ impl Process {
 
     /// Waits until this process no longer leads.
     pub(crate) async fn wait_for_loss(&self) {
-        tokio::time::timeout(TIMEOUT, self.leadership.lost(&key()))
-            .await
-            .expect("leadership did not end in time");
+        let Some(pass) = self.leadership.start_pass(&key()) else { return };
+        tokio::time::timeout(TIMEOUT, pass.lost()).await.expect("leadership did not end in time");
     }
 
     /// Waits until this process gains the bucket.

@@ -10,7 +10,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt, api::PostParams};
-use reknit_leadership::lease_client;
+use reknit_leadership::internal::lease_client;
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
 

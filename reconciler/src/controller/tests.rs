@@ -6,7 +6,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use reknit_injection::{Context, Filter, Informer, Shutdown, ShutdownTrigger, label};
-use reknit_leadership::Leadership;
+use reknit_leadership::internal::elected;
 use reknit_testing::{ApiServer, InformerExt};
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
@@ -258,7 +258,7 @@ impl ReconcileKind for KeepsToken {
 
 #[tokio::test(start_paused = true)]
 async fn a_value_per_key_is_dropped_when_its_object_is_deleted_or_changes_class_or_leadership_is_lost() {
-    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
+    let (leadership, writers) = elected(vec!["bucket".into()]);
     let (cx, token) = (context(&["a", "b", "c"]), Arc::new(()));
     let assert_kept = async |count: usize| {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -283,13 +283,13 @@ async fn a_value_per_key_is_dropped_when_its_object_is_deleted_or_changes_class_
     };
     ["a", "b", "c"].into_iter().for_each(|name| apply(name, "2", "ours"));
     assert_kept(0).await;
-    writers[0].set_leading(Instant::now() + Duration::from_secs(100_000));
+    writers[0].lead(Instant::now() + Duration::from_secs(100_000), "test");
     assert_kept(3).await;
     maps.remove(&key("a"));
     assert_kept(2).await;
     apply("b", "3", "another's");
     assert_kept(1).await;
-    writers[0].set_unknown();
+    writers[0].resign();
     assert_kept(0).await;
 }
 
@@ -308,9 +308,9 @@ async fn values_per_key_are_dropped_with_the_controller_and_when_leadership_is_l
         }
     }
     let buckets: [Arc<str>; 2] = ["one".into(), "other".into()];
-    let (leadership, writers) = Leadership::elected(buckets.to_vec());
+    let (leadership, writers) = elected(buckets.to_vec());
     let term_end = Instant::now() + Duration::from_secs(100_000);
-    writers.iter().for_each(|writer| assert!(writer.set_leading(term_end)));
+    writers.iter().for_each(|writer| writer.lead(term_end, "test"));
     let (cx, token) = (context(&["slow", "a", "b", "c", "d"]), Arc::new(()));
     let slow_bucket = buckets.iter().position(|bucket| leadership.bucket_owns(bucket, &key("slow"))).unwrap();
     let references = || Arc::strong_count(&token);
@@ -325,7 +325,7 @@ async fn values_per_key_are_dropped_with_the_controller_and_when_leadership_is_l
     assert_eq!(references(), 5 + 2, "kept clones, with those of the test and the reconciler");
     stop.start();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    writers[1 - slow_bucket].set_unknown();
+    writers[1 - slow_bucket].resign();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!((3..7).contains(&references()) && !run.is_finished(), "{} references", references());
     run.await.unwrap();

@@ -9,7 +9,7 @@ use std::{
 use futures::future::join_all;
 use reknit_apis::Key;
 use reknit_injection::{Shutdown, internal::jittered};
-use reknit_leadership::{Leader, Leadership};
+use reknit_leadership::{Leadership, internal::BucketState};
 use tokio::{task::JoinSet, time::Instant};
 
 use super::Controller;
@@ -81,7 +81,7 @@ impl Controller {
     /// Runs a pass: only observes if this process does not lead the key, else reconciles, and drops the pass if this
     /// process stops leading.
     async fn process(&self, claimed: &ClaimedKey, leadership: &Leadership) {
-        let Some(_running) = leadership.start_pass(claimed) else {
+        let Some(pass) = leadership.start_pass(claimed) else {
             let result = self.run_pass(claimed, PassMode::Observing).await;
             self.postpone(claimed, leadership);
             return self.requeue(claimed, &result);
@@ -89,7 +89,7 @@ impl Controller {
         let start = Instant::now();
         tokio::select! {
             biased;
-            () = leadership.lost(claimed) => {
+            () = pass.lost() => {
                 self.metrics.record_pass("lost", start.elapsed());
                 tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "the pass is dropped: the key is no longer led");
                 self.postpone(claimed, leadership);
@@ -156,15 +156,13 @@ impl Controller {
         // Locked before the leader is read: if this process gains the bucket after that, `promote` waits for the lock
         // and finds the key.
         let mut postponed = self.postponed.lock();
-        match leadership.leader(key) {
-            Leader::ThisProcess => self.parts.queue.add(key.clone()),
-            Leader::Other => drop(postponed.remove(bucket)),
-            Leader::Unknown { this_process_led_before }
-                if self.driver.should_postpone(key, this_process_led_before) =>
-            {
-                postponed.entry(bucket.clone()).or_default().insert(key.clone());
+        match leadership.state(key) {
+            BucketState::Led { .. } => self.parts.queue.add(key.clone()),
+            BucketState::Draining { .. } | BucketState::Other => drop(postponed.remove(&bucket)),
+            BucketState::Unknown { was_led } if self.driver.should_postpone(key, was_led) => {
+                postponed.entry(bucket).or_default().insert(key.clone());
             }
-            Leader::Unknown { .. } => {}
+            BucketState::Unknown { .. } => {}
         }
     }
 

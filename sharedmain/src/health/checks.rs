@@ -100,7 +100,7 @@ mod tests {
     use parking_lot::Mutex;
     use reknit_apis::Key;
     use reknit_injection::Context;
-    use reknit_leadership::StatefulReplica;
+    use reknit_leadership::internal::StatefulReplica;
     use reknit_testing::eventually;
     use reknit_webhook::{Limits, Webhook};
     use serde_json::json;

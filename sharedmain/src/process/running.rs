@@ -3,7 +3,10 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 
 use futures::{FutureExt, future::join_all};
 use reknit_injection::{Shutdown, ShutdownTrigger};
-use reknit_leadership::{Electors, Leadership, Member};
+use reknit_leadership::{
+    Leadership,
+    internal::{Electors, Member},
+};
 use reknit_reconciler::{Controller, Drained, Health, Recorder, Run};
 use tokio::{
     task::{JoinError, JoinSet},

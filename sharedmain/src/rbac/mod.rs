@@ -215,7 +215,7 @@ fn process_permissions(namespace: &str, disable_ha: bool) -> Vec<Permission> {
     let mut permissions = Vec::new();
     if !disable_ha {
         names.push(leader_election);
-        permissions = reknit_leadership::permissions();
+        permissions = reknit_leadership::internal::permissions();
     }
     // A rule with a resource name also covers a list or watch of that name.
     let config_maps = Permission::new("", "configmaps", [Verb::Get, Verb::List, Verb::Watch]).names(names);

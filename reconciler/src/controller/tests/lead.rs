@@ -13,7 +13,7 @@ async fn a_pass_is_dropped_when_its_key_is_no_longer_led() {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
-    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
+    let (leadership, writers) = elected(vec!["bucket".into()]);
     let dropped = Arc::new(AtomicUsize::new(0));
     let counter = dropped.clone();
     let act = move |_| {
@@ -29,21 +29,21 @@ async fn a_pass_is_dropped_when_its_key_is_no_longer_led() {
     let running = start(&cx, leadership, act, |build| build.name("counted"));
     running.queue.add(key("a"));
     assert_eq!(running.count_after(Duration::from_secs(10)).await, 0, "no leader is known");
-    writers[0].set_leading(Instant::now() + TERM);
+    writers[0].lead(Instant::now() + TERM, "test");
     running.wait_for_passes(1).await;
     assert_eq!(running.health.running_passes().len(), 1);
-    writers[0].set_unknown();
+    writers[0].resign();
     assert_eq!(running.count_after(Duration::from_secs(10)).await, 1);
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     assert!(running.health.running_passes().is_empty());
     assert_eq!(counts_of_passes(&cx), ["counted lost 1", "counted skip 1"]);
-    writers[0].set_leading(Instant::now() + TERM);
+    writers[0].lead(Instant::now() + TERM, "test");
     running.wait_for_passes(2).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_promotion_enqueues_the_objects_that_the_promote_filter_admits() {
-    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
+    let (leadership, writers) = elected(vec!["bucket".into()]);
     let cx = context(&["a", "b"]);
     let mut idle = map("idle");
     idle["metadata"]["labels"] = json!({"idle": "true"});
@@ -57,7 +57,7 @@ async fn a_promotion_enqueues_the_objects_that_the_promote_filter_admits() {
     let running =
         start(&cx, leadership, act, |build| build.promote_filter(!label("idle", "true") & panics_on_broken));
     assert_eq!(running.count_after(Duration::from_secs(10)).await, 0);
-    writers[0].set_leading(Instant::now() + TERM);
+    writers[0].lead(Instant::now() + TERM, "test");
     running.wait_for_passes(2).await;
     assert_eq!(running.count_after(Duration::from_secs(10)).await, 2);
     let mut names: Vec<_> = running.passes.borrow().iter().map(|(name, _)| name.clone()).collect();
@@ -76,12 +76,12 @@ async fn a_controller_without_a_kind_enqueues_the_keys_of_its_watches() {
         .workers(1)
         .resync(Duration::from_secs(1000))
         .reconciler(TestReconciler { act, passes: passes.clone() });
-    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
+    let (leadership, writers) = elected(vec!["bucket".into()]);
     let parameters = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
     let _run = tokio::spawn(controller.run(parameters));
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(passes.borrow().is_empty(), "a key is reconciled only while it is led");
-    writers[0].set_leading(Instant::now() + TERM);
+    writers[0].lead(Instant::now() + TERM, "test");
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(passes.borrow().len(), 2, "the promotion enqueues both keys");
     tokio::time::sleep(Duration::from_secs(1100)).await;
@@ -109,33 +109,33 @@ async fn keys_of_passes(passes: &Passes) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_due_without_a_leader_is_processed_when_this_process_leads() {
-    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
+    let (leadership, writers) = elected(vec!["bucket".into()]);
     let (passes, queue) = run_without_kind(leadership, |_| at_once(|| Ok(Outcome::done())));
     queue.add(key("early"));
     assert!(keys_of_passes(&passes).await.is_empty());
-    writers[0].set_leading(Instant::now() + TERM);
+    writers[0].lead(Instant::now() + TERM, "test");
     assert_eq!(keys_of_passes(&passes).await, ["early"]);
     queue.add_after(key("timed"), Duration::from_secs(50));
-    writers[0].set_unknown();
+    writers[0].resign();
     assert_eq!(keys_of_passes(&passes).await, ["early"]);
-    writers[0].set_leading(Instant::now() + TERM);
+    writers[0].lead(Instant::now() + TERM, "test");
     assert_eq!(keys_of_passes(&passes).await, ["early", "timed"]);
-    writers[0].set_unknown();
+    writers[0].resign();
     assert_eq!(keys_of_passes(&passes).await.len(), 2);
-    writers[0].set_leading(Instant::now() + TERM);
+    writers[0].lead(Instant::now() + TERM, "test");
     assert_eq!(keys_of_passes(&passes).await.len(), 2, "a postponed key is enqueued once");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_due_while_another_process_leads_is_left_to_it() {
-    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
+    let (leadership, writers) = elected(vec!["bucket".into()]);
     let (passes, queue) = run_without_kind(leadership, |_| at_once(|| Ok(Outcome::done())));
     queue.add(key("early"));
     assert!(keys_of_passes(&passes).await.is_empty());
-    writers[0].set_led_by_other();
+    writers[0].follow("other");
     queue.add(key("theirs"));
     assert!(keys_of_passes(&passes).await.is_empty());
-    writers[0].set_leading(Instant::now() + TERM);
+    writers[0].lead(Instant::now() + TERM, "test");
     assert!(keys_of_passes(&passes).await.is_empty());
     queue.add(key("ours"));
     assert_eq!(keys_of_passes(&passes).await, ["ours"]);
@@ -143,34 +143,34 @@ async fn a_key_that_is_due_while_another_process_leads_is_left_to_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pass_that_was_dropped_with_leadership_runs_again_when_it_is_regained() {
-    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
+    let (leadership, writers) = elected(vec!["bucket".into()]);
     let act = |earlier_passes| {
         if earlier_passes == 0 { std::future::pending().boxed() } else { at_once(|| Ok(Outcome::done())) }
     };
     let (passes, queue) = run_without_kind(leadership, act);
-    writers[0].set_leading(Instant::now() + TERM);
+    writers[0].lead(Instant::now() + TERM, "test");
     queue.add(key("a"));
     assert_eq!(keys_of_passes(&passes).await, ["a"]);
-    writers[0].set_unknown();
+    writers[0].resign();
     assert_eq!(keys_of_passes(&passes).await, ["a"]);
-    writers[0].set_leading(Instant::now() + TERM);
+    writers[0].lead(Instant::now() + TERM, "test");
     assert_eq!(keys_of_passes(&passes).await, ["a", "a"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_key_is_retried_when_leadership_is_regained_even_if_the_promote_filter_excludes_it() {
-    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
+    let (leadership, writers) = elected(vec!["bucket".into()]);
     let act =
         |earlier_passes| at_once(|| if earlier_passes == 0 { Err("no".into()) } else { Ok(Outcome::done()) });
     let running =
         start(&context(&["a"]), leadership, act, |build| build.promote_filter(label("never", "true")));
-    writers[0].set_leading(Instant::now() + TERM);
+    writers[0].lead(Instant::now() + TERM, "test");
     assert_eq!(running.count_after(Duration::from_secs(10)).await, 0, "the promote filter excludes the key");
     running.queue.add(key("a"));
     running.wait_for_passes(1).await;
-    writers[0].set_unknown();
+    writers[0].resign();
     assert_eq!(running.count_after(Duration::from_secs(10)).await, 1);
-    writers[0].set_leading(Instant::now() + TERM);
+    writers[0].lead(Instant::now() + TERM, "test");
     assert_eq!(
         running.count_after(Duration::from_secs(10)).await,
         2,

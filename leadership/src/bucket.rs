@@ -1,0 +1,359 @@
+//! The buckets of one controller in this process: who leads each, and until when.
+//!
+//! A bucket is written by its elector, through a [`BucketWriter`], and read by the controller, through
+//! [`Leadership`](crate::Leadership). This is the life of a bucket:
+//!
+//! | from | to | by |
+//! | --- | --- | --- |
+//! | `Unknown`, `Other` | `Led`, in a new term | [`lead`](BucketWriter::lead): the Lease was acquired |
+//! | `Led`, `Draining` | the same, with a later deadline | [`lead`](BucketWriter::lead): the Lease was renewed |
+//! | `Led` | `Draining` | [`drain`](BucketWriter::drain): another member has to lead |
+//! | `Draining` | `Other` | [`hand_over`](BucketWriter::hand_over): the running passes ended, and the Lease is released next |
+//! | `Led`, `Draining` | `Unknown` | the deadline, or [`resign`](BucketWriter::resign): the process stops |
+//! | any | `Other` | [`follow`](BucketWriter::follow): another process holds the Lease |
+//!
+//! A pass starts only while its bucket is `Led`, and is dropped when the term ends in which it started.
+
+use std::{mem, sync::Arc, time::SystemTime};
+
+use reknit_apis::Key;
+use reknit_injection::internal::sleep_until_optional;
+use tokio::{sync::watch, time::Instant};
+use tracing::{info, warn};
+
+use crate::{identity::Identity, ring::Ring};
+
+/// The leader of a bucket, as this process knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BucketState {
+    /// No leader is known.
+    Unknown {
+        /// True if this process was the last known leader.
+        was_led: bool,
+    },
+    /// This process leads until the deadline, which each renewal moves. `None`: it always leads.
+    Led {
+        /// The deadline of the term.
+        until: Option<Instant>,
+    },
+    /// This process leads, but hands the bucket over: running passes end, and no new one starts.
+    Draining {
+        /// The deadline of the term.
+        until: Option<Instant>,
+    },
+    /// Another process leads.
+    Other,
+}
+
+impl BucketState {
+    /// The deadline of this process's term, even if it has passed.
+    fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::Led { until } | Self::Draining { until } => until,
+            Self::Unknown { .. } | Self::Other => None,
+        }
+    }
+
+    fn has_expired(self) -> bool {
+        self.deadline().is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    fn is_led(self) -> bool {
+        matches!(self, Self::Led { .. } | Self::Draining { .. })
+    }
+}
+
+/// A bucket of a controller's keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    /// The state as last written. Its deadline may have passed: [`state`](Self::state) checks the clock.
+    written: BucketState,
+    /// The number of terms in which this process has led the bucket, including the current one.
+    terms: u64,
+    /// The number of running passes of the bucket's keys.
+    passes: usize,
+    /// The time at which this process last released the Lease.
+    pub(crate) released: Option<Instant>,
+    /// The time at which this process last gained the bucket or handed it over.
+    pub(crate) last_handover: Option<SystemTime>,
+}
+
+impl Bucket {
+    fn new(state: BucketState) -> Self {
+        Self { written: state, terms: 0, passes: 0, released: None, last_handover: None }
+    }
+
+    /// The state at this moment.
+    pub(crate) fn state(&self) -> BucketState {
+        if self.written.has_expired() { BucketState::Unknown { was_led: true } } else { self.written }
+    }
+
+    /// The number of the term in which this process leads the bucket, if it does.
+    pub(crate) fn term(&self) -> Option<u64> {
+        self.state().is_led().then_some(self.terms)
+    }
+
+    /// Ends the term of this process, if it has one. Returns true if it had.
+    fn end_term(&mut self, next: BucketState) -> bool {
+        let ends = self.written.is_led();
+        if ends {
+            self.written = next;
+        }
+        ends
+    }
+}
+
+/// The buckets of one controller, by index. Clones share the states.
+#[derive(Clone, Debug)]
+pub(crate) struct Buckets {
+    ring: Arc<Ring>,
+    names: Arc<[Arc<str>]>,
+    states: Arc<watch::Sender<Vec<Bucket>>>,
+}
+
+impl Buckets {
+    /// Creates buckets in these states. A bucket has the name of its Lease.
+    pub(crate) fn new(names: Vec<Arc<str>>, state: impl Fn(usize) -> BucketState) -> Self {
+        let ring = Ring::new(names.iter().map(|name| &**name));
+        let states = (0..names.len()).map(|index| Bucket::new(state(index))).collect();
+        Self { ring: Arc::new(ring), names: names.into(), states: Arc::new(watch::Sender::new(states)) }
+    }
+
+    /// Creates buckets without a known leader.
+    pub(crate) fn unknown(names: Vec<Arc<str>>) -> Self {
+        Self::new(names, |_| BucketState::Unknown { was_led: false })
+    }
+
+    /// Creates the writer of each bucket.
+    pub(crate) fn writers(&self, identity: &Identity) -> Vec<BucketWriter> {
+        let writer = |index| BucketWriter { buckets: self.clone(), index, identity: identity.clone() };
+        (0..self.names.len()).map(writer).collect()
+    }
+
+    pub(crate) fn names(&self) -> &[Arc<str>] {
+        &self.names
+    }
+
+    /// The buckets at this moment. They must not be written while the result is held.
+    pub(crate) fn read(&self) -> watch::Ref<'_, Vec<Bucket>> {
+        self.states.borrow()
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Vec<Bucket>> {
+        self.states.subscribe()
+    }
+
+    /// Returns true if the bucket of this name owns the key.
+    pub(crate) fn is_owner(&self, name: &str, key: &Key) -> bool {
+        self.ring.owner(key) == name
+    }
+
+    /// The index of the bucket that owns the key.
+    pub(crate) fn owner(&self, key: &Key) -> usize {
+        let owner = self.ring.owner(key);
+        self.names.iter().position(|name| **name == *owner).unwrap_or_default()
+    }
+
+    /// Starts a pass of the key. Returns `None` unless the bucket that owns the key is `Led`.
+    pub(crate) fn start_pass(&self, key: &Key) -> Option<Pass> {
+        let (index, mut term) = (self.owner(key), None);
+        self.modify(index, |bucket| {
+            if matches!(bucket.state(), BucketState::Led { .. }) {
+                bucket.passes += 1;
+                term = Some(bucket.terms);
+            }
+            false
+        });
+        Some(Pass(Some(PassOfTerm { buckets: self.clone(), index, term: term? })))
+    }
+
+    /// Changes a bucket. Notifies the readers if `change` returns true, and returns its result.
+    fn modify(&self, index: usize, change: impl FnOnce(&mut Bucket) -> bool) -> bool {
+        self.states.send_if_modified(|buckets| buckets.get_mut(index).is_some_and(change))
+    }
+}
+
+/// A running pass of a key, which counts until it is dropped: a bucket is handed over after its passes have ended.
+#[derive(Debug)]
+pub struct Pass(Option<PassOfTerm>);
+
+#[derive(Debug)]
+struct PassOfTerm {
+    buckets: Buckets,
+    index: usize,
+    term: u64,
+}
+
+impl Pass {
+    /// Creates a pass of a key that this process always leads.
+    pub(crate) fn always_led() -> Self {
+        Self(None)
+    }
+
+    /// Resolves when the term ends in which the pass started. The pass must be dropped then.
+    pub async fn lost(&self) {
+        let Some(PassOfTerm { buckets, index, term }) = &self.0 else { return std::future::pending().await };
+        let mut buckets = buckets.subscribe();
+        loop {
+            // A renewal moves the deadline without a notification, so it is read again when it is reached.
+            let (current, deadline) = {
+                let bucket = &buckets.borrow_and_update()[*index];
+                (bucket.term(), bucket.written.deadline())
+            };
+            if current != Some(*term) {
+                return;
+            }
+            tokio::select! {
+                _ = buckets.changed() => {}
+                () = sleep_until_optional(deadline) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let Some(PassOfTerm { buckets, index, .. }) = &self.0 else { return };
+        buckets.modify(*index, |bucket| {
+            bucket.passes -= 1;
+            bucket.passes == 0 && !matches!(bucket.written, BucketState::Led { .. })
+        });
+    }
+}
+
+/// Writes the state of one bucket and logs each change. Owned by the bucket's elector.
+#[derive(Clone, Debug)]
+pub struct BucketWriter {
+    buckets: Buckets,
+    index: usize,
+    identity: Identity,
+}
+
+impl BucketWriter {
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The name of the bucket and of its Lease.
+    pub(crate) fn lease(&self) -> &str {
+        &self.buckets.names[self.index]
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Returns true while this process leads the bucket, also while it hands the bucket over.
+    pub(crate) fn leads(&self) -> bool {
+        self.buckets.read()[self.index].term().is_some()
+    }
+
+    /// Starts a term that ends at this deadline, or moves the deadline of the current term. Readers are notified of new
+    /// terms, but not of renewals. `reason` says why the Lease could be acquired.
+    pub fn lead(&self, until: Instant, reason: &str) {
+        let until = Some(until);
+        let is_new = self.modify(|bucket| {
+            let is_new = bucket.term().is_none();
+            bucket.written = match bucket.state() {
+                BucketState::Draining { .. } => BucketState::Draining { until },
+                _ => BucketState::Led { until },
+            };
+            if is_new {
+                bucket.terms += 1;
+                bucket.last_handover = Some(SystemTime::now());
+            }
+            is_new
+        });
+        if is_new {
+            info!(lease = self.lease(), identity = %self.identity, reason, "became leader");
+        }
+    }
+
+    /// Lets no further pass of the bucket's keys start in this term.
+    pub(crate) fn drain(&self) {
+        self.modify(|bucket| {
+            let until = bucket.written.deadline();
+            bucket.end_term(BucketState::Draining { until })
+        });
+    }
+
+    /// Waits until no pass of the bucket's keys runs.
+    pub(crate) async fn drained(&self) {
+        self.buckets.subscribe().wait_for(|buckets| buckets[self.index].passes == 0).await.ok();
+    }
+
+    /// Ends the term so that another member can lead.
+    pub(crate) fn hand_over(&self, reason: &str) {
+        if self.leads() {
+            self.stop_leading(BucketState::Other, reason);
+        }
+    }
+
+    /// Ends the term at the end of the process.
+    pub fn resign(&self) {
+        self.stop_leading(BucketState::Unknown { was_led: true }, "the process stops");
+    }
+
+    fn stop_leading(&self, next: BucketState, reason: &str) {
+        let stops = self.modify(|bucket| {
+            let stops = bucket.end_term(next);
+            if stops {
+                bucket.last_handover = Some(SystemTime::now());
+            }
+            stops
+        });
+        if stops {
+            info!(lease = self.lease(), identity = %self.identity, reason, "handed over");
+        }
+    }
+
+    /// Records that this process has released the Lease. The watch of Leases may report this later.
+    pub(crate) fn record_release(&self) {
+        self.modify(|bucket| {
+            bucket.released = Some(Instant::now());
+            false
+        });
+    }
+
+    /// Records that this other process holds the Lease.
+    pub fn follow(&self, holder: &str) {
+        let mut was_led = false;
+        let is_new = self.modify(|bucket| {
+            let before = mem::replace(&mut bucket.written, BucketState::Other);
+            was_led = before.is_led();
+            before != BucketState::Other
+        });
+        if was_led {
+            self.warn_lost("another process holds the lease", Some(holder));
+        } else if is_new {
+            info!(lease = self.lease(), identity = %self.identity, holder, "lease is held by another process");
+        }
+    }
+
+    /// Ends each term at its deadline, independently of the attempts to renew. Never returns.
+    pub(crate) async fn expire_terms(self) {
+        let mut buckets = self.buckets.subscribe();
+        loop {
+            let deadline = buckets.borrow_and_update()[self.index].written.deadline();
+            tokio::select! {
+                _ = buckets.changed() => {}
+                () = sleep_until_optional(deadline) => self.expire(),
+            }
+        }
+    }
+
+    fn expire(&self) {
+        let next = BucketState::Unknown { was_led: true };
+        if self.modify(|bucket| bucket.written.has_expired() && bucket.end_term(next)) {
+            self.warn_lost("the lease was not renewed before the renew deadline", None);
+        }
+    }
+
+    fn warn_lost(&self, reason: &str, holder: Option<&str>) {
+        warn!(lease = self.lease(), identity = %self.identity, reason, holder, "lost leadership");
+    }
+
+    fn modify(&self, change: impl FnOnce(&mut Bucket) -> bool) -> bool {
+        self.buckets.modify(self.index, change)
+    }
+}

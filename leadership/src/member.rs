@@ -1,0 +1,144 @@
+//! Announces this process to the other replicas, by a Lease of its own.
+
+use std::{collections::BTreeSet, future::Future, time::Duration};
+
+use kube::api::DeleteParams;
+use kube_leader_election::{LeaseLock, LeaseLockResult};
+use reknit_injection::internal::LogLimit;
+use serde_json::json;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, warn};
+
+use crate::{
+    candidate::Candidate,
+    config::is_lease_name,
+    lease::{Announcement, LeaseError, TICK},
+};
+
+/// The time to delete the lease at the end.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The number of characters at the end of an identity that make it unique.
+const UUID_LENGTH: usize = 36;
+
+/// A process that announces itself, so that the replicas of a component can divide the buckets among them. A process has
+/// one member, for all of its controllers.
+///
+/// The process has a Lease of its own, named `<component>.member.<identity>`. Its annotations hold the number of buckets
+/// and the names of the controllers that run. It is deleted when the process stops, and with the Pod that owns it.
+#[must_use = "other replicas do not know of this process unless the member runs"]
+pub struct Member {
+    candidate: Candidate,
+    lease: String,
+}
+
+impl Member {
+    /// Creates the member of this process.
+    pub fn new(candidate: &Candidate) -> Self {
+        let lease = lease_name(&candidate.component, candidate.identity.as_str());
+        Self { candidate: candidate.clone(), lease }
+    }
+
+    /// Announces the controllers whose electors run, until `stopping` resolves. Then deletes the lease.
+    ///
+    /// Announces nothing while leases cannot be watched, since this process would not know of the other members.
+    pub async fn run(self, stopping: impl Future<Output = ()> + Send) {
+        tokio::select! {
+            () = self.announce() => {}
+            () = stopping => {}
+        }
+        let is_announced = self.candidate.member_until.lock().take().is_some();
+        if is_announced
+            && timeout(LEAVE_TIMEOUT, self.delete(&self.lease, &DeleteParams::default())).await.is_err()
+        {
+            warn!(lease = self.lease, "the lease of this member was not deleted in time, and expires");
+        }
+    }
+
+    /// Renews the lease at each retry period, and at once if other controllers run. Deletes the leases of members that
+    /// died meanwhile. Never resolves.
+    async fn announce(&self) {
+        self.candidate.watch.synced().await;
+        let mut controllers = self.candidate.controllers.subscribe();
+        let mut log_limit = LogLimit::default();
+        loop {
+            // Never fails: `self` holds the sender.
+            let Ok(running) =
+                controllers.wait_for(|running| !running.is_empty()).await.map(|running| running.clone())
+            else {
+                return;
+            };
+            let lock = self.lock(running);
+            loop {
+                self.renew(&lock, &mut log_limit).await;
+                // An API server that does not answer must not delay the next renewal for long.
+                timeout(self.candidate.config.retry_period, self.delete_dead_members()).await.ok();
+                tokio::select! {
+                    () = sleep_until(self.next_attempt()) => {}
+                    _ = controllers.changed() => break,
+                }
+            }
+        }
+    }
+
+    /// The end of the retry period, or the time at which the lease of another member expires and has to be deleted.
+    fn next_attempt(&self) -> Instant {
+        let now = Instant::now();
+        let retry = now + self.candidate.config.retry_period;
+        let expiry = self.candidate.watch.read().next_member_expiry(&self.candidate.component, now);
+        expiry.map_or(retry, |expiry| retry.min(expiry + TICK))
+    }
+
+    /// Acquires or renews the lease once.
+    async fn renew(&self, lock: &LeaseLock, log_limit: &mut LogLimit<LeaseError>) {
+        let start = Instant::now();
+        match lock.try_acquire_or_renew().await.map_err(LeaseError::from) {
+            Ok(LeaseLockResult::Acquired(_)) => {
+                *self.candidate.member_until.lock() = Some(start + self.candidate.config.renew_deadline);
+                log_limit.reset();
+            }
+            Ok(LeaseLockResult::NotAcquired(_)) => {
+                warn!(lease = self.lease, "the lease of this member is held by another process");
+            }
+            Err(error) if log_limit.allows(&error) => {
+                warn!(lease = self.lease, namespace = self.candidate.namespace(), "{error}");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The lock on the own lease, whose writes announce these controllers.
+    fn lock(&self, controllers: BTreeSet<String>) -> LeaseLock {
+        let Candidate { component, config, owner, .. } = &self.candidate;
+        let announcement =
+            Announcement { component: component.clone(), buckets: config.buckets, controllers };
+        let mut metadata = announcement.metadata();
+        if let Some(owner) = owner {
+            metadata["ownerReferences"] = json!([owner]);
+        }
+        self.candidate.lock(&self.lease, metadata)
+    }
+
+    /// Deletes the expired leases of members, such as those of killed processes. A process that starts now cannot know
+    /// that such a lease has expired, and would count its member as alive. A member that comes back creates its lease
+    /// again. If a member has renewed its lease although the watch did not report that, the API server refuses.
+    async fn delete_dead_members(&self) {
+        let dead = self.candidate.watch.read().dead_members(&self.candidate.component, Instant::now());
+        for (name, preconditions) in dead.into_iter().filter(|(name, _)| *name != self.lease) {
+            let deletion = DeleteParams { preconditions: Some(preconditions), ..Default::default() };
+            self.delete(&name, &deletion).await;
+        }
+    }
+
+    async fn delete(&self, lease: &str, deletion: &DeleteParams) {
+        if let Err(error) = self.candidate.leases().delete(lease, deletion).await {
+            debug!(lease, %error, "the lease of a member was not deleted");
+        }
+    }
+}
+
+/// The name of the lease: with the identity, or with its unique part alone if the host name is no part of a name.
+fn lease_name(component: &str, identity: &str) -> String {
+    let name = |part: &str| format!("{component}.member.{}", part.replace('_', "-")).to_lowercase();
+    let (whole, unique) = (name(identity), &identity[identity.len().saturating_sub(UUID_LENGTH)..]);
+    if is_lease_name(&whole) { whole } else { name(unique) }
+}
