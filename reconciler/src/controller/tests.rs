@@ -6,7 +6,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use reknit_injection::{Context, Filter, Informer, Shutdown, ShutdownTrigger, label};
-use reknit_leadership::internal::elected;
+use reknit_leadership::{Leadership, internal::elected};
 use reknit_testing::{ApiServer, InformerExt};
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
