@@ -25,7 +25,7 @@ use crate::{
 pub enum Keys {}
 
 /// Builds a controller: its options, the objects that it reads, and the objects whose changes enqueue its keys. The
-/// reconciler follows.
+/// [reconciler](Self::reconciler) follows.
 ///
 /// Created by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. Before its first pass, the
 /// controller waits for the first list of every informer that its constructor (`fn controller(cx)` below) got from the

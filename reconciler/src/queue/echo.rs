@@ -1,6 +1,6 @@
 //! Suppression of echoes: a status or finalizer write of the framework does not enqueue the key of its object again.
 //!
-//! `object_client.rs` chooses the writes. Writes of user code do enqueue the key, since the pass may have computed its
+//! `kind_client.rs` chooses the writes. Writes of user code do enqueue the key, since the pass may have computed its
 //! status from the state before the write.
 
 use std::sync::Arc;
