@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use kube::Resource;
+use kube_core::Resource;
 
 /// A namespace and a name. Cluster-scoped objects have no namespace.
 ///

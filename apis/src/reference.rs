@@ -3,7 +3,7 @@
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::Resource;
+use kube_core::Resource;
 use serde::{Deserialize, Serialize};
 
 use crate::{

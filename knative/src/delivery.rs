@@ -58,9 +58,11 @@ impl DeliverySpec {
         sink.via_field("deadLetterSink")
             .also(check(&self.retry, "retry", |&retry| retry >= 0))
             .also(check_duration(&self.timeout, "timeout", Span::is_positive))
-            .also(check(&self.backoff_policy, "backoffPolicy", BackoffPolicy::is_known))
+            .also(check(&self.backoff_policy, "backoffPolicy", |policy| {
+                !matches!(policy, BackoffPolicy::Other(_))
+            }))
             .also(check_duration(&self.backoff_delay, "backoffDelay", |_| true))
-            .also(check(&self.format, "format", DeliveryFormat::is_known))
+            .also(check(&self.format, "format", |format| !matches!(format, DeliveryFormat::Other(_))))
             .also(check_duration(&self.retry_after_max, "retryAfterMax", |max| !max.is_negative()))
     }
 
@@ -103,12 +105,6 @@ pub enum BackoffPolicy {
     Other(String),
 }
 
-impl BackoffPolicy {
-    fn is_known(&self) -> bool {
-        !matches!(self, Self::Other(_))
-    }
-}
-
 impl std::fmt::Display for BackoffPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
@@ -132,12 +128,6 @@ pub enum DeliveryFormat {
     /// Another format.
     #[serde(untagged)]
     Other(String),
-}
-
-impl DeliveryFormat {
-    fn is_known(&self) -> bool {
-        !matches!(self, Self::Other(_))
-    }
 }
 
 impl std::fmt::Display for DeliveryFormat {

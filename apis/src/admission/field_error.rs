@@ -5,7 +5,7 @@ use std::{
     fmt::{self, Display},
 };
 
-use kube::core::response::StatusCause;
+use kube_core::response::StatusCause;
 
 use super::cause_type::CauseType;
 

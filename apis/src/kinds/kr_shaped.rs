@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use kube::{Resource, core::object::HasStatus};
+use kube_core::{Resource, object::HasStatus};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::scope::Scope;

@@ -1,6 +1,6 @@
 //! The scope of a Kind, namespaced or cluster-scoped, at compile time.
 
-use kube::core::{ClusterResourceScope, DynamicResourceScope, NamespaceResourceScope};
+use kube_core::{ClusterResourceScope, DynamicResourceScope, NamespaceResourceScope};
 
 /// The scope of a Kind.
 #[diagnostic::on_unimplemented(message = "`{Self}` is neither namespaced nor cluster-scoped")]

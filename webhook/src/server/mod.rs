@@ -58,8 +58,8 @@ impl Webhook {
     /// | a review that takes too long | 504 |
     /// | a panic in the code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
     ///
-    /// The paths are `/defaulting`, `/resource-validation`, `/config-validation` and
-    /// `/resource-conversion`.
+    /// The paths are `/defaulting`, `/resource-validation`, `/config-validation`, `/resource-conversion`, and those of
+    /// the [mutators](crate::Mutator).
     ///
     /// Further metrics are `reknit_webhook_requests_total{path,code,allowed}`, `reknit_webhook_request_seconds{path}`
     /// and `reknit_webhook_handshake_failures_total`.
