@@ -29,7 +29,7 @@ impl FromConfigMap for ChannelDefaults {
 
     fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let yaml = data.get("default-ch-config").ok_or("the key default-ch-config is missing")?;
-        Ok(serde_yaml_ng::from_str(yaml)?)
+        Ok(serde_saphyr::from_str(yaml)?)
     }
 }
 

@@ -78,11 +78,11 @@ impl AddVersion {
         let text = fs::read_to_string(project.folder.join(&path));
         let text = text.with_context(|| format!("cannot read {path}, which the tests convert"))?;
         let invalid = || format!("{path} has to be one object with an apiVersion and a name");
-        let mut object: Value = serde_yaml_ng::from_str(&text).with_context(invalid)?;
+        let mut object: Value = serde_saphyr::from_str(&text).with_context(invalid)?;
         let name = object.pointer("/metadata/name").and_then(Value::as_str);
         let name = format!("{}-{version}", name.with_context(invalid)?);
         object["metadata"]["name"] = json!(name);
         object["apiVersion"] = json!(format!("{}/{version}", project.group.as_str()));
-        serde_yaml_ng::to_string(&object).context("cannot write the example")
+        serde_saphyr::to_string(&object).context("cannot write the example")
     }
 }

@@ -3,7 +3,6 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The Kinds that do nothing without nodes.
@@ -36,9 +35,7 @@ pub(crate) fn read_folder(folder: &Path) -> Result<Vec<Value>> {
 
 /// Parses the documents of a YAML text.
 pub(crate) fn parse(text: &str) -> Result<Vec<Value>> {
-    let documents = serde_yaml_ng::Deserializer::from_str(text).map(Value::deserialize);
-    let objects: Vec<Value> = documents.collect::<Result<_, _>>()?;
-    Ok(objects.into_iter().filter(|object| !object.is_null()).collect())
+    Ok(serde_saphyr::from_multiple(text)?)
 }
 
 /// Returns the programs of the Deployments. A container without a command runs the entry point of the image, which is

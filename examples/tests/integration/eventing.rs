@@ -16,7 +16,7 @@ use reknit::{
     prelude::*,
     testing::{ControlPlane, Controllers, RunningControllers, eventually},
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
@@ -245,8 +245,7 @@ async fn a_trigger_waits_for_its_broker_its_subscriber_and_its_dependency() {
 async fn the_objects_of_the_example_become_ready() {
     let eventing = Eventing::start().await;
     let example = std::fs::read_to_string(file("eventing", "example.yaml")).unwrap();
-    for document in serde_yaml_ng::Deserializer::from_str(&example) {
-        let mut object = Value::deserialize(document).unwrap();
+    for mut object in serde_saphyr::from_multiple::<Value>(&example).unwrap() {
         object["metadata"]["namespace"] = json!(eventing.namespace);
         eventing.plane.apply_yaml(&object.to_string()).await.unwrap();
     }

@@ -160,7 +160,7 @@ async fn invalid_values_are_refused_by_the_schema() {
 async fn the_deployment_of_the_example_becomes_available() {
     let env = Environment::start("foo").await;
     let example = std::fs::read_to_string(file("foo", "example.yaml")).unwrap();
-    let example: Foo = serde_yaml_ng::from_str(&example).unwrap();
+    let example: Foo = serde_saphyr::from_str(&example).unwrap();
     env.create_foo(example).await;
     env.wait_until_available("example", 2).await;
 }

@@ -232,9 +232,8 @@ async fn the_objects_of_the_example_become_ready() {
         env.create_service(name).await;
     }
     let example = std::fs::read_to_string(file("sequence", "example.yaml")).unwrap();
-    let example = serde_yaml_ng::Deserializer::from_str(&example).next().unwrap();
-    let example: Sequence = serde::Deserialize::deserialize(example).unwrap();
-    env.api().create(&PostParams::default(), &example).await.unwrap();
+    let examples: Vec<Sequence> = serde_saphyr::from_multiple(&example).unwrap();
+    env.api().create(&PostParams::default(), &examples[0]).await.unwrap();
     env.wait_until_ready("example", 3).await;
     env.process.stop().await;
 }

@@ -256,7 +256,7 @@ async fn a_deployment_of_another_owner_is_reported_and_not_changed() {
 async fn the_address_of_the_example_is_probed() {
     let env = Environment::start("waitdeployment").await;
     let example = std::fs::read_to_string(file("waitdeployment", "example.yaml")).unwrap();
-    let example: Waitdeployment = serde_yaml_ng::from_str(&example).unwrap();
+    let example: Waitdeployment = serde_saphyr::from_str(&example).unwrap();
     let (name, address) = (example.name_any(), example.wait_probe.address.clone());
     env.api().create(&PostParams::default(), &example).await.unwrap();
     env.wait_until(&name, "is probed", |object| probe_report(object).2.contains(&address)).await;

@@ -45,7 +45,7 @@ fn the_definitions_are_those_of_the_types() {
     for (example, definitions) in definitions() {
         let path = file(example, "crd.yaml");
         let yaml = definitions.into_iter().map(|definition| {
-            serde_yaml_ng::to_string(&kubernetes_schema(definition)).expect("a definition is YAML")
+            serde_saphyr::to_string(&kubernetes_schema(definition)).expect("a definition is YAML")
         });
         let yaml: Vec<String> = yaml.collect();
         let expected = format!(

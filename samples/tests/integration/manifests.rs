@@ -15,7 +15,6 @@ use k8s_openapi::{
         core::v1::Pod,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
-    serde::Deserialize,
 };
 use kube::{
     Api,
@@ -49,8 +48,7 @@ fn kustomize(plane: &ControlPlane, folder: &str) -> TestResult<Vec<DynamicObject
 }
 
 fn objects(yaml: &str) -> TestResult<Vec<DynamicObject>> {
-    let documents = serde_yaml_ng::Deserializer::from_str(yaml);
-    Ok(documents.map(DynamicObject::deserialize).collect::<Result<_, _>>()?)
+    Ok(serde_saphyr::from_multiple(yaml)?)
 }
 
 /// Writes a kustomization that has `config/` as its resource, and returns its folder.

@@ -67,7 +67,7 @@ fn the_rbac_manifests_of_one_namespace_match_the_constructors() -> Result<()> {
 fn examples() -> Result<BTreeMap<String, (ConfigMap, String)>> {
     let mut examples = BTreeMap::new();
     for (file, yaml) in files("config-")? {
-        let map: ConfigMap = serde_yaml_ng::from_str(&yaml)?;
+        let map: ConfigMap = serde_saphyr::from_str(&yaml)?;
         let example = map.data.iter().flatten().find(|(key, _)| *key == "_example");
         let example = example.ok_or_else(|| format!("{file} has no example"))?.1.clone();
         examples.insert(file, (map, example));
@@ -82,7 +82,7 @@ fn the_config_maps_have_the_label_by_which_the_webhook_selects_them() -> Result<
     let (_, yaml) = files("500-webhook-configuration")?.pop_first().ok_or("no configuration")?;
     let selectors: Vec<LabelSelector> = yaml
         .split("\n---\n")
-        .map(serde_yaml_ng::from_str::<ValidatingWebhookConfiguration>)
+        .map(serde_saphyr::from_str::<ValidatingWebhookConfiguration>)
         .filter_map(Result::ok)
         .flat_map(|configuration| configuration.webhooks.unwrap_or_default())
         .filter(|webhook| webhook.name.starts_with("config."))
@@ -117,7 +117,7 @@ fn the_deployed_config_maps_set_only_the_buckets_and_their_examples_are_maps_of_
         let buckets = data.remove("buckets");
         assert_eq!(buckets.is_some(), file == "config-leader-election.yaml", "{file}");
         assert_eq!(data.len(), 1, "{file} sets another key besides _example");
-        let settings: BTreeMap<String, String> = serde_yaml_ng::from_str(&example)?;
+        let settings: BTreeMap<String, String> = serde_saphyr::from_str(&example)?;
         assert!(!settings.is_empty(), "{file}");
     }
     Ok(())
@@ -126,7 +126,7 @@ fn the_deployed_config_maps_set_only_the_buckets_and_their_examples_are_maps_of_
 #[test]
 fn the_example_of_leader_election_shows_the_defaults() -> Result<()> {
     let (_, example) = &examples()?["config-leader-election.yaml"];
-    let mut parsed = LeaderElectionConfig::from_data(&serde_yaml_ng::from_str(example)?)?;
+    let mut parsed = LeaderElectionConfig::from_data(&serde_saphyr::from_str(example)?)?;
     // A prefix has no default. The example shows one for its form.
     assert_eq!(parsed.lease_prefixes.len(), 1);
     parsed.lease_prefixes.clear();

@@ -31,10 +31,6 @@ use crate::process::failure::Failure;
 /// connection that is silent for longer is dead.
 const TIMEOUT: Duration = Duration::from_secs(75);
 
-#[derive(Debug, thiserror::Error)]
-#[error("the API server did not answer within {TIMEOUT:?}")]
-struct TimedOut;
-
 /// Returns the user agent of every request, without characters that are invalid in a header.
 pub(crate) fn user_agent(component: &str, version: &str) -> String {
     let agent = format!("{component}/{version} reknit/{}", env!("CARGO_PKG_VERSION"));
@@ -72,7 +68,8 @@ pub(crate) fn controller_transport(
             if long_running {
                 return Ok(response.await?);
             }
-            timeout(TIMEOUT, collect_body(response)).await.unwrap_or_else(|_| Err(TimedOut.into()))
+            let timed_out = || format!("the API server did not answer within {TIMEOUT:?}");
+            timeout(TIMEOUT, collect_body(response)).await.unwrap_or_else(|_| Err(timed_out().into()))
         }
     });
     let retried = RetryLayer::new(ServerRetry(RetryPolicy::server_retry())).layer(service);

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 use tracing::level_filters::LevelFilter;
 
-use super::error::ConfigError;
+use super::error::invalid;
 
 const ZAP_KEY: &str = "zap-logger-config";
 const COMPONENT_PREFIX: &str = "loglevel.";
@@ -18,7 +18,7 @@ pub(crate) struct LoggingConfig {
 
 impl LoggingConfig {
     /// Parses the data of the ConfigMap. An empty value counts as unset.
-    pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+    pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, String> {
         let zap = data.get(ZAP_KEY).filter(|zap| !zap.trim().is_empty());
         let common_level = zap.map(|zap| parse_zap_level(zap)).transpose()?;
         let mut components = BTreeMap::new();
@@ -43,22 +43,22 @@ struct ZapConfig {
     level: String,
 }
 
-fn parse_zap_level(text: &str) -> Result<LevelFilter, ConfigError> {
+fn parse_zap_level(text: &str) -> Result<LevelFilter, String> {
     let zap: ZapConfig =
-        serde_json::from_str(text).map_err(|e| ConfigError::new(ZAP_KEY, text, e.to_string()))?;
+        serde_json::from_str(text).map_err(|e| invalid(ZAP_KEY, text, &e.to_string()))?;
     parse_level(&format!("{ZAP_KEY}.level"), &zap.level)
 }
 
 /// Parses a level of zap. An empty level is info. At the levels above `error`, only the line that ends the process is
 /// written.
-fn parse_level(key: &str, value: &str) -> Result<LevelFilter, ConfigError> {
+fn parse_level(key: &str, value: &str) -> Result<LevelFilter, String> {
     match value.to_ascii_lowercase().as_str() {
         "debug" => Ok(LevelFilter::DEBUG),
         "info" | "" => Ok(LevelFilter::INFO),
         "warn" => Ok(LevelFilter::WARN),
         "error" => Ok(LevelFilter::ERROR),
         "dpanic" | "panic" | "fatal" => Ok(LevelFilter::OFF),
-        _ => Err(ConfigError::new(key, value, "not one of debug, info, warn, error, dpanic, panic, fatal")),
+        _ => Err(invalid(key, value, "not one of debug, info, warn, error, dpanic, panic, fatal")),
     }
 }
 

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use super::{
     endpoint::{Endpoint, Protocol},
-    error::ConfigError,
+    error::invalid,
 };
 use crate::process::listen;
 
@@ -53,7 +53,7 @@ pub(crate) enum Tracing {
 
 impl ObservabilityConfig {
     /// Parses the data of the ConfigMap. An empty value counts as unset.
-    pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+    pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, String> {
         let values = Values(data);
         // Only Go processes have metrics of Go's runtime to export at this interval, but the value must be valid.
         values.duration("runtime-export-interval")?;
@@ -89,11 +89,11 @@ impl Values<'_> {
         self.0.get(key).map_or("", |value| value.trim())
     }
 
-    fn invalid(&self, key: &str, why: impl Into<String>) -> ConfigError {
-        ConfigError::new(key, self.get(key), why)
+    fn invalid(&self, key: &str, why: impl AsRef<str>) -> String {
+        invalid(key, self.get(key), why.as_ref())
     }
 
-    fn metrics(&self) -> Result<Metrics, ConfigError> {
+    fn metrics(&self) -> Result<Metrics, String> {
         let interval = self.duration("metrics-export-interval")?.unwrap_or(EXPORT_INTERVAL);
         let push = |protocol| {
             Ok(Metrics::Push { endpoint: self.endpoint("metrics", protocol, "/v1/metrics")?, interval })
@@ -107,7 +107,7 @@ impl Values<'_> {
         }
     }
 
-    fn tracing(&self) -> Result<Tracing, ConfigError> {
+    fn tracing(&self) -> Result<Tracing, String> {
         let push = |protocol| self.endpoint("tracing", protocol, "/v1/traces").map(Tracing::Push);
         match self.get("tracing-protocol") {
             "" | "none" => self.without_endpoint("tracing", Tracing::None),
@@ -123,7 +123,7 @@ impl Values<'_> {
         signal: &str,
         protocol: Protocol,
         path: &'static str,
-    ) -> Result<Endpoint, ConfigError> {
+    ) -> Result<Endpoint, String> {
         let key = format!("{signal}-endpoint");
         match self.get(&key) {
             "" => {
@@ -142,7 +142,7 @@ impl Values<'_> {
     }
 
     /// Returns `export`, whose protocol has no endpoint, or an error if an endpoint is set.
-    fn without_endpoint<T>(&self, signal: &str, export: T) -> Result<T, ConfigError> {
+    fn without_endpoint<T>(&self, signal: &str, export: T) -> Result<T, String> {
         let (endpoint, protocol) = (format!("{signal}-endpoint"), format!("{signal}-protocol"));
         match (self.get(&endpoint), self.get(&protocol)) {
             ("", _) => Ok(export),
@@ -152,7 +152,7 @@ impl Values<'_> {
     }
 
     /// Parses the address that Prometheus scrapes.
-    fn prometheus(&self, key: &str) -> Result<Metrics, ConfigError> {
+    fn prometheus(&self, key: &str) -> Result<Metrics, String> {
         let invalid = || {
             self.invalid(key, "not [IP]:PORT to listen on, as metrics-protocol is prometheus, such as :9090")
         };
@@ -168,7 +168,7 @@ impl Values<'_> {
     }
 
     /// Parses a duration. Returns `None` for an empty value or zero: then the default applies.
-    fn duration(&self, key: &str) -> Result<Option<Duration>, ConfigError> {
+    fn duration(&self, key: &str) -> Result<Option<Duration>, String> {
         match self.get(key) {
             "" => Ok(None),
             text => reknit_apis::parse_duration(text)
@@ -177,7 +177,7 @@ impl Values<'_> {
         }
     }
 
-    fn rate(&self, key: &str) -> Result<f64, ConfigError> {
+    fn rate(&self, key: &str) -> Result<f64, String> {
         let rate = match self.get(key) {
             "" => Some(0.0),
             text => text.parse().ok(),
@@ -193,7 +193,7 @@ mod tests {
 
     fn parse(data: &[(&str, &str)]) -> Result<ObservabilityConfig, String> {
         let data = data.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        ObservabilityConfig::parse(&data).map_err(|e| e.to_string())
+        ObservabilityConfig::parse(&data)
     }
 
     #[test]

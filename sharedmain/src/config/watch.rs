@@ -10,7 +10,6 @@ use reknit_injection::{Change, Context, InformerHandle, select};
 use reknit_leadership::LeaderElectionConfig;
 
 use super::{
-    error::ConfigError,
     logging::LoggingConfig,
     maps::{ConfigMapNames, ConfigMaps},
     observability::ObservabilityConfig,
@@ -72,12 +71,12 @@ impl ConfigWatcher {
         self.logging.set_level(config.level_of(&self.component));
     }
 
-    fn logging_changed(&self, data: &Data) -> Result<(), ConfigError> {
+    fn logging_changed(&self, data: &Data) -> Result<(), String> {
         self.apply_logging(&LoggingConfig::parse(data)?);
         Ok(())
     }
 
-    fn observability_changed(&self, data: &Data) -> Result<(), ConfigError> {
+    fn observability_changed(&self, data: &Data) -> Result<(), String> {
         let config = ObservabilityConfig::parse(data)?;
         self.profiling.set_enabled(config.profiling);
         if self.at_start.get().is_some_and(|maps| !maps.observability.has_same_exports(&config)) {

@@ -12,9 +12,7 @@ use kube::{
     core::GroupVersionKind,
     discovery::{Scope, pinned_kind},
 };
-use serde::Deserialize;
 use serde_json::Value;
-use serde_yaml_ng::Deserializer;
 
 use super::{ControlPlane, Error, crds};
 
@@ -40,13 +38,14 @@ impl ControlPlane {
 
     pub(super) async fn apply(&self, origin: &str, text: &str) -> Result<(), Error> {
         let client = self.client()?;
-        for (number, document) in Deserializer::from_str(text).enumerate() {
-            let origin = format!("{origin}, document {}", number + 1);
+        let mut text = text.as_bytes();
+        // kubectl reads 0644 as an octal number too.
+        let options = serde_saphyr::options! { legacy_octal_numbers: true };
+        let documents = serde_saphyr::read_with_options::<_, Value>(&mut text, options);
+        for (document, number) in documents.zip(1..) {
+            let origin = format!("{origin}, document {number}");
             let yaml_error = |problem: String| Error::new(format!("{origin}: {problem}"));
-            let value = Value::deserialize(document).map_err(|error| yaml_error(error.to_string()))?;
-            if value.is_null() {
-                continue;
-            }
+            let value = document.map_err(|error| yaml_error(error.without_snippet().to_string()))?;
             let object: DynamicObject =
                 serde_json::from_value(value).map_err(|error| yaml_error(error.to_string()))?;
             apply_object(&client, &object, yaml_error).await?;

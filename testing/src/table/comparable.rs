@@ -173,7 +173,7 @@ pub(super) fn unified_diff(
 }
 
 pub(super) fn yaml(value: &Value) -> String {
-    serde_yaml_ng::to_string(value).unwrap_or_else(|_| value.to_string())
+    serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string())
 }
 
 /// Returns the body without the preconditions, the fields that the API server sets, the times of conditions and the

@@ -9,7 +9,6 @@ use std::error::Error;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use reknit_apiserver::ApiServer;
 use reknit_testing::ControlPlane;
-use serde::Deserialize;
 use serde_json::Value;
 use similar::TextDiff;
 
@@ -45,8 +44,7 @@ async fn each_response_equals_that_of_the_real_api_server() -> Result<(), Box<dy
 /// accepts objects in any.
 fn in_memory() -> Result<ApiServer, Box<dyn Error>> {
     let server = ApiServer::new();
-    for document in serde_yaml_ng::Deserializer::from_str(SETUP) {
-        let object = Value::deserialize(document)?;
+    for object in serde_saphyr::from_multiple::<Value>(SETUP)? {
         if object["kind"] == "CustomResourceDefinition" {
             server.insert(&serde_json::from_value::<CustomResourceDefinition>(object)?);
         }

@@ -96,7 +96,7 @@ impl Recorder {
         let mut texts = Vec::new();
         for (request, code, mut body) in self.responses {
             normalize(&mut body, &mut identifiers);
-            let text = serde_yaml_ng::to_string(&json!({"request": request, "code": code, "response": body}));
+            let text = serde_saphyr::to_string(&json!({"request": request, "code": code, "response": body}));
             texts.push(identifiers.replace_in(text.unwrap_or_default()));
         }
         texts

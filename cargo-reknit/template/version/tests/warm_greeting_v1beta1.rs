@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 fn example<K: DeserializeOwned>(path: &str) -> Result<K> {
-    Ok(serde_yaml_ng::from_str(&fs::read_to_string(path)?)?)
+    Ok(serde_saphyr::from_str(&fs::read_to_string(path)?)?)
 }
 
 #[test]

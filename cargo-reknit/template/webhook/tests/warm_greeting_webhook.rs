@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 fn example() -> Result<Value> {
     let file = fs::read_to_string("config/example/warm_greeting.yaml")?;
-    Ok(serde_yaml_ng::from_str(&file)?)
+    Ok(serde_saphyr::from_str(&file)?)
 }
 
 #[tokio::test]

@@ -8,7 +8,6 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use reknit::testing::eventually;
-use serde::Deserialize;
 
 use crate::{
     environment::Environment,
@@ -19,8 +18,7 @@ use crate::{
 async fn a_job_of_the_example_completes() {
     let env = Environment::start("cronjob").await;
     let yaml = fs::read_to_string(file("cronjob", "example.yaml")).unwrap();
-    for document in serde_yaml_ng::Deserializer::from_str(&yaml) {
-        let cron_job = CronJob::deserialize(document).unwrap();
+    for cron_job in serde_saphyr::from_multiple::<CronJob>(&yaml).unwrap() {
         env.api().create(&PostParams::default(), &cron_job).await.unwrap();
     }
     let jobs = env.api::<Job>();
