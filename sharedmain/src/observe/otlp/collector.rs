@@ -13,11 +13,12 @@ use opentelemetry_proto::tonic::collector::{
     metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse},
     trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
 };
+use parking_lot::Mutex;
 use prost::Message;
+use reknit_injection::internal::LogLimit;
 use tonic::{Code, body::Body, metadata::MetadataMap};
 use tonic_prost::ProstCodec;
 
-use super::failure_log::FailureLog;
 use crate::{
     client::error::chain,
     config::endpoint::{Endpoint, Protocol},
@@ -35,7 +36,8 @@ pub(super) struct Collector {
     endpoint: Endpoint,
     client: Client<HttpsConnector<HttpConnector>, Body>,
     headers: HeaderMap,
-    failures: FailureLog,
+    signal: &'static str,
+    failures: Mutex<LogLimit>,
 }
 
 /// A failed export.
@@ -83,11 +85,10 @@ impl Collector {
             ))
         })?;
         let client = build_client(&endpoint).map_err(|e| failed(e.to_string()))?;
-        let failures = FailureLog::new(signal, endpoint.to_string());
-        Ok(Self { endpoint, client, headers, failures })
+        Ok(Self { endpoint, client, headers, signal, failures: Mutex::default() })
     }
 
-    /// Sends a request once. Logs a failure, and the first success after it.
+    /// Sends a request once. Logs a failure, at most once a minute, and the first success after it.
     pub(super) async fn export<R: Export>(&self, request: R) -> Result<(), ExportError> {
         let response = async {
             match self.endpoint.protocol {
@@ -98,9 +99,13 @@ impl Collector {
         let timed_out = || ExportError::transient(format!("no response within {TIMEOUT:?}"));
         let response = tokio::time::timeout(TIMEOUT, response).await.unwrap_or_else(|_| Err(timed_out()));
         let result = response.and_then(|response| check_rejected::<R>(&response));
+        let Self { endpoint, signal, failures, .. } = self;
         match &result {
-            Ok(()) => self.failures.record_success(),
-            Err(error) => self.failures.record_failure(error),
+            Ok(()) if failures.lock().reset() => tracing::info!("exporting {signal} to {endpoint} again"),
+            Err(error) if failures.lock().allows(&()) => tracing::warn!(
+                "failed to export {signal} to {endpoint}: {error}; further failures are logged once a minute"
+            ),
+            _ => {}
         }
         result
     }

@@ -1,7 +1,6 @@
 //! The export of metrics and spans to an OpenTelemetry collector by OTLP.
 
 mod collector;
-mod failure_log;
 mod metrics;
 mod pusher;
 mod spans;
