@@ -44,8 +44,7 @@ struct ZapConfig {
 }
 
 fn parse_zap_level(text: &str) -> Result<LevelFilter, String> {
-    let zap: ZapConfig =
-        serde_json::from_str(text).map_err(|e| invalid(ZAP_KEY, text, &e.to_string()))?;
+    let zap: ZapConfig = serde_json::from_str(text).map_err(|e| invalid(ZAP_KEY, text, &e.to_string()))?;
     parse_level(&format!("{ZAP_KEY}.level"), &zap.level)
 }
 

@@ -118,12 +118,7 @@ impl Values<'_> {
         }
     }
 
-    fn endpoint(
-        &self,
-        signal: &str,
-        protocol: Protocol,
-        path: &'static str,
-    ) -> Result<Endpoint, String> {
+    fn endpoint(&self, signal: &str, protocol: Protocol, path: &'static str) -> Result<Endpoint, String> {
         let key = format!("{signal}-endpoint");
         match self.get(&key) {
             "" => {
