@@ -366,6 +366,17 @@ async fn a_value_per_key_is_not_kept_for_a_new_object_of_the_same_name() {
     assert_eq!(*found.lock(), [None, Some("something"), None, Some("something")]);
 }
 
+#[tokio::test]
+async fn an_error_about_unnamed_kinds_has_the_name_that_is_set_last() {
+    let cx = context(&[]);
+    let mut build = Controller::of::<ConfigMap>(&cx);
+    let _handle = build.track_any(crate::Kinds::any());
+    let reconciler = TestReconciler { act: |_| at_once(|| Ok(Outcome::done())), passes: Passes::default() };
+    let _controller = build.name("renamed").reconciler(reconciler).build();
+    let error = cx.permissions().all().unwrap_err();
+    assert!(error.to_string().starts_with("the controller renamed uses"), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_key_is_enqueued_at_each_resync() {
     let act = |_| at_once(|| Ok(Outcome::done()));
