@@ -24,8 +24,7 @@ pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Sequence>(cx);
     let options = OwnedOptions::default().verbs([Verb::Get, Verb::Create, Verb::Patch, Verb::Delete]);
     // For channels of other Kinds, bind another role to the service account.
-    let kinds =
-        Kinds::of([("messaging.knative.dev", "inmemorychannels")]).or_any_in(["messaging.knative.dev"]);
+    let kinds = Kinds::of([("messaging.knative.dev", "inmemorychannels")]).or_any();
     let channels = build.owns_any(kinds, options.clone());
     let subscriptions = build.owns_with(options);
     Ok(build.reconciler(Reconciler { channels, subscriptions }).build())
