@@ -14,7 +14,7 @@ use crate::{
     driver::KeyDriver,
     events::event_permission,
     finalizer::plural_and_group,
-    object_client::{ObjectClient, field_manager},
+    object_client::ObjectClient,
     owned::owner_key,
     tracker::{DynamicKinds, Trackers},
 };
