@@ -128,8 +128,8 @@ async fn a_subject_without_a_pod_template_of_the_right_form_is_refused() {
     assert!(refused.to_string().starts_with("unable to decode object: invalid type"), "{refused}");
 }
 
-#[test]
-fn the_configuration_has_rules_for_the_subjects_and_selectors_of_the_mode() {
+#[tokio::test]
+async fn the_configuration_has_rules_for_the_subjects_and_selectors_of_the_mode() {
     for (mode, key, operator) in [
         (BindingSelection::Exclusion, "bindings.knative.dev/exclude", "NotIn"),
         (BindingSelection::Inclusion, "bindings.knative.dev/include", "In"),
