@@ -7,10 +7,10 @@ use reknit_injection::{Permission, Verb};
 /// The Kinds that references or templates may name, for [`Builder::track_any`](crate::Builder::track_any) and
 /// [`Builder::owns_any`](crate::Builder::owns_any). Any other Kind is a permanent error, and opens no informer.
 ///
-/// Whoever can write a reference or a template chooses the Kind, and the controller reads it with its own permissions.
-/// So name only those Kinds that everybody who can write such an object may see. The RBAC rules of these Kinds are
-/// generated. For the Kinds that [`or_any_in`](Self::or_any_in) and [`or_any`](Self::or_any) add, no rules are
-/// generated: each cluster grants them by a role of its own.
+/// A user who can write a reference or a template chooses the Kind, and the controller uses it with its own permissions.
+/// So name only Kinds that each such user may see or create. The RBAC rules of the named Kinds are generated. No rules
+/// are generated for Kinds that [`or_any_in`](Self::or_any_in) and [`or_any`](Self::or_any) add: a cluster that uses
+/// them grants the permissions by a role of its own.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;

@@ -3,7 +3,7 @@
 mod permission;
 mod verb;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -13,10 +13,10 @@ pub use self::{
 };
 
 /// The permissions that constructors have declared. All clones share one list.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Permissions(Arc<Mutex<List>>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct List {
     /// In the order of the builder calls.
     all: Vec<Permission>,
@@ -80,11 +80,5 @@ impl Permissions {
         verbs.sort();
         let verbs: Vec<_> = verbs.iter().map(|verb| format!("Verb::{verb:?}")).collect();
         format!("add the verb by OwnedOptions::default().verbs([{}])", verbs.join(", "))
-    }
-}
-
-impl fmt::Debug for Permissions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.declared()).finish()
     }
 }

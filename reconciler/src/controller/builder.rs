@@ -5,7 +5,8 @@ use std::sync::Arc;
 use kube::{Client, Resource, api::DynamicObject};
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
 use reknit_injection::{
-    Cached, Config, Context, Filter, FromConfigMap, Informer, InformerHandle, Selection, select,
+    Cached, Config, Context, Filter, FromConfigMap, Informer, InformerHandle, Permission, Selection,
+    internal::selection, select,
 };
 
 use super::{Controller, Parts, watch::Watch};
@@ -249,8 +250,13 @@ impl<K: Kind> Builder<K> {
     }
 
     fn dynamic_kinds(&self, kinds: Kinds) -> DynamicKinds {
-        let (queue, open) = (self.parts.queue.clone(), self.trackers.dynamic());
-        DynamicKinds::new(kinds, self.cx.informers(), self.namespaces.clone(), queue, open)
+        DynamicKinds {
+            allowed: kinds,
+            informers: self.cx.informers(),
+            namespaces: self.namespaces.clone(),
+            queue: self.parts.queue.clone(),
+            used: self.trackers.dynamic.clone(),
+        }
     }
 
     /// The objects of this Kind in the namespaces of the controller.
@@ -295,9 +301,9 @@ impl<K: Kind> Builder<K> {
         self.watch(informer).keys(owner_key::<K, T>);
         let tracker = self.trackers.add();
         tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
-        self.allow_children(informer, &options);
-        let client = ObjectClient::of::<T>(&self.cx);
-        Owned::new(client, informer.clone(), options, tracker)
+        let writes = Permission::of::<T>(options.verbs_of_writes().iter().copied());
+        self.allow_children([writes.or_namespaces(selection(informer).selected_namespaces())]);
+        Owned::new(ObjectClient::of::<T>(&self.cx), informer.clone(), options, tracker)
     }
 
     /// Returns the owned objects of these Kinds, which are known only at run time. While the passes of any owner use a
@@ -315,7 +321,10 @@ impl<K: Kind> Builder<K> {
     /// }
     /// ```
     pub fn owns_any(&mut self, kinds: Kinds, options: OwnedOptions) -> OwnedAny {
-        self.allow_children_of(&kinds, &options);
+        let namespaces = self.namespaces.selected_namespaces();
+        let writes = kinds.permissions(options.verbs_of_writes());
+        self.allow_children(writes.map(|writes| writes.or_namespaces(namespaces)));
+        self.allow_reads_of(&kinds);
         let (kinds, client) = (self.dynamic_kinds(kinds), ObjectClient::of::<K>(&self.cx));
         OwnedAny::new(kinds, client, options, owner_key::<K, DynamicObject>)
     }

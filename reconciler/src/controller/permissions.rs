@@ -1,10 +1,10 @@
 //! The permissions that a controller needs, from which its RBAC rules are generated.
 
 use reknit_apis::{Kind, Scope};
-use reknit_injection::{Cached, Informer, Permission, Verb, internal::selection};
+use reknit_injection::{Permission, Verb};
 
 use super::Builder;
-use crate::{Kinds, OwnedOptions, events::event_permission};
+use crate::{Kinds, events::event_permission};
 
 impl<K> Builder<K> {
     /// Declares a permission for requests that the reconciler sends through the [client](Self::client), in the
@@ -53,36 +53,17 @@ impl<K: Kind> Builder<K> {
         self.cx.allows(event_permission().or_namespaces(namespaced));
     }
 
-    /// Declares the requests that create and change the children of this informer.
-    pub(super) fn allow_children<T>(&mut self, children: &Informer<T>, options: &OwnedOptions)
-    where
-        T: Cached<DynamicType = (), Scope: Scope>,
-    {
-        self.allow_owner_references();
-        let namespaces = selection(children).selected_namespaces();
-        let writes = Permission::of::<T>(options.verbs_of_writes().iter().copied());
-        self.cx.permissions().add_on_children(writes.or_namespaces(namespaces));
-    }
-
-    /// Declares the requests that create and change children of these Kinds.
-    pub(super) fn allow_children_of(&mut self, kinds: &Kinds, options: &OwnedOptions) {
-        self.allow_owner_references();
-        self.allow_reads_of(kinds);
-        for writes in kinds.permissions(options.verbs_of_writes()) {
-            let namespaces = self.namespaces.selected_namespaces();
-            self.cx.permissions().add_on_children(writes.or_namespaces(namespaces));
-        }
+    /// Declares the requests that create and change children. The admission plugin OwnerReferencesPermissionEnforcement
+    /// requires the permission to update the finalizers of the owner, since children set `blockOwnerDeletion`.
+    pub(super) fn allow_children(&self, writes: impl IntoIterator<Item = Permission>) {
+        let finalizers = Permission::of::<K>([Verb::Update]).subresource("finalizers");
+        self.cx.allows(finalizers.or_namespaces(self.namespaces.selected_namespaces()));
+        writes.into_iter().for_each(|writes| self.cx.permissions().add_on_children(writes));
     }
 
     /// Declares the informers of these Kinds.
     pub(super) fn allow_reads_of(&mut self, kinds: &Kinds) {
         kinds.permissions(&[Verb::List, Verb::Watch]).for_each(|reads| self.allows(reads));
         self.has_unnamed_kinds |= kinds.is_unnamed();
-    }
-
-    /// Declares that owner references are set. The admission plugin OwnerReferencesPermissionEnforcement requires the
-    /// permission to update the finalizers of the owner, since children set `blockOwnerDeletion`.
-    fn allow_owner_references(&mut self) {
-        self.allows(Permission::of::<K>([Verb::Update]).subresource("finalizers"));
     }
 }

@@ -27,7 +27,7 @@ use crate::{
 /// Comes from [`Builder::owns_any`](crate::Builder::owns_any). The first use of a Kind opens an informer for it. The
 /// informer closes when no object of the controller uses that Kind any more.
 ///
-/// Anyone who can write a template can make the controller watch and create objects of a Kind. The
+/// A user who can write a template can make the controller watch and create objects of a Kind. The
 /// [`Kinds`](crate::Kinds) of the builder call limit this.
 ///
 /// ```
@@ -173,7 +173,7 @@ impl OwnedAny {
         }
         let (client, options) = (self.client.with_kind(found.kind.clone()), self.options.clone());
         let children = Owned::new(client, found.informer.clone(), options, tracker);
-        let (owner_key, queue) = (self.owner_key, self.kinds.queue().clone());
+        let (owner_key, queue) = (self.owner_key, self.kinds.queue.clone());
         found.informer.on(move |change| {
             change.objects().filter_map(|child| owner_key(child)).for_each(|owner| queue.add(owner));
         });

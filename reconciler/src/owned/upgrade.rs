@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     desired::{APPLIED_HASH, Desired},
-    existing::{ApplyResult, Existing, name_taken_error},
+    existing::ApplyResult,
     lister::Owned,
     owner::Owner,
 };
@@ -29,11 +29,7 @@ impl<T: Cached + Serialize> Owned<T> {
             return Ok(Some(existing));
         }
         // The cache has no managedFields.
-        let live = match self.read_live(owner, desired).await? {
-            Existing::Absent => return Ok(None),
-            Existing::Foreign(controller) => return Err(name_taken_error(owner, desired, controller)),
-            Existing::Ours(live) => live,
-        };
+        let Some(live) = self.read_live(owner, desired).await? else { return Ok(None) };
         let entries = live.meta().managed_fields.as_deref().unwrap_or_default();
         let Some(upgraded) = upgrade(entries, earlier_managers, &self.manager_for(owner)) else {
             return Ok(Some(live));

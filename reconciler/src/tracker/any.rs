@@ -15,7 +15,7 @@ use crate::{Result, ResultExt};
 /// Comes from [`Builder::track_any`](crate::Builder::track_any). The first reference to a Kind opens an informer for
 /// it. The informer closes when no object of the controller refers to that Kind any more.
 ///
-/// Anyone who can write a reference can make the controller watch a Kind in all the namespaces that it reads. The
+/// A user who can write a reference can make the controller watch a Kind in all the namespaces that it reads. The
 /// [`Kinds`](crate::Kinds) of the builder call limit this.
 ///
 /// ```
@@ -34,7 +34,7 @@ pub struct TrackedAny {
 impl fmt::Debug for TrackedAny {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TrackedAny")
-            .field("namespaces", &self.kinds.namespaces().selected_namespaces())
+            .field("namespaces", &self.kinds.namespaces.selected_namespaces())
             .field("informers", &self.kinds.open_informers())
             .finish_non_exhaustive()
     }

@@ -26,12 +26,13 @@ const RETRY_WITHIN: Duration = Duration::from_secs(30);
 /// Finds Kinds at run time for one controller, and keeps their informers open while any of its keys uses them.
 #[derive(Clone)]
 pub(crate) struct DynamicKinds {
-    allowed: Kinds,
-    informers: Informers,
+    pub(crate) allowed: Kinds,
+    pub(crate) informers: Informers,
     /// The namespaces of the controller.
-    namespaces: Selection,
-    queue: Queue,
-    used: UsedKinds,
+    pub(crate) namespaces: Selection,
+    /// The work queue of the controller.
+    pub(crate) queue: Queue,
+    pub(crate) used: UsedKinds,
 }
 
 /// A Kind that the API server serves, and its informer.
@@ -55,28 +56,9 @@ struct UsedKind {
 }
 
 impl DynamicKinds {
-    pub(crate) fn new(
-        allowed: Kinds,
-        informers: Informers,
-        namespaces: Selection,
-        queue: Queue,
-        used: UsedKinds,
-    ) -> Self {
-        Self { allowed, informers, namespaces, queue, used }
-    }
-
-    pub(super) fn namespaces(&self) -> &Selection {
-        &self.namespaces
-    }
-
     /// The open informers of the controller's Kinds.
     pub(super) fn open_informers(&self) -> Vec<Informer<DynamicObject>> {
         self.used.0.lock().values().filter_map(|used| used.informer.clone()).collect()
-    }
-
-    /// The work queue of the controller.
-    pub(crate) fn queue(&self) -> &Queue {
-        &self.queue
     }
 
     /// Finds a Kind if it is allowed, and returns it with its informer. The informer closes again unless

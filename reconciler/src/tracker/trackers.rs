@@ -15,7 +15,8 @@ use super::{
 pub(crate) struct Trackers {
     /// The trackers of Kinds that are known when the controller is built.
     fixed: Arc<Mutex<Vec<Tracker>>>,
-    dynamic: UsedKinds,
+    /// The trackers of Kinds that are found at run time.
+    pub(crate) dynamic: UsedKinds,
 }
 
 impl Trackers {
@@ -24,11 +25,6 @@ impl Trackers {
         let tracker = Tracker::default();
         self.fixed.lock().push(tracker.clone());
         tracker
-    }
-
-    /// The trackers of Kinds that are found at run time.
-    pub(crate) fn dynamic(&self) -> UsedKinds {
-        self.dynamic.clone()
     }
 
     /// Starts a pass of this key.

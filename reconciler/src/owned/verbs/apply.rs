@@ -15,8 +15,7 @@ use crate::{
     owned::{
         Applied, NotApplied, Owned,
         desired::{Desired, Observed},
-        error::kind_and_key,
-        existing::{ApplyResult, Existing, name_taken_error},
+        existing::ApplyResult,
         owner::Owner,
     },
 };
@@ -93,17 +92,19 @@ impl<T: Cached> Owned<T> {
         T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
     {
         let desired = Desired::of(owner, child, &self.shared.client.kind)?;
-        if owner.meta().deletion_timestamp.is_some() {
-            return Err(NotApplied::OwnerDeleted { child: desired.name, owner: kind_and_key(owner) });
-        }
-        match self.find_in_cache(owner, &desired.key) {
-            Existing::Foreign(controller) => Err(name_taken_error(owner, &desired, controller)),
-            Existing::Ours(cached) if self.check_up_to_date(&desired, &cached) => {
-                Ok(Applied::Unchanged(cached))
+        let existing = match self.find_in_cache(owner, &desired)? {
+            Some(cached) if self.check_up_to_date(&desired, &cached) => {
+                return Ok(Applied::Unchanged(cached));
             }
-            Existing::Ours(cached) => self.apply_existing(owner, desired, cached).await,
-            Existing::Absent => self.apply_uncached(owner, desired).await,
-        }
+            Some(cached) => Some(cached),
+            // The cache may be stale or contain only selected objects. An object of another owner must not be taken over.
+            None => self.read_live(owner, &desired).await?,
+        };
+        let existing = match existing {
+            Some(existing) => self.upgrade_fields(owner, &desired, existing).await?,
+            None => None,
+        };
+        self.send_apply(owner, desired, existing).await
     }
 
     /// Applies a child as [`apply`](Self::apply) does, but first deletes the existing one if `must_replace` returns
@@ -172,29 +173,8 @@ impl<T: Cached + Serialize> Owned<T> {
         self.shared.hash_builder.hash_one((&desired.hash, &observed.fields, observed.content_hash))
     }
 
-    /// Applies a child that is not in the cache. The cache may be stale or contain only selected objects, so the child
-    /// is read from the API server first: an object of another owner must not be taken over. The apply that creates the
-    /// child is not forced, so an object that is created in between is not taken over either.
-    async fn apply_uncached(&self, owner: &impl Owner, desired: Desired) -> ApplyResult<Applied<T>> {
-        match self.read_live(owner, &desired).await? {
-            Existing::Absent => self.send_apply(owner, desired, None).await,
-            Existing::Ours(live) => self.apply_existing(owner, desired, live).await,
-            Existing::Foreign(controller) => Err(name_taken_error(owner, &desired, controller)),
-        }
-    }
-
-    async fn apply_existing(
-        &self,
-        owner: &impl Owner,
-        desired: Desired,
-        existing: Arc<T>,
-    ) -> ApplyResult<Applied<T>> {
-        let existing = self.upgrade_fields(owner, &desired, existing).await?;
-        self.send_apply(owner, desired, existing).await
-    }
-
     /// Sends the apply request: with force and with the uid of the existing object as precondition, or without force to
-    /// create the child.
+    /// create the child, so that an object that is created in between is not taken over.
     async fn send_apply(
         &self,
         owner: &impl Owner,
@@ -222,9 +202,9 @@ impl<T: Cached + Serialize> Owned<T> {
         error: kube::Error,
     ) -> NotApplied {
         if let Some(409 | 422) = status_code(&error)
-            && let Ok(Existing::Foreign(controller)) = self.read_live(owner, &desired).await
+            && let Err(taken @ NotApplied::Taken { .. }) = self.read_live(owner, &desired).await
         {
-            return name_taken_error(owner, &desired, controller);
+            return taken;
         }
         desired.refused(error)
     }

@@ -13,8 +13,7 @@ use crate::{
     owned::{
         Applied, NotApplied, Owned,
         desired::Desired,
-        error::kind_and_key,
-        existing::{ApplyResult, Existing, name_taken_error},
+        existing::ApplyResult,
         owner::{Owner, is_controlled_by, set_controller},
     },
 };
@@ -67,13 +66,9 @@ impl<T: Cached + Serialize> Owned<T> {
     {
         // Used for the key and the checks of a child. Its content is not sent.
         let desired = Desired::of(owner, new.clone(), &self.shared.client.kind)?;
-        if owner.meta().deletion_timestamp.is_some() {
-            return Err(NotApplied::OwnerDeleted { child: desired.name, owner: kind_and_key(owner) });
-        }
-        match self.find_in_cache(owner, &desired.key) {
-            Existing::Foreign(controller) => Err(name_taken_error(owner, &desired, controller)),
-            Existing::Ours(cached) => self.update(owner, &desired, cached, mutate).await,
-            Existing::Absent => self.create_new(owner, &desired, new, mutate).await,
+        match self.find_in_cache(owner, &desired)? {
+            Some(cached) => self.update(owner, &desired, cached, mutate).await,
+            None => self.create_new(owner, &desired, new, mutate).await,
         }
     }
 
@@ -110,11 +105,12 @@ impl<T: Cached + Serialize> Owned<T> {
         let child = mutated(owner, &desired.key, new, mutate);
         match self.shared.client.create(&desired.key, &self.json(&child, desired)?).await {
             Ok(created) => Ok(Applied::Created(Arc::new(created))),
-            Err(error) if status_code(&error) == Some(409) => match self.read_live(owner, desired).await? {
-                Existing::Foreign(controller) => Err(name_taken_error(owner, desired, controller)),
-                Existing::Ours(_) | Existing::Absent => Err(desired.refused(error)),
-            },
-            Err(error) => Err(desired.refused(error)),
+            Err(error) => {
+                if status_code(&error) == Some(409) {
+                    self.read_live(owner, desired).await?; // fails if the name is taken
+                }
+                Err(desired.refused(error))
+            }
         }
     }
 
