@@ -1,11 +1,11 @@
 //! The cache of an informer: the objects, the rules by which they change, and the handlers that are called.
 
 pub(crate) mod delta;
+mod entries;
 mod handlers;
 mod preloaded;
 mod store;
 mod stores;
-mod table;
 mod tombstones;
 mod undecodable;
 mod waiters;

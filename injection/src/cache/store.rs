@@ -22,7 +22,7 @@ use reknit_apis::Key;
 
 use super::{
     delta::{Delta, Deltas},
-    table::{Entry, Table},
+    entries::{Entries, Entry},
     tombstones::Tombstones,
 };
 use crate::object::{Object, ObjectState, ResourceVersion, raise};
@@ -36,7 +36,7 @@ const NOT_LISTED: u32 = 0;
 /// The cached objects of one part of the selection, and the versions that its lists and watches have reached.
 #[derive(Default)]
 pub(crate) struct Store {
-    pub(crate) table: Table,
+    pub(crate) entries: Entries,
     tombstones: Tombstones,
     /// The number of lists that have begun, which is also the number of the current or last list.
     lists: u32,
@@ -77,7 +77,7 @@ impl Store {
             return true;
         }
         let lists = self.lists;
-        let Some(entry) = self.table.mark_listed(item, lists) else { return false };
+        let Some(entry) = self.entries.mark_listed(item, lists) else { return false };
         entry.object.is_same_state(item)
             || (entry.written == lists && !is_older(entry.version(), item.version()))
     }
@@ -86,7 +86,7 @@ impl Store {
     pub(crate) fn finish_list(&mut self, version: &str) -> Vec<Object> {
         let (snapshot, lists) = (ResourceVersion::parse(version), self.lists);
         let mut highest = version.to_owned();
-        let removed = self.table.retain(|entry| {
+        let removed = self.entries.retain(|entry| {
             let is_later_write =
                 entry.written == lists && snapshot.is_some() && is_older(snapshot, entry.version());
             if is_later_write {
@@ -117,7 +117,7 @@ impl Store {
     pub(crate) fn is_stale(&self, item: &ObjectState<'_>) -> bool {
         let has_newer_or_same =
             |entry: &Entry| entry.object.is_same_state(item) || is_older(item.version(), entry.version());
-        self.tombstones.is_stale(item) || self.table.get_by_state(item).is_some_and(has_newer_or_same)
+        self.tombstones.is_stale(item) || self.entries.get_by_state(item).is_some_and(has_newer_or_same)
     }
 
     /// Applies a `DELETED` event of the watch: the object is gone or left the selection.
@@ -125,7 +125,7 @@ impl Store {
         let key = state.key();
         self.advance(state.version());
         self.tombstones.confirm(state);
-        if self.table.get(&key).is_some_and(|entry| is_older(state.version(), entry.version())) {
+        if self.entries.get(&key).is_some_and(|entry| is_older(state.version(), entry.version())) {
             return NO_DELTAS;
         }
         self.remove(&key)
@@ -159,7 +159,7 @@ impl Store {
             return self.put(item, lists);
         }
         let key = state.key();
-        let was_selected = self.table.get(&key).is_some() || self.tombstones.contains(&key);
+        let was_selected = self.entries.get(&key).is_some() || self.tombstones.contains(&key);
         match state.version() {
             Some(version) if was_selected => self.delete_at(&key, version),
             _ => NO_DELTAS,
@@ -170,7 +170,7 @@ impl Store {
         if state.version().is_none() || self.unordered {
             return false;
         }
-        match self.table.get_by_state(state) {
+        match self.entries.get_by_state(state) {
             Some(entry) => is_older(entry.version(), state.version()),
             None => !self.has_reached(state.version()) && !self.tombstones.is_stale(state),
         }
@@ -197,7 +197,7 @@ impl Store {
     /// nothing if the watch has reached the version or the cached state is newer.
     pub(crate) fn delete_at(&mut self, key: &Key, version: ResourceVersion<'_>) -> Deltas {
         let is_newer = |entry: &Entry| entry.version().is_none_or(|cached| cached > version);
-        if self.unordered || self.has_reached(Some(version)) || self.table.get(key).is_some_and(is_newer) {
+        if self.unordered || self.has_reached(Some(version)) || self.entries.get(key).is_some_and(is_newer) {
             return NO_DELTAS;
         }
         self.tombstones.add_version(key, version);
@@ -207,7 +207,7 @@ impl Store {
     /// Removes the object of this uid, which this process deleted at an unknown version. A terminating object stays
     /// until the watch reports its deletion.
     pub(crate) fn delete_uid(&mut self, key: &Key, uid: &str) -> Deltas {
-        let Some(entry) = self.table.get(key) else { return NO_DELTAS };
+        let Some(entry) = self.entries.get(key) else { return NO_DELTAS };
         if self.unordered || entry.object.is_terminating() || entry.object.state().uid != Some(uid) {
             return NO_DELTAS;
         }
@@ -225,7 +225,7 @@ impl Store {
         let state = new.state();
         self.tombstones.remove(&state);
         let listed = if written == NOT_OWN_WRITE { self.lists } else { NOT_LISTED };
-        match self.table.put(new.clone(), listed, written) {
+        match self.entries.put(new.clone(), listed, written) {
             None => [Some(Delta::Added(new)), None],
             Some(old) if has_other_uid(old.state().uid, state.uid) => {
                 [Some(Delta::Deleted(old)), Some(Delta::Added(new))]
@@ -236,7 +236,7 @@ impl Store {
 
     /// Removes the object of this key unconditionally.
     pub(crate) fn remove(&mut self, key: &Key) -> Deltas {
-        [self.table.remove(key).map(Delta::Deleted), None]
+        [self.entries.remove(key).map(Delta::Deleted), None]
     }
 
     /// The number of own deletions that the watch has yet to report.

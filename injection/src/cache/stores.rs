@@ -2,7 +2,7 @@
 
 use reknit_apis::Key;
 
-use super::{store::Store, table::Entry};
+use super::{entries::Entry, store::Store};
 use crate::{informer::selection::Selection, object::Object};
 
 /// One store for each [part](Selection::parts) of the selection, since each part has its own list and watch.
@@ -37,26 +37,26 @@ impl Stores {
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<&Entry> {
-        self.in_namespace(key.namespace.as_deref())?.table.get(key)
+        self.in_namespace(key.namespace.as_deref())?.entries.get(key)
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Object> {
-        self.parts.iter().flat_map(|store| store.table.all())
+        self.parts.iter().flat_map(|store| store.entries.all())
     }
 
     pub(crate) fn list_in(&self, namespace: &str) -> impl Iterator<Item = &Object> {
         self.in_namespace(Some(namespace))
             .into_iter()
-            .flat_map(move |store| store.table.in_namespace(namespace))
+            .flat_map(move |store| store.entries.in_namespace(namespace))
     }
 
     /// The number of objects.
     pub(crate) fn len(&self) -> usize {
-        self.parts.iter().map(|store| store.table.len()).sum()
+        self.parts.iter().map(|store| store.entries.len()).sum()
     }
 
     /// The size of all objects together, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.parts.iter().map(|store| store.table.bytes()).sum()
+        self.parts.iter().map(|store| store.entries.bytes()).sum()
     }
 }

@@ -305,7 +305,7 @@ impl Simulation {
         let on_server: BTreeMap<_, _> =
             selected.map(|object| name_and_state(object.encoded().state())).collect();
         assert_eq!(self.reported, on_server, "the reported states differ from the server's");
-        let cached = self.store.table.all().map(|object| name_and_state(object.state()));
+        let cached = self.store.entries.all().map(|object| name_and_state(object.state()));
         assert_eq!(cached.collect::<BTreeMap<_, _>>(), on_server, "the cache differs from the server");
         assert_eq!(self.store.tombstones(), 0, "tombstones remain");
     }

@@ -61,7 +61,7 @@ fn store_after_list() -> Store {
 
 /// The cached version of the object `a`.
 fn cached_version(store: &Store) -> Option<&str> {
-    store.table.get(&key_a()).and_then(|entry| entry.version()).map(ResourceVersion::as_str)
+    store.entries.get(&key_a()).and_then(|entry| entry.version()).map(ResourceVersion::as_str)
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_list_that_began_before_the_write_does_not_undo_it() {
     assert_eq!(words(store.apply_own_write(map("b", "w", "13"), SELECTED)), "+13");
     assert_eq!(words(store.apply_listed(map("a", "u", "5"))), "");
     assert!(store.finish_list("11").is_empty());
-    assert_eq!((cached_version(&store), store.table.len()), (Some("12"), 2));
+    assert_eq!((cached_version(&store), store.entries.len()), (Some("12"), 2));
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_list_that_began_before_a_deletion_does_not_undo_it() {
     assert_eq!(words(store.delete_uid(&key_a(), "u")), "-5");
     assert_eq!(words(store.apply_listed(map("a", "u", "5"))), "");
     store.finish_list("11");
-    assert_eq!((store.table.len(), store.tombstones()), (0, 1), "the watch has yet to report the deletion");
+    assert_eq!((store.entries.len(), store.tombstones()), (0, 1), "the watch has yet to report the deletion");
     words(store.apply_deletion(&state_a("u", "12")));
     assert_eq!(store.tombstones(), 0);
 }

@@ -12,7 +12,7 @@ use crate::object::{Object, ObjectState, ResourceVersion};
 /// This way, keys are not stored beside the objects, and one namespace is listed without visiting other namespaces.
 /// Cluster-scoped objects are in the namespace `""`.
 #[derive(Default)]
-pub(crate) struct Table {
+pub(crate) struct Entries {
     namespaces: HashMap<Box<str>, HashTable<Entry>>,
     hasher: DefaultHashBuilder,
     len: usize,
@@ -40,7 +40,7 @@ impl Entry {
     }
 }
 
-impl Table {
+impl Entries {
     /// The number of objects.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -157,27 +157,30 @@ mod tests {
 
     #[test]
     fn objects_are_counted_and_empty_namespaces_are_removed() {
-        let mut table = Table::default();
+        let mut entries = Entries::default();
         let (listed, written) = (0, 0);
-        let put = |table: &mut Table, namespace, name: &str, rest| {
-            table.put(object(namespace, name, rest), listed, written)
+        let put = |entries: &mut Entries, namespace, name: &str, rest| {
+            entries.put(object(namespace, name, rest), listed, written)
         };
         for n in 0..100 {
-            assert!(put(&mut table, ["", "a", "b"][n % 3], &format!("m{n:03}"), "").is_none());
+            assert!(put(&mut entries, ["", "a", "b"][n % 3], &format!("m{n:03}"), "").is_none());
         }
-        let before = table.bytes();
-        assert!(put(&mut table, "a", "m001", "more").is_some(), "an object of the same name is replaced");
-        assert_eq!((table.len(), table.bytes()), (100, before + 4));
+        let before = entries.bytes();
+        assert!(put(&mut entries, "a", "m001", "more").is_some(), "an object of the same name is replaced");
+        assert_eq!((entries.len(), entries.bytes()), (100, before + 4));
         assert_eq!(
-            (table.all().count(), table.in_namespace("a").count(), table.in_namespace("").count()),
+            (entries.all().count(), entries.in_namespace("a").count(), entries.in_namespace("").count()),
             (100, 33, 34)
         );
-        assert!(table.get(&Key::new("a", "m001")).is_some() && table.get(&Key::new("b", "m001")).is_none());
         assert!(
-            table.remove(&Key::new("a", "m001")).is_some() && table.remove(&Key::new("a", "m001")).is_none()
+            entries.get(&Key::new("a", "m001")).is_some() && entries.get(&Key::new("b", "m001")).is_none()
         );
-        let removed = table.retain(|entry| entry.object.state().namespace.is_none());
-        assert_eq!((removed.len(), table.len(), table.namespaces.len()), (65, 34, 1));
-        assert_eq!(table.bytes(), table.all().map(Object::len).sum::<usize>());
+        assert!(
+            entries.remove(&Key::new("a", "m001")).is_some()
+                && entries.remove(&Key::new("a", "m001")).is_none()
+        );
+        let removed = entries.retain(|entry| entry.object.state().namespace.is_none());
+        assert_eq!((removed.len(), entries.len(), entries.namespaces.len()), (65, 34, 1));
+        assert_eq!(entries.bytes(), entries.all().map(Object::len).sum::<usize>());
     }
 }
