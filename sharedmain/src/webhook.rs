@@ -1,10 +1,14 @@
 //! The webhook of a process.
+
 use std::{collections::BTreeMap, fmt::Display};
 
 use reknit_injection::Context;
 use reknit_leadership::LeaderElectionConfig;
 use reknit_reconciler::{Error, Result};
-use reknit_webhook::{Health, ServiceNames, Webhook};
+use reknit_webhook::{
+    Webhook,
+    internal::{self, Health, ServiceNames, validate_config},
+};
 
 use crate::{
     cli::{environment::WebhookSettings, listen_address::ListenAddress, main::Main},
@@ -16,7 +20,7 @@ use crate::{
 impl Main {
     /// Adds the webhook: its server, and a controller named `webhook` that renews its certificate and registers it with
     /// the API server. It runs beside the controllers, or alone in its own process. A process has one webhook at most.
-    /// For the objects that must exist, see [`Webhook::assemble`].
+    /// For the objects that must exist, see [the configurations](reknit_webhook#configurations).
     ///
     /// The webhook refuses invalid values in `config-logging`, `config-observability`, `config-leader-election`, and
     /// the ConfigMaps of [`Webhook::config_validation`].
@@ -60,16 +64,16 @@ fn assemble(cx: &Context, webhook: Webhook) -> Result<WebhookParts> {
         secret: settings.secret.unwrap_or(default_names.secret),
     };
     let names: ConfigMapNames = cx.provided().unwrap_or_default();
-    let webhook = webhook
-        .config_parser(&names.logging, |data| error_text(LoggingConfig::parse(data)))
-        .config_parser(&names.observability, |data| error_text(ObservabilityConfig::parse(data)))
-        .config_parser(&names.leader_election, check_leader_election);
+    let webhook = validate_config(webhook, &names.logging, |data| error_text(LoggingConfig::parse(data)));
+    let webhook =
+        validate_config(webhook, &names.observability, |data| error_text(ObservabilityConfig::parse(data)));
+    let webhook = validate_config(webhook, &names.leader_election, check_leader_election);
     let listener = ListenAddress::with_port(settings.port).listen(cx, "the webhook");
     let listener = async {
         listener.await.map_err(|error| Error::from(format!("{error}; WEBHOOK_PORT chooses another port")))
     };
-    let health = webhook.health();
-    let (controller, server) = webhook.assemble(cx, &service_names, listener)?;
+    let health = internal::health(&webhook);
+    let (controller, server) = internal::assemble(webhook, cx, &service_names, listener)?;
     let server = Task::new("webhook", server);
     Ok(WebhookParts { controller, server, health: health_check(health) })
 }

@@ -1,16 +1,48 @@
 //! Functions that other crates of the framework use. They are not part of the public API.
 
-use crate::{server::routes, webhook::Webhook};
+use std::collections::BTreeMap;
 
-/// The path of conversions between versions.
-pub const CONVERSION: &str = routes::CONVERSION;
+use reknit_injection::Context;
+
+use crate::webhook::Webhook;
+pub use crate::{
+    assemble::assemble,
+    certificates::{identity::Identity, service::ServiceNames},
+    health::Health,
+    server::{
+        routes::{CONVERSION, answer},
+        serve,
+    },
+};
+
+/// Returns the health of the webhook, for probes of the process. Must be called after [`Webhook::limits`].
+pub fn health(webhook: &Webhook) -> Health {
+    Health::new(webhook.running.clone(), &webhook.limits)
+}
+
+/// Watches the ConfigMaps of [`Webhook::config`], as [`assemble`] does. Must be called before [`serve`].
+pub fn watch_configs(mut webhook: Webhook, cx: &Context) -> Webhook {
+    webhook.request_values.watch(cx);
+    webhook
+}
+
+/// Refuses changes of a ConfigMap as [`Webhook::config_validation`] does, with a name that is known only at run time. The
+/// function does not get `_example`.
+pub fn validate_config(
+    mut webhook: Webhook,
+    name: &str,
+    parse: impl Fn(&BTreeMap<String, String>) -> Result<(), String> + Send + Sync + 'static,
+) -> Webhook {
+    webhook.config_maps.add(name, parse);
+    webhook
+}
 
 /// Returns the names of the CustomResourceDefinitions whose objects the webhook converts.
 pub fn converted_crds(webhook: &Webhook) -> Vec<String> {
-    webhook.crd_names().into_iter().cloned().collect()
+    webhook.conversions.crd_names().into_iter().cloned().collect()
 }
 
 /// Returns the names of the ConfigMaps that the webhook validates.
 pub fn validated_config_maps(webhook: &Webhook) -> Vec<String> {
-    webhook.config_maps.keys().cloned().collect()
+    webhook.config_maps.names().cloned().collect()
 }

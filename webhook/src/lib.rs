@@ -67,9 +67,50 @@
 //! ([`Convertible`](reknit_apis::Convertible)), and sets the defaults of the resulting version. Of the metadata only
 //! labels and annotations change. [`migrate_storage`] stores all objects in the current storage version.
 //!
+//! # Configurations
+//!
+//! The API server calls a webhook by configurations. They must exist, each with an entry of its own name; otherwise the
+//! controller of the certificate logs an error. The controller sets the rules of these entries, the CA bundle, a
+//! `namespaceSelector` that excludes namespaces with the label `webhooks.knative.dev/exclude`, and the path of the
+//! Service, or of the URL if that has none. In CustomResourceDefinitions, it sets the CA bundle and the path in
+//! `spec.conversion`.
+//!
+//! | object | entry |
+//! | --- | --- |
+//! | MutatingWebhookConfiguration | `defaulting.webhook.<domain>` |
+//! | MutatingWebhookConfiguration | the path of each [mutator](Webhook::mutator) and `.webhook.<domain>` |
+//! | ValidatingWebhookConfiguration | `validation.webhook.<domain>` |
+//! | ValidatingWebhookConfiguration | `config.webhook.<domain>` |
+//!
+//! The API server calls `config.webhook.<domain>` for all ConfigMaps that the selectors of the entry match, and refuses
+//! changes of these ConfigMaps while the webhook is down. The selectors should match the checked ConfigMaps by a label.
+//! They must not match `kube-root-ca.crt`: in a new namespace, the pod of the webhook cannot start until that ConfigMap
+//! exists.
+//!
+//! # Server
+//!
+//! The server speaks TLS 1.3 and HTTP/1.1. The answers are Knative's:
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | user agent `kube-probe/…`, any path | 200; 503 `shutting down` while the process stops; 503 while code is stuck |
+//! | another content type than `application/json` | 415 |
+//! | a path for which the webhook has no Kind or ConfigMap | 400 `no controller registered for: …` |
+//! | a body that is not a review | 400 `could not decode body: …` |
+//! | a body of more than 7 MiB, or of more than 32 MiB for a conversion, which may hold a list (see [`Limits`]) | 413 |
+//! | a body that does not arrive in time | 408 |
+//! | a review that takes too long | 504 |
+//! | a panic in the code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
+//!
+//! The paths are `/defaulting`, `/resource-validation`, `/config-validation`, `/resource-conversion` and those of the
+//! mutators.
+//!
+//! Further metrics are `reknit_webhook_requests_total{path,code,allowed}`, `reknit_webhook_request_seconds{path}`
+//! and `reknit_webhook_handshake_failures_total`.
+//!
 //! # Certificates
 //!
-//! A process ([`Webhook::assemble`]) keeps its certificate in the Secret `webhook-certs`. It is an ECDSA P-256
+//! A process (`reknit_sharedmain::Main::webhook`) keeps its certificate in the Secret `webhook-certs`. It is an ECDSA P-256
 //! certificate, valid for seven days and renewed a day before its end. It covers the names of the Service and the hosts
 //! of the URLs by which configurations call the webhook. The leader writes the Secret, and every replica serves its
 //! certificate.
@@ -87,21 +128,19 @@
 //! | `next-ca-cert.pem`, `next-ca-key.pem` | the authority of the next certificate |
 
 mod admission;
+mod assemble;
 mod certificates;
-mod configurations;
 mod conversion;
+mod endpoints;
+mod health;
 #[doc(hidden)]
 pub mod internal;
-mod process;
+mod limits;
 mod server;
 mod webhook;
 
 pub use admission::mutator::Mutator;
 pub use admission::test_request::{Admitted, Denied, TestRequest};
-pub use certificates::identity::{CertificateError, Identity};
-pub use certificates::service::ServiceNames;
-pub use conversion::storage_migration::{MigrationError, migrate_storage};
-pub use server::ServeError;
-pub use server::health::Health;
-pub use server::limits::Limits;
+pub use conversion::storage_migration::migrate_storage;
+pub use limits::Limits;
 pub use webhook::Webhook;

@@ -1,15 +1,20 @@
 //! The builder of a webhook.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, fmt::Display, sync::Arc, time::Duration};
+
+use kube::CustomResourceExt;
+use reknit_apis::{Convertible, Defaultable, Kind, Request, Validatable};
+use reknit_injection::FromConfigMap;
 
 use crate::{
     admission::{
-        config_maps::ParseConfigMap, config_values::ConfigValues, decoding::Definition,
-        defaulting::DefaultedKind, mutator::Mutator, review::GroupVersionKind, validation::ValidatedKind,
+        config_maps::ConfigMapValidation, decoding::Definitions, defaulting::Defaulting, mutator::Mutator,
+        request_values::RequestValues, validation::Validation,
     },
     certificates::secret::Lifetime,
-    conversion::hub::VersionConversion,
-    server::{health::RunningCode, limits::Limits},
+    conversion::hub::Conversions,
+    health::RunningCode,
+    limits::Limits,
 };
 
 /// A webhook that sets defaults, validates and converts objects for the API server.
@@ -56,19 +61,13 @@ use crate::{
 #[must_use = "a webhook answers no requests until it is served"]
 pub struct Webhook {
     pub(crate) domain: String,
-    /// The definitions of the Kinds whose objects are decoded.
-    pub(crate) definitions: BTreeMap<GroupVersionKind, Arc<Definition>>,
-    pub(crate) defaulting: BTreeMap<GroupVersionKind, DefaultedKind>,
-    pub(crate) validation: BTreeMap<GroupVersionKind, ValidatedKind>,
-    /// The parsers of each ConfigMap, by its name.
-    pub(crate) config_maps: BTreeMap<String, Vec<ParseConfigMap>>,
-    /// True if defaulting sets the annotations for the creator and the last modifier.
-    pub(crate) user_annotations: bool,
+    definitions: Definitions,
+    pub(crate) defaulting: Defaulting,
+    pub(crate) validation: Validation,
+    pub(crate) config_maps: ConfigMapValidation,
     /// The ConfigMaps whose values requests carry.
-    pub(crate) config_values: ConfigValues,
-    /// The namespace of the ConfigMaps. If it is not known, ConfigMaps of all namespaces are checked.
-    pub(crate) system_namespace: Option<String>,
-    pub(crate) conversion: BTreeMap<GroupVersionKind, VersionConversion>,
+    pub(crate) request_values: RequestValues,
+    pub(crate) conversions: Conversions,
     /// The mutators by their paths.
     pub(crate) mutators: BTreeMap<&'static str, Arc<dyn Mutator>>,
     pub(crate) lifetime: Lifetime,
@@ -77,22 +76,17 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// The name of the controller that keeps the certificate and the configurations up to date.
-    pub const CONTROLLER: &'static str = "webhook";
-
     /// Creates a webhook without Kinds. The domain is usually the group of its Kinds. The names of the configurations
     /// end in the domain: `defaulting.webhook.<domain>`, `validation.webhook.<domain>`.
     pub fn new(domain: &str) -> Self {
         Self {
             domain: domain.into(),
-            definitions: BTreeMap::new(),
-            defaulting: BTreeMap::new(),
-            validation: BTreeMap::new(),
-            config_maps: BTreeMap::new(),
-            user_annotations: true,
-            config_values: ConfigValues::default(),
-            system_namespace: None,
-            conversion: BTreeMap::new(),
+            definitions: Definitions::default(),
+            defaulting: Defaulting::default(),
+            validation: Validation::default(),
+            config_maps: ConfigMapValidation::default(),
+            request_values: RequestValues::default(),
+            conversions: Conversions::default(),
             mutators: BTreeMap::new(),
             lifetime: Lifetime::default(),
             limits: Limits::default(),
@@ -100,8 +94,200 @@ impl Webhook {
         }
     }
 
+    /// Sets the defaults of a Kind when its objects are created or updated, and the annotations of
+    /// [`user_annotations`](Self::user_annotations).
+    ///
+    /// The patch contains only what [`Kind::set_defaults`] changes. A value of `#[serde(default)]` is not a change: the
+    /// decoded object has it already. Such a value comes from the schema of the derived CustomResourceDefinition, which
+    /// has it as `default`, so the API server fills it in before it calls the webhook. A default of `None`, or one that
+    /// `skip_serializing_if` skips, is not in the schema: the field stays absent.
+    pub fn defaulting<K: Kind + CustomResourceExt>(mut self) -> Self {
+        self.defaulting.add::<K>(self.definitions.decoder(), |_, _, _| {});
+        self
+    }
+
+    /// Sets the defaults of a Kind as [`defaulting`](Self::defaulting) does, and the defaults that depend on the
+    /// request.
+    pub fn defaulting_by_request<K: Defaultable + CustomResourceExt>(mut self) -> Self {
+        let set_request_defaults = |object: &mut K, old: Option<&K>, request: &_| {
+            object.set_request_defaults(old, request);
+        };
+        self.defaulting.add(self.definitions.decoder(), set_request_defaults);
+        self
+    }
+
+    /// Sets whether defaulting adds the annotations `<group>/creator` and `<group>/lastModifier` with the name of the
+    /// user, as Knative does. The default is true. If it is false, annotations that an object already has stay.
+    ///
+    /// ```
+    /// use reknit_webhook::Webhook;
+    ///
+    /// let webhook = Webhook::new("demo.reknit.dev").user_annotations(false);
+    /// # let _ = webhook;
+    /// ```
+    pub fn user_annotations(mut self, enabled: bool) -> Self {
+        self.defaulting.user_annotations = enabled;
+        self
+    }
+
+    /// Validates the objects of a Kind when they are created, updated or deleted.
+    pub fn validation<K: Validatable + CustomResourceExt>(mut self) -> Self {
+        self.validation.add::<K>(self.definitions.decoder());
+        self
+    }
+
+    /// Calls a callback when an object of the Kind is created, updated or deleted, if the object is valid. For a
+    /// deletion, the callback gets the old object.
+    ///
+    /// Callbacks are called one after another until one fails. No callback is called in a dry run, or for the deletion
+    /// of an object that cannot be decoded. A callback can block the thread before it returns its future, but the
+    /// future must not block.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// use reknit_webhook::Webhook;
+    ///
+    /// let webhook = Webhook::new("demo.reknit.dev").callback(async |namespace: Namespace, request| {
+    ///     match namespace.metadata.name.as_deref() {
+    ///         Some("forbidden") => Err(format!("{} must not have it", request.username())),
+    ///         _ => Ok(()),
+    ///     }
+    /// });
+    /// # let _ = webhook;
+    /// ```
+    pub fn callback<K, C, E>(mut self, callback: impl Fn(K, Request) -> C + Send + Sync + 'static) -> Self
+    where
+        K: Kind,
+        C: Future<Output = Result<(), E>> + Send + 'static,
+        E: Display + 'static,
+    {
+        self.validation.add_callback(callback);
+        self
+    }
+
+    /// Adds a mutating step. It replaces an earlier one of the same path. The API server calls the steps of a webhook
+    /// independently of each other; in a test, [`admit`](Self::admit) calls them after defaulting.
+    pub fn mutator(mut self, mutator: impl Mutator) -> Self {
+        self.mutators.insert(mutator.path(), Arc::new(mutator));
+        self
+    }
+
+    /// Declares configuration that defaults and rules read by [`Request::config`]: the webhook watches the ConfigMap,
+    /// and each request carries its latest valid value, as [`Config`](reknit_injection::Config) returns it. One request reads one value of each
+    /// type, even if the ConfigMap changes meanwhile. In Knative's Go library, the context of `SetDefaults` and
+    /// `Validate` carries such values.
+    ///
+    /// A webhook that has just started denies requests with 503 until it has read a valid ConfigMap, or found that
+    /// there is none. [`config_validation`](Self::config_validation) refuses invalid changes of the ConfigMap, and
+    /// works even before that. The service account of the webhook needs permission to list and watch ConfigMaps in the
+    /// system namespace.
+    ///
+    /// A test without a server sets the value with [`TestRequest::with`](crate::TestRequest::with).
+    ///
+    /// ```
+    /// use std::{collections::BTreeMap, error::Error};
+    ///
+    /// use reknit_apis::{FieldError, Request, Validatable, kind};
+    /// use reknit_injection::FromConfigMap;
+    /// use reknit_webhook::{TestRequest, Webhook};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Default)]
+    /// struct Limits {
+    ///     watts: u32,
+    /// }
+    ///
+    /// impl FromConfigMap for Limits {
+    ///     const NAME: &'static str = "config-limits";
+    ///
+    ///     fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>> {
+    ///         Ok(Self { watts: data.get("watts").map_or(Ok(40), |text| text.parse())? })
+    ///     }
+    /// }
+    ///
+    /// #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    /// #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
+    /// struct LampSpec {
+    ///     watts: u32,
+    /// }
+    ///
+    /// kind!(Lamp {});
+    ///
+    /// impl Validatable for Lamp {
+    ///     fn validate(&self, request: &Request) -> FieldError {
+    ///         let limits = request.config::<Limits>();
+    ///         match self.spec.watts {
+    ///             watts if watts > limits.watts => FieldError::out_of_bounds(watts, 1, limits.watts, "spec.watts"),
+    ///             _ => FieldError::none(),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let webhook = Webhook::new("demo.reknit.dev").validation::<Lamp>().config::<Limits>();
+    /// let bright = TestRequest::create(Lamp::new("hall", LampSpec { watts: 100 }));
+    /// assert!(webhook.admit(bright.clone().with(Limits { watts: 60 })).await.is_err());
+    /// assert!(webhook.admit(bright.with(Limits { watts: 200 })).await.is_ok());
+    /// # }
+    /// ```
+    pub fn config<T: FromConfigMap>(mut self) -> Self {
+        self.request_values.declare::<T>();
+        self
+    }
+
+    /// Refuses changes of a ConfigMap in the system namespace if the type cannot parse the new data, or if the
+    /// `_example`, in which Knative's ConfigMaps document their settings, does not match its checksum. If several types
+    /// are declared for one ConfigMap, each has to parse it. The finalizers of a terminating ConfigMap can always be
+    /// removed.
+    ///
+    /// ```
+    /// use std::{collections::BTreeMap, error::Error};
+    ///
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use reknit_injection::FromConfigMap;
+    /// use reknit_webhook::{TestRequest, Webhook};
+    /// use serde_json::json;
+    ///
+    /// #[derive(Default)]
+    /// struct Features {
+    ///     fast: bool,
+    /// }
+    ///
+    /// impl FromConfigMap for Features {
+    ///     const NAME: &'static str = "config-features";
+    ///
+    ///     fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>> {
+    ///         let fast = data.get("fast").map(|text| text.parse()).transpose();
+    ///         Ok(Self { fast: fast.map_err(|e| format!("fast: {e}"))?.unwrap_or_default() })
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let webhook = Webhook::new("demo.reknit.dev").config_validation::<Features>();
+    /// let map = json!({
+    ///     "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-features"}, "data": {"fast": "very"},
+    /// });
+    /// let refused = webhook.admit(TestRequest::create(map)).await.unwrap_err();
+    /// assert!(refused.to_string().starts_with("validation failed: fast: "));
+    /// # }
+    /// ```
+    pub fn config_validation<T: FromConfigMap>(mut self) -> Self {
+        self.config_maps
+            .add(T::NAME, |data| T::from_config_map(data).map(drop).map_err(|error| error.to_string()));
+        self
+    }
+
+    /// Converts objects between this version and the other versions of the Kind by way of the hub. A converted object
+    /// gets the defaults of its new version. Must be called for every version except the hub.
+    pub fn conversion<K: Convertible>(mut self) -> Self {
+        self.conversions.add::<K>();
+        self
+    }
+
     /// Sets the validity of certificates, and how long before their end they are renewed. The defaults are seven days
-    /// and one day. [`assemble`](Self::assemble) fails if `validity` exceeds ten years, or if `renew_before` is zero or
+    /// and one day. The process fails to start if `validity` exceeds ten years, or if `renew_before` is zero or
     /// not shorter than `validity`.
     pub fn certificates(mut self, validity: Duration, renew_before: Duration) -> Self {
         self.lifetime = Lifetime { validity, renew_before };

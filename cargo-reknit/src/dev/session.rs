@@ -219,9 +219,13 @@ impl<'a> Session<'a> {
         });
     }
 
-    /// Tries to apply the examples. They may be refused until the webhook is called. Prints an error once.
+    /// Tries to apply the examples, once the webhooks are called. They may still be refused. Prints an error once.
     async fn apply_examples(&mut self) {
         let Some(last) = &self.pending else { return };
+        if let Some(name) = self.unregistered_webhook().await {
+            self.pending = Some(format!("{name} has no rules, which the webhook sets when it runs"));
+            return;
+        }
         let mut error = None;
         for example in &self.examples {
             if let Err(refusal) = self.plane.apply_yaml(&example.to_string()).await {
@@ -247,25 +251,43 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Returns the webhook configuration that the API server does not use yet, because an entry has no rules.
+    async fn unregistered_webhook(&self) -> Option<String> {
+        for configuration in self.applied.iter().filter(|object| object["webhooks"].is_array()) {
+            let current = self.read(configuration).await.ok();
+            let entries = current.as_ref().and_then(|current| current.data["webhooks"].as_array());
+            let is_used = |entry: &Value| entry["rules"].as_array().is_some_and(|rules| !rules.is_empty());
+            if !entries.is_some_and(|entries| entries.iter().all(is_used)) {
+                return Some(describe(configuration));
+            }
+        }
+        None
+    }
+
     /// Tells whether an example has the condition `Ready` or `Available`.
     async fn is_example_ready(&self, example: &Value) -> Result<bool> {
-        let example: DynamicObject = serde_json::from_value(example.clone())?;
-        let types = example.types.as_ref().context("no apiVersion and kind")?;
-        let (resource, capabilities) = pinned_kind(&self.client, &GroupVersionKind::try_from(types)?).await?;
-        let api: Api<DynamicObject> = match capabilities.scope {
-            Scope::Cluster => Api::all_with(self.client.clone(), &resource),
-            Scope::Namespaced => {
-                let namespace = example.metadata.namespace.as_deref().unwrap_or("default");
-                Api::namespaced_with(self.client.clone(), namespace, &resource)
-            }
-        };
-        let object = api.get(example.metadata.name.as_deref().unwrap_or_default()).await?;
+        let object = self.read(example).await?;
         let conditions = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let is_ready = |condition: &Value| {
             ["Ready", "Available"].iter().any(|name| condition["type"] == *name)
                 && condition["status"] == "True"
         };
         Ok(conditions.iter().any(is_ready))
+    }
+
+    /// Reads the current state of an object.
+    async fn read(&self, object: &Value) -> Result<DynamicObject> {
+        let object: DynamicObject = serde_json::from_value(object.clone())?;
+        let types = object.types.as_ref().context("no apiVersion and kind")?;
+        let (resource, capabilities) = pinned_kind(&self.client, &GroupVersionKind::try_from(types)?).await?;
+        let api: Api<DynamicObject> = match capabilities.scope {
+            Scope::Cluster => Api::all_with(self.client.clone(), &resource),
+            Scope::Namespaced => {
+                let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
+                Api::namespaced_with(self.client.clone(), namespace, &resource)
+            }
+        };
+        Ok(api.get(object.metadata.name.as_deref().unwrap_or_default()).await?)
     }
 
     /// Stops the programs, and then the control plane, which removes its data.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use kube::Client;
-use reknit::webhook::migrate_storage;
+use reknit::{prelude::*, webhook::migrate_storage};
 
 /// Rewrites all objects in the storage version of their Kind
 ///
@@ -23,13 +23,13 @@ async fn main() -> ExitCode {
     match migrate(&Migration::parse().definitions).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("the migration is incomplete: {error}");
+            eprintln!("the migration is incomplete: {}", error.in_full());
             ExitCode::FAILURE
         }
     }
 }
 
-async fn migrate(definitions: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+async fn migrate(definitions: &[String]) -> Result<()> {
     let client = Client::try_default().await?;
     for definition in definitions {
         let count = migrate_storage(&client, definition).await?;

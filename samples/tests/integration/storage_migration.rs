@@ -69,7 +69,7 @@ async fn a_migration_continues_after_its_list_expired() -> Result<(), Box<dyn Er
         Ok::<_, Box<dyn Error>>(0)
     };
     let count = tokio::select! {
-        count = migrate_storage(&client, DEFINITION) => count?,
+        count = migrate_storage(&client, DEFINITION) => count.expect("the migration"),
         failed = compaction => failed?,
     };
     assert_eq!(count, 1_200);

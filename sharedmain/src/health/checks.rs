@@ -102,7 +102,7 @@ mod tests {
     use reknit_injection::Context;
     use reknit_leadership::internal::StatefulReplica;
     use reknit_testing::eventually;
-    use reknit_webhook::{Limits, Webhook};
+    use reknit_webhook::{Limits, Webhook, internal};
     use serde_json::json;
 
     use super::*;
@@ -143,14 +143,15 @@ mod tests {
         let limits = Limits { response_timeout: Duration::from_millis(50), ..Limits::default() };
         let (release, gate) = std::sync::mpsc::channel::<()>();
         let gate = Mutex::new(gate);
-        let webhook =
-            Webhook::new("demo.reknit.dev").limits(limits).config_parser("config-gate", move |_| {
-                let _ = gate.lock().recv();
-                Ok(())
-            });
+        let webhook = Webhook::new("demo.reknit.dev").limits(limits);
+        let webhook = internal::validate_config(webhook, "config-gate", move |_| {
+            let _ = gate.lock().recv();
+            Ok(())
+        });
         let unreachable = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let cx = Context::preloaded("test", kube::Client::try_from(unreachable).unwrap(), vec![]);
-        let (informers, webhooks) = (cx.informers(), vec![crate::webhook::health_check(webhook.health())]);
+        let (informers, webhooks) =
+            (cx.informers(), vec![crate::webhook::health_check(internal::health(&webhook))]);
         let health = ProcessHealth { controllers: vec![], informers, webhooks };
         let reasons = || health.health().iter().map(Check::to_string).collect::<Vec<_>>();
         assert_eq!(reasons(), ["[+]informers ok", "[+]webhook ok"]);
@@ -160,7 +161,7 @@ mod tests {
             "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "operation": "CREATE",
             "userInfo": {}, "object": map,
         }});
-        assert_eq!(webhook.answer("/config-validation", review.to_string()).await.0, 504);
+        assert_eq!(internal::answer(&webhook, "/config-validation", review.to_string()).await.0, 504);
         let reason = eventually("the process to be unhealthy", Duration::from_secs(5), async || {
             reasons().pop().filter(|reason| reason.starts_with("[-]")).ok_or("it is healthy")
         });

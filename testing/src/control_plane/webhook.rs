@@ -14,7 +14,10 @@ use kube::{
 use prometheus::Registry;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use reknit_injection::Context;
-use reknit_webhook::{Identity, Webhook, internal};
+use reknit_webhook::{
+    Webhook,
+    internal::{self, Identity},
+};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
@@ -99,7 +102,7 @@ impl ControlPlane {
         let cx = Context::builder("webhook", client.clone()).system_namespace(Some(namespace.into())).build();
         let webhook =
             constructor(&cx).map_err(|error| Error::cannot("construct the webhook")(error.into_source()))?;
-        let webhook = webhook.watch_configs(&cx);
+        let webhook = internal::watch_configs(webhook, &cx);
         let (ca, identity) = certificate()?;
         let (listener, address) = listen().await?;
         let client_config = |path: &str| WebhookClientConfig {
@@ -117,8 +120,8 @@ impl ControlPlane {
         let crds = internal::converted_crds(&webhook);
         let metrics = Registry::new();
         cx.informers().start();
-        let serving = webhook.serve(listener, &identity, &metrics, std::future::pending());
-        let serving = serving.map_err(Error::cannot("serve the webhook"))?;
+        let serving = internal::serve(webhook, listener, &identity, &metrics, std::future::pending());
+        let serving = serving.map_err(|error| Error::cannot("serve the webhook")(error.into_source()))?;
         let server = WebhookServer { address, metrics, task: tokio::spawn(serving) };
         for crd in crds {
             convert_by(&client, &crd, &client_config(internal::CONVERSION)).await?;
@@ -150,7 +153,8 @@ fn certificate() -> Result<(String, Identity), Error> {
     };
     let (ca, certificate, key) = issue().map_err(Error::cannot(action))?;
     let identity = Identity::default();
-    identity.replace(certificate.as_bytes(), key.as_bytes()).map_err(Error::cannot(action))?;
+    let replaced = identity.replace(certificate.as_bytes(), key.as_bytes());
+    replaced.map_err(|error| Error::cannot(action)(error.into_source()))?;
     Ok((ca, identity))
 }
 

@@ -10,7 +10,7 @@ use kube::core::{
     DynamicObject,
     admission::{AdmissionResponse, AdmissionReview},
 };
-use reknit_webhook::Webhook;
+use reknit_webhook::{Webhook, internal::answer};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
@@ -38,7 +38,7 @@ pub fn check(input: &[u8]) {
         _ => input.to_vec(),
     };
     for path in PATHS {
-        let (code, response) = RUNTIME.block_on(WEBHOOK.answer(path, body.clone()));
+        let (code, response) = RUNTIME.block_on(answer(&WEBHOOK, path, body.clone()));
         match code {
             200 if path == "/resource-conversion" => check_conversion(&body, &response),
             200 => check_review(path, &body, &response),
@@ -83,7 +83,7 @@ fn check_patch(mut request: Value, patch: &[u8]) {
 }
 
 fn send_to_defaulting(request: &Value) -> AdmissionResponse {
-    let (code, response) = RUNTIME.block_on(WEBHOOK.answer("/defaulting", request.to_string()));
+    let (code, response) = RUNTIME.block_on(answer(&WEBHOOK, "/defaulting", request.to_string()));
     assert_eq!(code, 200, "{}", text(&response));
     serde_json::from_slice::<AdmissionReview<DynamicObject>>(&response).unwrap().response.unwrap()
 }

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, marker::PhantomData, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, marker::PhantomData, sync::Arc};
 
 use kube::CustomResourceExt;
 use reknit_apis::{CauseType, FieldError, Kind};
@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::{
     denial::Denial,
     fault_path::FaultPath,
-    review::{Change, GroupVersionKind},
+    group_version_kind::GroupVersionKind,
+    review::Change,
     unknown_fields::{KnownFields, UnknownFields},
 };
-use crate::Webhook;
 
 /// A strict decoder of one Kind.
 ///
@@ -27,9 +27,13 @@ pub(crate) struct Decoder<K> {
     kind: PhantomData<fn() -> K>,
 }
 
+/// The definitions of the Kinds whose objects are decoded.
+#[derive(Clone, Default)]
+pub(crate) struct Definitions(BTreeMap<GroupVersionKind, Arc<Definition>>);
+
 /// The parts of a Kind's CustomResourceDefinition that decoding needs.
 #[derive(Debug)]
-pub(crate) struct Definition {
+struct Definition {
     schema: Value,
     /// True if the status is a subresource. Otherwise it is decoded like any other field.
     has_status_subresource: bool,
@@ -83,11 +87,11 @@ impl Definition {
     }
 }
 
-impl Webhook {
+impl Definitions {
     /// Returns a decoder of this Kind. Generating the definition of a Kind with a pod template takes long, so all
     /// decoders of the Kind share it.
     pub(crate) fn decoder<K: Kind + CustomResourceExt>(&mut self) -> Decoder<K> {
-        let definition = self.definitions.entry(GroupVersionKind::of::<K>());
+        let definition = self.0.entry(GroupVersionKind::of::<K>());
         Decoder::new(definition.or_insert_with(|| Arc::new(Definition::of::<K>())).clone())
     }
 }

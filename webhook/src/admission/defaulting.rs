@@ -1,100 +1,84 @@
 //! Defaulting of objects.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use kube::CustomResourceExt;
-use reknit_apis::{Defaultable, Kind, Operation, Request};
+use reknit_apis::{Kind, Operation, Request};
 use reknit_reconciler::internal::merge_changes;
 use serde_json::{Value, json};
 
 use super::{
     decoding::{Decoded, Decoder},
     denial::{Denial, deny},
-    review::{Change, GroupVersionKind, Review, ReviewOutcome},
+    group_version_kind::GroupVersionKind,
+    review::{Change, Review, ReviewOutcome, allow_with_patch},
 };
-use crate::webhook::Webhook;
 
 /// Makes the patch that sets the defaults of the new object and, if the flag is true, its user annotations.
 type MakePatch = Arc<dyn Fn(&Change, bool) -> Result<json_patch::Patch, Denial> + Send + Sync>;
 
 /// Sets the defaults that depend on the request.
-type SetRequestDefaults<K> = fn(&mut K, Option<&K>, &Request);
+pub(crate) type SetRequestDefaults<K> = fn(&mut K, Option<&K>, &Request);
 
-/// A Kind with defaults.
+/// The Kinds with defaults.
 #[derive(Clone)]
-pub(crate) struct DefaultedKind {
+pub(crate) struct Defaulting {
+    kinds: BTreeMap<GroupVersionKind, DefaultedKind>,
+    /// True if the annotations for the creator and the last modifier are set, too.
+    pub(crate) user_annotations: bool,
+}
+
+#[derive(Clone)]
+struct DefaultedKind {
     plural: String,
     make_patch: MakePatch,
 }
 
-impl Webhook {
-    /// Sets the defaults of a Kind when its objects are created or updated, and the annotations of
-    /// [`user_annotations`](Self::user_annotations).
-    ///
-    /// The patch contains only what [`Kind::set_defaults`] changes. A value of `#[serde(default)]` is not a change: the
-    /// decoded object has it already. Such a value comes from the schema of the derived CustomResourceDefinition, which
-    /// has it as `default`, so the API server fills it in before it calls the webhook. A default of `None`, or one that
-    /// `skip_serializing_if` skips, is not in the schema: the field stays absent.
-    pub fn defaulting<K: Kind + CustomResourceExt>(self) -> Self {
-        self.with_defaults::<K>(|_, _, _| {})
+impl Default for Defaulting {
+    fn default() -> Self {
+        Self { kinds: BTreeMap::new(), user_annotations: true }
     }
+}
 
-    /// Sets the defaults of a Kind as [`defaulting`](Self::defaulting) does, and the defaults that depend on the
-    /// request.
-    pub fn defaulting_by_request<K: Defaultable + CustomResourceExt>(self) -> Self {
-        self.with_defaults::<K>(|object, old, request| object.set_request_defaults(old, request))
-    }
-
-    /// Sets whether defaulting adds the annotations `<group>/creator` and `<group>/lastModifier` with the name of the
-    /// user, as Knative does. The default is true. If it is false, annotations that an object already has stay.
-    ///
-    /// ```
-    /// use reknit_webhook::Webhook;
-    ///
-    /// let webhook = Webhook::new("demo.reknit.dev").user_annotations(false);
-    /// # let _ = webhook;
-    /// ```
-    pub fn user_annotations(mut self, enabled: bool) -> Self {
-        self.user_annotations = enabled;
-        self
-    }
-
-    fn with_defaults<K: Kind + CustomResourceExt>(
-        mut self,
+impl Defaulting {
+    pub(crate) fn add<K: Kind + CustomResourceExt>(
+        &mut self,
+        decoder: Decoder<K>,
         set_request_defaults: SetRequestDefaults<K>,
-    ) -> Self {
-        let defaulter = Defaulter { decoder: self.decoder(), set_request_defaults };
+    ) {
+        let defaulter = Defaulter { decoder, set_request_defaults };
         let make_patch = Arc::new(move |change: &Change, with_annotations: bool| {
             defaulter.make_patch(change, with_annotations)
         });
         let kind = DefaultedKind { plural: K::plural(&()).into(), make_patch };
-        self.defaulting.insert(GroupVersionKind::of::<K>(), kind);
-        self
+        self.kinds.insert(GroupVersionKind::of::<K>(), kind);
     }
 
-    pub(crate) fn defaulting_rules(&self) -> Value {
-        let rules = self.defaulting.iter();
+    pub(crate) fn contains(&self, kind: &GroupVersionKind) -> bool {
+        self.kinds.contains_key(kind)
+    }
+
+    /// The rules of the webhook configuration.
+    pub(crate) fn rules(&self) -> Value {
+        let rules = self.kinds.iter();
         rules.map(|(kind, handler)| kind.rule(&["CREATE", "UPDATE"], vec![handler.plural.clone()])).collect()
     }
 
-    pub(crate) fn set_defaults(&self, review: Review) -> ReviewOutcome {
+    /// Answers a review with the patch that sets the defaults.
+    pub(crate) fn review(&self, review: Review) -> ReviewOutcome {
         let Review { response, kind, change } = review;
         let Some(change) = change.filter(|change| change.request.operation != Operation::Delete) else {
             return response.into();
         };
-        let Some(handler) = self.defaulting.get(&kind) else {
+        let Some(handler) = self.kinds.get(&kind) else {
             return deny(response, format!("mutation failed: unhandled kind: {kind}")).into();
         };
-        let response_with_patch = match (handler.make_patch)(&change, self.user_annotations) {
-            Ok(patch) if patch.is_empty() => return response.into(),
-            Ok(patch) => response.clone().with_patch(patch).map_err(|error| Denial::from(error.to_string())),
-            Err(denial) => Err(denial),
-        };
-        response_with_patch
-            .unwrap_or_else(|denial| {
-                denial.context("mutation failed").deny(response, &kind, &change.request.name)
-            })
-            .into()
+        match (handler.make_patch)(&change, self.user_annotations) {
+            Ok(patch) => allow_with_patch(response, patch),
+            Err(denial) => {
+                denial.context("mutation failed").deny(response, &kind, &change.request.name).into()
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use kube::core::{
 };
 use reknit_apis::FieldError;
 
-use super::review::GroupVersionKind;
+use super::group_version_kind::GroupVersionKind;
 
 /// The reason why a request is denied, and the faults by field if they are known.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,12 +1,13 @@
 //! Admission reviews: defaulting, validation and strict decoding of objects.
 
 pub(crate) mod config_maps;
-pub(crate) mod config_values;
 pub(crate) mod decoding;
 pub(crate) mod defaulting;
 pub(crate) mod denial;
 mod fault_path;
+pub(crate) mod group_version_kind;
 pub(crate) mod mutator;
+pub(crate) mod request_values;
 pub(crate) mod review;
 pub(crate) mod test_request;
 mod unknown_fields;

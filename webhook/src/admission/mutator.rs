@@ -1,18 +1,16 @@
 //! Mutating steps beside defaulting, each with a path and a webhook configuration of its own.
 
-use std::sync::Arc;
-
 use kube::api::ApiResource;
 use reknit_apis::Request;
 use serde_json::Value;
 
 use super::{
     denial::deny,
-    review::{Change, GroupVersionKind, Review, ReviewOutcome},
+    group_version_kind::GroupVersionKind,
+    review::{Change, Review, ReviewOutcome, allow_with_patch},
 };
-use crate::webhook::Webhook;
 
-/// A mutating admission step for objects of any Kind. [`Webhook::mutator`] adds it to a webhook.
+/// A mutating admission step for objects of any Kind. [`Webhook::mutator`](crate::Webhook::mutator) adds it to a webhook.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -69,15 +67,6 @@ pub trait Mutator: Send + Sync + 'static {
     fn mutate(&self, request: &Request, old: Option<&Value>, object: &mut Value) -> Result<(), String>;
 }
 
-impl Webhook {
-    /// Adds a mutating step. It replaces an earlier one of the same path. The API server calls the steps of a webhook
-    /// independently of each other; in a test, [`admit`](Self::admit) calls them after defaulting.
-    pub fn mutator(mut self, mutator: impl Mutator) -> Self {
-        self.mutators.insert(mutator.path(), Arc::new(mutator));
-        self
-    }
-}
-
 /// Returns true if the API server calls the mutator for objects of this Kind.
 pub(crate) fn selects(mutator: &dyn Mutator, kind: &GroupVersionKind) -> bool {
     mutator.resources().iter().any(|resource| kind_of(resource) == *kind)
@@ -100,12 +89,7 @@ pub(crate) fn mutate(mutator: &dyn Mutator, Review { response, kind, change }: R
     if let Err(reason) = mutator.mutate(&request, old.as_ref(), &mut mutated) {
         return deny(response, reason).into();
     }
-    let patch = json_patch::diff(&object, &mutated);
-    if patch.is_empty() {
-        return response.into();
-    }
-    let with_patch = response.clone().with_patch(patch);
-    with_patch.unwrap_or_else(|error| deny(response, format!("unable to create patch: {error}"))).into()
+    allow_with_patch(response, json_patch::diff(&object, &mutated))
 }
 
 fn kind_of(resource: &ApiResource) -> GroupVersionKind {

@@ -1,6 +1,6 @@
 //! Admission reviews: the request of the API server and the response.
 
-use std::{collections::VecDeque, fmt};
+use std::collections::VecDeque;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::authentication::v1::UserInfo;
@@ -11,42 +11,12 @@ use kube::core::{
 };
 use reknit_apis::{Operation, Request};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::denial::{Denial, deny};
-
-/// A group, version and kind, displayed as in Go.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct GroupVersionKind {
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) kind: String,
-}
-
-impl GroupVersionKind {
-    pub(crate) fn new(api_version: &str, kind: &str) -> Self {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        Self { group: group.into(), version: version.into(), kind: kind.into() }
-    }
-
-    pub(crate) fn of<K: kube::Resource<DynamicType = ()>>() -> Self {
-        Self { group: K::group(&()).into(), version: K::version(&()).into(), kind: K::kind(&()).into() }
-    }
-
-    /// A rule of a webhook configuration.
-    pub(crate) fn rule(&self, operations: &[&str], resources: Vec<String>) -> Value {
-        json!({
-            "operations": operations, "apiGroups": [self.group], "apiVersions": [self.version],
-            "resources": resources, "scope": "*",
-        })
-    }
-}
-
-impl fmt::Display for GroupVersionKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}, Kind={}", self.group, self.version, self.kind)
-    }
-}
+use super::{
+    denial::{Denial, deny},
+    group_version_kind::GroupVersionKind,
+};
 
 /// A decoded AdmissionReview.
 #[derive(Deserialize)]
@@ -91,6 +61,15 @@ impl ReviewOutcome {
             Err(reason) => deny(self.response, format!("validation callback failed: {reason}")).into(),
         }
     }
+}
+
+/// Allows the request with this patch, or denies it if the patch cannot be encoded.
+pub(crate) fn allow_with_patch(response: AdmissionResponse, patch: json_patch::Patch) -> ReviewOutcome {
+    if patch.is_empty() {
+        return response.into();
+    }
+    let with_patch = response.clone().with_patch(patch);
+    with_patch.unwrap_or_else(|error| deny(response, format!("unable to create patch: {error}"))).into()
 }
 
 impl Review {

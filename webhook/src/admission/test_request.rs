@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
+    group_version_kind::GroupVersionKind,
     mutator::{mutate, selects},
-    review::{Change, GroupVersionKind, Review, ReviewOutcome},
+    review::{Change, Review, ReviewOutcome},
 };
 use crate::webhook::Webhook;
 
@@ -134,17 +135,17 @@ impl Webhook {
         let mut object = request.object.clone();
         let review = request.review(&object)?;
         let (kind, subresource) = (review.kind.clone(), request.attributes.subresource.as_deref());
-        if subresource.is_none() && self.defaulting.contains_key(&kind) {
-            object = patched(object, self.set_defaults(review))?;
+        if subresource.is_none() && self.defaulting.contains(&kind) {
+            object = patched(object, self.defaulting.review(review))?;
         }
         for mutator in self.mutators.values().filter(|mutator| selects(&***mutator, &kind)) {
             let mutated = mutate(&**mutator, request.review(&object)?);
             object = patched(object, mutated)?;
         }
-        require_allowed(self.validate_config_map(request.review(&object)?))?;
+        require_allowed(self.config_maps.review(request.review(&object)?))?;
         let mut warnings = Vec::new();
-        if self.validates(&kind, subresource) {
-            let mut outcome = self.validate(request.review(&object)?);
+        if self.validation.covers(&kind, subresource) {
+            let mut outcome = self.validation.review(request.review(&object)?);
             while let Some(callback) = outcome.callbacks.pop_front() {
                 outcome = outcome.with_callback_result(callback().await);
             }

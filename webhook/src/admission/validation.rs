@@ -1,6 +1,12 @@
 //! Validation of objects.
 
-use std::{collections::VecDeque, fmt::Display, future::Future, iter, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt::Display,
+    future::Future,
+    iter,
+    sync::Arc,
+};
 
 use kube::CustomResourceExt;
 use reknit_apis::{FieldError, Kind, Level, Operation, Request, Validatable};
@@ -9,13 +15,18 @@ use serde_json::Value;
 use super::{
     decoding::{Decoder, decode_leniently},
     denial::{Denial, deny},
-    review::{Change, GroupVersionKind, PreparedCallback, Review, ReviewOutcome},
+    group_version_kind::GroupVersionKind,
+    review::{Change, PreparedCallback, Review, ReviewOutcome},
 };
-use crate::webhook::Webhook;
 
-/// A Kind with rules or callbacks.
+/// The Kinds with rules or callbacks.
 #[derive(Clone, Default)]
-pub(crate) struct ValidatedKind {
+pub(crate) struct Validation {
+    kinds: BTreeMap<GroupVersionKind, ValidatedKind>,
+}
+
+#[derive(Clone, Default)]
+struct ValidatedKind {
     plural: String,
     subresources: &'static [&'static str],
     validate: Option<Validate>,
@@ -28,36 +39,14 @@ type Validate = Arc<dyn Fn(&Change) -> Result<FieldError, Denial> + Send + Sync>
 type PrepareCallback =
     Arc<dyn Fn(&Value, &Request) -> Result<Option<PreparedCallback>, Denial> + Send + Sync>;
 
-impl Webhook {
-    /// Validates the objects of a Kind when they are created, updated or deleted.
-    pub fn validation<K: Validatable + CustomResourceExt>(mut self) -> Self {
-        let decoder = self.decoder::<K>();
-        let kind = self.validated_kind::<K>();
+impl Validation {
+    pub(crate) fn add<K: Validatable + CustomResourceExt>(&mut self, decoder: Decoder<K>) {
+        let kind = self.kind::<K>();
         kind.subresources = K::SUBRESOURCES;
         kind.validate = Some(Arc::new(move |change: &Change| validate(&decoder, change)));
-        self
     }
 
-    /// Calls a callback when an object of the Kind is created, updated or deleted, if the object is valid. For a
-    /// deletion, the callback gets the old object.
-    ///
-    /// Callbacks are called one after another until one fails. No callback is called in a dry run, or for the deletion
-    /// of an object that cannot be decoded. A callback can block the thread before it returns its future, but the
-    /// future must not block.
-    ///
-    /// ```
-    /// use k8s_openapi::api::core::v1::Namespace;
-    /// use reknit_webhook::Webhook;
-    ///
-    /// let webhook = Webhook::new("demo.reknit.dev").callback(async |namespace: Namespace, request| {
-    ///     match namespace.metadata.name.as_deref() {
-    ///         Some("forbidden") => Err(format!("{} must not have it", request.username())),
-    ///         _ => Ok(()),
-    ///     }
-    /// });
-    /// # let _ = webhook;
-    /// ```
-    pub fn callback<K, C, E>(mut self, callback: impl Fn(K, Request) -> C + Send + Sync + 'static) -> Self
+    pub(crate) fn add_callback<K, C, E>(&mut self, callback: impl Fn(K, Request) -> C + Send + Sync + 'static)
     where
         K: Kind,
         C: Future<Output = Result<(), E>> + Send + 'static,
@@ -79,36 +68,36 @@ impl Webhook {
             });
             Ok(Some(prepared))
         };
-        self.validated_kind::<K>().callbacks.push(Arc::new(prepare));
-        self
+        self.kind::<K>().callbacks.push(Arc::new(prepare));
     }
 
-    fn validated_kind<K: Kind>(&mut self) -> &mut ValidatedKind {
-        let kind = self.validation.entry(GroupVersionKind::of::<K>()).or_default();
+    fn kind<K: Kind>(&mut self) -> &mut ValidatedKind {
+        let kind = self.kinds.entry(GroupVersionKind::of::<K>()).or_default();
         kind.plural = K::plural(&()).into();
         kind
     }
 
-    pub(crate) fn validation_rules(&self) -> Value {
+    /// The rules of the webhook configuration.
+    pub(crate) fn rules(&self) -> Value {
         let rule = |(kind, handler): (&GroupVersionKind, &ValidatedKind)| {
             let plural = &handler.plural;
             let subresources = handler.subresources.iter().map(|name| format!("{plural}/{name}"));
             let resources = iter::once(plural.clone()).chain(subresources).collect();
             kind.rule(&["CREATE", "UPDATE", "DELETE"], resources)
         };
-        self.validation.iter().map(rule).collect()
+        self.kinds.iter().map(rule).collect()
     }
 
     /// Returns true if the rules of the webhook configuration cover this Kind, or this subresource of the Kind.
-    pub(crate) fn validates(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
-        let handler = self.validation.get(kind);
+    pub(crate) fn covers(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
+        let handler = self.kinds.get(kind);
         handler.is_some_and(|handler| subresource.is_none_or(|name| handler.subresources.contains(&name)))
     }
 
-    /// Validates the object and prepares the callbacks.
-    pub(crate) fn validate(&self, review: Review) -> ReviewOutcome {
+    /// Answers a review: validates the object, and prepares the callbacks.
+    pub(crate) fn review(&self, review: Review) -> ReviewOutcome {
         let Review { mut response, kind, change } = review;
-        let Some(handler) = self.validation.get(&kind) else {
+        let Some(handler) = self.kinds.get(&kind) else {
             return deny(response, format!("decoding request failed: unhandled kind: {kind}")).into();
         };
         let Some(change) = change else { return response.into() };
@@ -177,6 +166,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::admission::decoding::Definitions;
 
     #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
     #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
@@ -197,10 +187,10 @@ mod tests {
 
     #[test]
     fn the_rules_cover_the_deletions_and_subresources_of_each_kind() {
-        let webhook = Webhook::new("demo.reknit.dev")
-            .validation::<Lamp>()
-            .callback(async |_: Lamp, _| Ok::<_, String>(()))
-            .callback(async |_: Namespace, _| Ok::<_, String>(()));
+        let mut validation = Validation::default();
+        validation.add::<Lamp>(Definitions::default().decoder());
+        validation.add_callback(async |_: Lamp, _| Ok::<_, String>(()));
+        validation.add_callback(async |_: Namespace, _| Ok::<_, String>(()));
         let rule = |group, resources: &[&str]| {
             json!({
                 "operations": ["CREATE", "UPDATE", "DELETE"], "apiGroups": [group], "apiVersions": ["v1"],
@@ -209,12 +199,10 @@ mod tests {
         };
         let expected =
             json!([rule("", &["namespaces"]), rule("demo.reknit.dev", &["lamps", "lamps/status"])]);
-        assert_eq!(webhook.validation_rules(), expected);
-        let validates = |kind: &GroupVersionKind, subresource| webhook.validates(kind, subresource);
+        assert_eq!(validation.rules(), expected);
+        let covers = |kind: &GroupVersionKind, subresource| validation.covers(kind, subresource);
         let (lamp, namespace) = (GroupVersionKind::of::<Lamp>(), GroupVersionKind::of::<Namespace>());
-        assert!(
-            validates(&lamp, None) && validates(&lamp, Some("status")) && !validates(&lamp, Some("scale"))
-        );
-        assert!(validates(&namespace, None) && !validates(&namespace, Some("status")));
+        assert!(covers(&lamp, None) && covers(&lamp, Some("status")) && !covers(&lamp, Some("scale")));
+        assert!(covers(&namespace, None) && !covers(&namespace, Some("status")));
     }
 }

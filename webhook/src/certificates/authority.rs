@@ -27,11 +27,6 @@ const ORGANISATION: &str = "knative.dev";
 /// it.
 const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
-/// The error of a certificate that cannot be created.
-#[derive(Debug, thiserror::Error)]
-#[error("failed to create a certificate: {0}")]
-pub(crate) struct IssueError(#[from] rcgen::Error);
-
 /// A certificate and its key in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct CertificateAndKey {
@@ -48,7 +43,7 @@ impl fmt::Debug for CertificateAndKey {
 
 impl CertificateAndKey {
     /// Creates a self-signed authority.
-    pub(crate) fn self_signed_authority(now: Timestamp, validity: Duration) -> Result<Self, IssueError> {
+    pub(crate) fn self_signed_authority(now: Timestamp, validity: Duration) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
         // Each authority has a name of its own, since a client that trusts several authorities finds the issuer by
         // name. Two may be created at the same time.
@@ -66,7 +61,7 @@ impl CertificateAndKey {
         names: &[String],
         now: Timestamp,
         validity: Duration,
-    ) -> Result<Self, IssueError> {
+    ) -> Result<Self, rcgen::Error> {
         let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.key)?)?;
         let mut params =
             certificate_params(names, names.first().map_or("webhook", String::as_str), now, validity)?;

@@ -21,26 +21,27 @@ use reknit_reconciler::{Controller, Outcome, ReconcileKey, Result, ResultExt};
 use serde_json::{Value, json};
 
 use super::{
-    configuration::{Configuration, ReadObject, host, trusts},
     identity::Identity,
+    registration::{ReadObject, Registration, host, trusts},
     secret::{Certificates, IssueParams, Lifetime, Step, next_step},
     service::ServiceNames,
 };
-use crate::webhook::Webhook;
 
+/// The name of the controller that keeps the certificate and the registrations up to date.
+const CONTROLLER: &str = "webhook";
 /// The time for API servers to learn of a new bundle before a certificate that needs it is served.
 const PROPAGATION_TIME: Duration = Duration::from_secs(2);
-/// The interval at which the bundles of the configurations are checked before a rotation.
+/// The interval at which the bundles of the registrations are checked before a rotation.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Reconciles the Secret and the configurations.
+/// Reconciles the Secret and the registrations.
 pub(crate) struct CertificateReconciler {
     client: Client,
     secret: Key,
     secrets: Informer<Secret>,
     service_names: Vec<String>,
     lifetime: Lifetime,
-    configurations: Vec<(Configuration, ReadObject)>,
+    registrations: Vec<(Registration, ReadObject)>,
     /// The bundle that all client configurations trust, and the time of the first check that found it.
     published: Mutex<Option<(String, Instant)>>,
     /// The labels of the last Secret, for the one that replaces it after a deletion.
@@ -56,10 +57,10 @@ impl CertificateReconciler {
         namespace: &str,
         names: &ServiceNames,
         lifetime: Lifetime,
-        configurations: Vec<Configuration>,
+        registrations: Vec<Registration>,
         identity: &Identity,
     ) -> (Controller, Informer<Secret>) {
-        let mut builder = Controller::named(Webhook::CONTROLLER, cx);
+        let mut builder = Controller::named(CONTROLLER, cx);
         let secret = Key::new(namespace, &names.secret);
         let secrets = cx.informer(select().namespace(namespace).field("metadata.name", &names.secret));
         // RBAC cannot restrict `create` to names.
@@ -69,18 +70,18 @@ impl CertificateReconciler {
         serve_certificate(&secrets, identity.clone());
         builder.watch(&secrets).resync_every_key();
         builder.add_key(secret.clone());
-        let configurations = configurations.into_iter().map(|configuration| {
-            let read = (configuration.watch)(cx, &mut builder, &configuration.name, &secret);
-            (configuration, read)
+        let registrations = registrations.into_iter().map(|registration| {
+            let read = (registration.watch)(cx, &mut builder, &registration.name, &secret);
+            (registration, read)
         });
-        let configurations = configurations.collect();
+        let registrations = registrations.collect();
         let reconciler = Self {
             client: builder.client(),
             secret,
             secrets: secrets.clone(),
             service_names: names.dns_names(namespace),
             lifetime,
-            configurations,
+            registrations,
             published: Mutex::default(),
             labels: Mutex::default(),
         };
@@ -92,8 +93,8 @@ impl CertificateReconciler {
     }
 
     fn client_configs(&self) -> impl Iterator<Item = Value> {
-        let objects = self.configurations.iter().map(|(configuration, read)| (configuration, read()));
-        objects.flat_map(|(configuration, object)| configuration.client_configs(object.unwrap_or_default()))
+        let objects = self.registrations.iter().map(|(registration, read)| (registration, read()));
+        objects.flat_map(|(registration, object)| registration.client_configs(object.unwrap_or_default()))
     }
 
     /// Returns the names by which the API server calls the webhook.
@@ -123,7 +124,7 @@ impl CertificateReconciler {
         let is_published = current.as_ref().is_some_and(|current| self.check_published(&current.bundle()));
         let (names, now) = (self.server_names(), Timestamp::now());
         let params = IssueParams { names: &names, now, lifetime: self.lifetime };
-        match next_step(current.as_ref(), params, is_published)? {
+        match next_step(current.as_ref(), params, is_published).context("failed to create a certificate")? {
             Step::Wait(wait) => Ok(Outcome::after(wait)),
             Step::AwaitTrust => Ok(Outcome::after(POLL_INTERVAL)),
             Step::Write(certificates) => {
@@ -154,22 +155,22 @@ impl CertificateReconciler {
         Ok(())
     }
 
-    /// Patches the configuration if it needs a change. Does nothing until the Secret contains certificates.
-    async fn reconcile_configuration(
+    /// Patches the registration if it needs a change. Does nothing until the Secret contains certificates.
+    async fn reconcile_registration(
         &self,
-        configuration: &Configuration,
+        registration: &Registration,
         read: &ReadObject,
     ) -> Result<Outcome> {
         let Some(certificates) = self.certificates() else { return Ok(Outcome::skip()) };
-        let (kind, name) = (&configuration.resource.kind, &configuration.name);
+        let (kind, name) = (&registration.resource.kind, &registration.name);
         let object = read().ok_or_else(|| {
             format!("there is no {kind} {name:?}: without it the API server does not call this webhook")
         })?;
         let covers = |host: &String| certificates.covers(host);
-        let patch = configuration.patch(&object, &certificates.bundle(), covers).permanent()?;
+        let patch = registration.patch(&object, &certificates.bundle(), covers).permanent()?;
         let Some(mut patch) = patch else { return Ok(Outcome::done()) };
         patch["metadata"] = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &configuration.resource);
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &registration.resource);
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         tracing::info!(%kind, name, "configured the API server to call and trust the webhook");
         Ok(Outcome::done())
@@ -181,8 +182,8 @@ impl ReconcileKey for CertificateReconciler {
         if *key == self.secret {
             return self.reconcile_secret().await;
         }
-        match self.configurations.iter().find(|(configuration, _)| configuration.name == key.name) {
-            Some((configuration, read)) => self.reconcile_configuration(configuration, read).await,
+        match self.registrations.iter().find(|(registration, _)| registration.name == key.name) {
+            Some((registration, read)) => self.reconcile_registration(registration, read).await,
             None => Ok(Outcome::skip()),
         }
     }

@@ -1,8 +1,9 @@
 //! The certificate that a webhook serves, which can be replaced at any time.
 
-use std::{error::Error, sync::Arc};
+use std::sync::Arc;
 
 use parking_lot::RwLock;
+use reknit_reconciler::Result;
 use rustls::{
     ServerConfig,
     crypto::ring,
@@ -15,22 +16,8 @@ use rustls::{
 /// The certificate that is served in TLS handshakes. Clones share it.
 ///
 /// Handshakes fail until a certificate is set.
-///
-/// ```no_run
-/// # fn serve(certificate: &[u8], key: &[u8]) -> Result<(), reknit_webhook::CertificateError> {
-/// use reknit_webhook::Identity;
-///
-/// let identity = Identity::default();
-/// identity.replace(certificate, key)?; // PEM
-/// # Ok(()) }
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Identity(Arc<RwLock<Option<Arc<CertifiedKey>>>>);
-
-/// The error of a certificate or key that cannot be served.
-#[derive(Debug, thiserror::Error)]
-#[error("failed to serve the certificate: {0}")]
-pub struct CertificateError(String);
 
 impl Identity {
     /// Serves another certificate in later handshakes. Open connections are kept.
@@ -41,10 +28,8 @@ impl Identity {
     ///
     /// Fails if the certificate or the key cannot be read, or if they do not belong together. The previous certificate
     /// stays in use.
-    pub fn replace(&self, certificate: &[u8], key: &[u8]) -> Result<(), CertificateError> {
-        let certified_key =
-            read_certified_key(certificate, key).map_err(|error| CertificateError(error.to_string()))?;
-        *self.0.write() = Some(Arc::new(certified_key));
+    pub fn replace(&self, certificate: &[u8], key: &[u8]) -> Result<()> {
+        *self.0.write() = Some(Arc::new(read_certified_key(certificate, key)?));
         Ok(())
     }
 
@@ -69,7 +54,7 @@ impl ResolvesServerCert for Resolver {
 }
 
 /// Reads a PEM chain and its PEM key. Fails if they do not belong together.
-pub(super) fn read_certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, Box<dyn Error>> {
+pub(super) fn read_certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey> {
     let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>()?;
     Ok(CertifiedKey::from_der(chain, PrivateKeyDer::from_pem_slice(key)?, &ring::default_provider())?)
 }

@@ -1,8 +1,8 @@
 //! The certificate of a webhook: how it is issued and rotated, and the objects that make the API server trust it.
 
 mod authority;
-pub(crate) mod configuration;
 pub(crate) mod controller;
 pub(crate) mod identity;
+pub(crate) mod registration;
 pub(crate) mod secret;
 pub(crate) mod service;

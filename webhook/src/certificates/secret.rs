@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 
-use super::authority::{CertificateAndKey, IssueError, read_certificate};
+use super::authority::{CertificateAndKey, read_certificate};
 
 const SERVER_KEY: &str = "server-key.pem";
 const SERVER_CERTIFICATE: &str = "server-cert.pem";
@@ -82,11 +82,11 @@ impl IssueParams<'_> {
     /// Creates an authority, which is valid for three rotations. In the first, it is published to clients. In the
     /// second, the certificate that it issued is served. In the third, replicas that have not read the next certificate
     /// yet still serve the old one.
-    fn create_authority(&self) -> Result<CertificateAndKey, IssueError> {
+    fn create_authority(&self) -> Result<CertificateAndKey, rcgen::Error> {
         CertificateAndKey::self_signed_authority(self.now, self.lifetime.validity * AUTHORITY_ROTATIONS)
     }
 
-    fn issue(&self, authority: &CertificateAndKey) -> Result<CertificateAndKey, IssueError> {
+    fn issue(&self, authority: &CertificateAndKey) -> Result<CertificateAndKey, rcgen::Error> {
         authority.issue(self.names, self.now, self.lifetime.validity)
     }
 }
@@ -136,14 +136,14 @@ impl Certificates {
 
     /// Creates a certificate, its authority and the next authority. Clients reject the certificate until they trust its
     /// authority.
-    fn create(params: IssueParams<'_>) -> Result<Self, IssueError> {
+    fn create(params: IssueParams<'_>) -> Result<Self, rcgen::Error> {
         let authority = params.create_authority()?;
         let server = params.issue(&authority)?;
         Self { server, trusted: vec![authority.certificate], next: None }.with_next_authority(params)
     }
 
     /// Creates the authority of the next certificate and adds it to the bundle.
-    fn with_next_authority(mut self, params: IssueParams<'_>) -> Result<Self, IssueError> {
+    fn with_next_authority(mut self, params: IssueParams<'_>) -> Result<Self, rcgen::Error> {
         let next = params.create_authority()?;
         self.trusted.push(next.certificate.clone());
         self.next = Some(next);
@@ -152,7 +152,7 @@ impl Certificates {
 
     /// Issues a certificate by `next`, and creates another next authority. The previous authority stays trusted for one
     /// more rotation.
-    fn rotate(&self, next: &CertificateAndKey, params: IssueParams<'_>) -> Result<Self, IssueError> {
+    fn rotate(&self, next: &CertificateAndKey, params: IssueParams<'_>) -> Result<Self, rcgen::Error> {
         let server = params.issue(next)?;
         // Replicas may still serve the old certificate. Its issuer is not always the newest of the other authorities,
         // since users may add authorities.
@@ -199,8 +199,8 @@ pub(crate) fn next_step(
     current: Option<&Certificates>,
     params: IssueParams<'_>,
     is_published: bool,
-) -> Result<Step, IssueError> {
-    let write = |certificates: Result<_, IssueError>| Ok(Step::Write(Box::new(certificates?)));
+) -> Result<Step, rcgen::Error> {
+    let write = |certificates: Result<_, rcgen::Error>| Ok(Step::Write(Box::new(certificates?)));
     let Some(current) = current else { return write(Certificates::create(params)) };
     let is_rejected = current.is_rejected(params.now);
     match (current.usable_next_authority(params), current.time_until_renewal(params)) {

@@ -1,6 +1,9 @@
 //! Conversion of objects between versions by way of the hub, the version that can represent all others.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use kube::core::Status;
 use reknit_apis::{ConversionError, Convertible, Kind};
@@ -10,20 +13,21 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use crate::{
-    admission::{
-        decoding::{Decoded, decode},
-        review::GroupVersionKind,
-    },
-    webhook::Webhook,
+use crate::admission::{
+    decoding::{Decoded, decode},
+    group_version_kind::GroupVersionKind,
 };
 
 type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
 
+/// The conversions of the versions of Kinds.
+#[derive(Clone, Default)]
+pub(crate) struct Conversions(BTreeMap<GroupVersionKind, VersionConversion>);
+
 /// The conversions of one version to the hub and from the hub. The conversion from the hub also sets the defaults of
 /// the version.
 #[derive(Clone)]
-pub(crate) struct VersionConversion {
+struct VersionConversion {
     /// The name of the CustomResourceDefinition.
     crd_name: String,
     to_hub: Convert,
@@ -59,10 +63,8 @@ struct ConversionResponse {
     converted_objects: Vec<Box<RawValue>>,
 }
 
-impl Webhook {
-    /// Converts objects between this version and the other versions of the Kind by way of the hub. A converted object
-    /// gets the defaults of its new version. Must be called for every version except the hub.
-    pub fn conversion<K: Convertible>(mut self) -> Self {
+impl Conversions {
+    pub(crate) fn add<K: Convertible>(&mut self) {
         let crd_name = format!("{}.{}", K::plural(&()), K::group(&()));
         let to_text = |error: ConversionError| error.to_string();
         let hub = VersionConversion {
@@ -79,14 +81,17 @@ impl Webhook {
                 encode_with_defaults(K::from_hub(decode(&value, &Value::Null)?).map_err(to_text)?)
             }),
         };
-        self.conversion.insert(GroupVersionKind::of::<K::Hub>(), hub);
-        self.conversion.insert(GroupVersionKind::of::<K>(), version);
-        self
+        self.0.insert(GroupVersionKind::of::<K::Hub>(), hub);
+        self.0.insert(GroupVersionKind::of::<K>(), version);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The names of the CustomResourceDefinitions whose objects are converted.
     pub(crate) fn crd_names(&self) -> BTreeSet<&String> {
-        self.conversion.values().map(|version| &version.crd_name).collect()
+        self.0.values().map(|version| &version.crd_name).collect()
     }
 
     /// Converts the objects of a review one after another, each of at most `max_bytes`. Returns the review with the
@@ -131,8 +136,7 @@ impl Webhook {
         if from == to {
             return Ok(object);
         }
-        let conversion =
-            |kind| self.conversion.get(kind).ok_or_else(|| format!("no conversion support for {kind}"));
+        let conversion = |kind| self.0.get(kind).ok_or_else(|| format!("no conversion support for {kind}"));
         let (from, metadata) = (conversion(&from)?, object["metadata"].clone());
         let from_hub = &conversion(&to)?.from_hub;
         let mut converted = (from.to_hub)(object).and_then(|hub| from_hub(hub)).map_err(|reason| {

@@ -5,34 +5,11 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
 };
+use reknit_reconciler::{Error, Result, ResultExt};
 use serde_json::json;
 
 /// The number of objects in a page of a list.
 const PAGE_SIZE: u32 = 500;
-
-/// The error of a migration.
-#[derive(Debug, thiserror::Error)]
-pub enum MigrationError {
-    /// The definition or its status cannot be read or updated.
-    #[error("failed to read or update CustomResourceDefinition {definition}: {source}")]
-    Definition {
-        /// The name of the definition.
-        definition: String,
-        /// The error of the API server.
-        source: kube::Error,
-    },
-    /// The definition has no storage version, or serves no version.
-    #[error("CustomResourceDefinition {0} has no storage version, or serves no version")]
-    NoStorageVersion(String),
-    /// The objects cannot be listed, or an object cannot be updated.
-    #[error("failed to {operation}: {source}")]
-    Objects {
-        /// The operation that failed, such as `update lamps default/hall`.
-        operation: String,
-        /// The error of the API server.
-        source: kube::Error,
-    },
-}
 
 /// Stores every object of a CustomResourceDefinition in its storage version, and sets `status.storedVersions` to that
 /// version. After that, the other versions can be removed from the definition.
@@ -43,7 +20,7 @@ pub enum MigrationError {
 /// since the change may concern the storage version.
 ///
 /// ```no_run
-/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn run() -> reknit_reconciler::Result<()> {
 /// let client = kube::Client::try_default().await?;
 /// let count = reknit_webhook::migrate_storage(&client, "lamps.demo.reknit.dev").await?;
 /// println!("{count} lamps are stored in the storage version");
@@ -53,20 +30,19 @@ pub enum MigrationError {
 /// # Errors
 ///
 /// Fails with the name of the object that cannot be read or updated.
-pub async fn migrate_storage(client: &Client, definition: &str) -> Result<usize, MigrationError> {
+pub async fn migrate_storage(client: &Client, definition: &str) -> Result<usize> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let definition_error = |source| MigrationError::Definition { definition: definition.into(), source };
-    let crd = crds.get(definition).await.map_err(definition_error)?;
-    let (resource, version) =
-        storage_version(&crd).ok_or_else(|| MigrationError::NoStorageVersion(definition.into()))?;
+    let failed = format!("failed to read or update CustomResourceDefinition {definition}");
+    let crd = crds.get(definition).await.context(&failed)?;
+    let (resource, version) = storage_version(&crd).ok_or_else(|| {
+        format!("CustomResourceDefinition {definition} has no storage version, or serves no version")
+    })?;
     let count = rewrite_objects(client, &resource).await?;
     // The resourceVersion causes a conflict if the definition has changed, and with it perhaps the storage version.
     let resource_version = crd.resource_version();
     let status =
         json!({"metadata": {"resourceVersion": resource_version}, "status": {"storedVersions": [version]}});
-    crds.patch_status(definition, &PatchParams::default(), &Patch::Merge(status))
-        .await
-        .map_err(definition_error)?;
+    crds.patch_status(definition, &PatchParams::default(), &Patch::Merge(status)).await.context(failed)?;
     Ok(count)
 }
 
@@ -82,16 +58,17 @@ fn storage_version(crd: &CustomResourceDefinition) -> Option<(ApiResource, Strin
 }
 
 /// Sends an empty patch for every object, which stores it in the storage version. Returns the number of objects.
-async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<usize, MigrationError> {
+async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<usize> {
     let all_namespaces: Api<DynamicObject> = Api::all_with(client.clone(), resource);
-    let objects_error = |operation: String, source| MigrationError::Objects { operation, source };
     let (mut count, mut params) = (0, ListParams::default().limit(PAGE_SIZE));
     loop {
         let list = match all_namespaces.list_metadata(&params).await {
             Ok(list) => list,
             Err(error) => {
                 let Some(token) = continue_token(&error) else {
-                    return Err(objects_error(format!("list {}", resource.plural), error));
+                    return Err(
+                        Error::from(error).context(format_args!("failed to list {}", resource.plural))
+                    );
                 };
                 params = params.continue_token(&token);
                 continue;
@@ -110,8 +87,11 @@ async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<usiz
                 // Another client has just written the object, and thereby stored it again.
                 Err(kube::Error::Api(status)) if status.is_conflict() => count += 1,
                 Err(error) => {
-                    let prefix = namespace.map(|namespace| namespace + "/").unwrap_or_default();
-                    return Err(objects_error(format!("update {} {prefix}{name}", resource.plural), error));
+                    let (plural, prefix) = (&resource.plural, namespace.map(|namespace| namespace + "/"));
+                    let prefix = prefix.unwrap_or_default();
+                    return Err(
+                        Error::from(error).context(format_args!("failed to update {plural} {prefix}{name}"))
+                    );
                 }
             }
         }

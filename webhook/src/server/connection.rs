@@ -10,7 +10,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{budget::HeldBytes, limits::Limits};
+use super::budget::HeldBytes;
+use crate::limits::Limits;
 
 /// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

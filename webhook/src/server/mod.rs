@@ -3,18 +3,17 @@
 mod budget;
 mod connection;
 mod drain;
-pub(crate) mod health;
-pub(crate) mod limits;
 mod metrics;
 pub(crate) mod routes;
 
-use std::{convert::Infallible, future::Future, io, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use prometheus::Registry;
+use reknit_reconciler::{Result, ResultExt};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Notify, watch},
@@ -27,71 +26,47 @@ use tower::ServiceExt;
 use self::{
     connection::{Activity, Phase},
     drain::Drain,
-    limits::Limits,
     metrics::Metrics,
 };
-use crate::{admission::config_values::ConfigValues, certificates::identity::Identity, webhook::Webhook};
+use crate::{
+    admission::request_values::RequestValues, certificates::identity::Identity, limits::Limits,
+    webhook::Webhook,
+};
 
 /// The minimum time between two warnings of TLS alerts.
 const ALERT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The error of a webhook that cannot be served.
-#[derive(Debug, thiserror::Error)]
-#[error("failed to serve the webhook: {0}")]
-pub struct ServeError(String);
-
-impl Webhook {
-    /// Serves until `stop` completes, and then until no request has come for a while ([`Limits::quiet_period`]). In the
-    /// meantime, the webhook answers requests, fails probes, and closes each connection after an answer. Must be called
-    /// within a tokio runtime.
-    ///
-    /// The server speaks TLS 1.3 and HTTP/1.1. The answers are Knative's:
-    ///
-    /// | request | answer |
-    /// | --- | --- |
-    /// | user agent `kube-probe/…`, any path | 200; 503 `shutting down` after `stop`; 503 while code is [stuck](crate::Health::stuck_for) |
-    /// | another content type than `application/json` | 415 |
-    /// | a path for which the webhook has no Kind or ConfigMap | 400 `no controller registered for: …` |
-    /// | a body that is not a review | 400 `could not decode body: …` |
-    /// | a body of more than 7 MiB, or of more than 32 MiB for a conversion, which may hold a list (see [`Limits`]) | 413 |
-    /// | a body that does not arrive in time | 408 |
-    /// | a review that takes too long | 504 |
-    /// | a panic in the code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
-    ///
-    /// The paths are `/defaulting`, `/resource-validation`, `/config-validation`, `/resource-conversion`, and those of
-    /// the [mutators](crate::Mutator).
-    ///
-    /// Further metrics are `reknit_webhook_requests_total{path,code,allowed}`, `reknit_webhook_request_seconds{path}`
-    /// and `reknit_webhook_handshake_failures_total`.
-    ///
-    /// # Errors
-    ///
-    /// Fails at once if the registry has these metrics already.
-    pub fn serve<S: Future<Output = ()> + Send + 'static>(
-        self,
-        listener: TcpListener,
-        identity: &Identity,
-        registry: &Registry,
-        stop: S,
-    ) -> Result<impl Future<Output = ()> + Send + use<S>, ServeError> {
-        let serve_error = |error: &dyn std::fmt::Display| ServeError(error.to_string());
-        let metrics = Metrics::new(registry).map_err(|error| serve_error(&error))?;
-        let tls = TlsAcceptor::from(Arc::new(identity.config().map_err(|error| serve_error(&error))?));
-        let (drain, limits) = (Drain::default(), self.limits.clone());
-        let config_values = self.config_values.clone();
-        let router = routes::router(Arc::new(self), metrics.clone(), drain.clone());
-        let server = Server {
-            tls,
-            router,
-            limits,
-            metrics,
-            closing: watch::Sender::default(),
-            phase_changed: Arc::default(),
-            last_alert_warning: Mutex::default(),
-            config_values,
-        };
-        Ok(Arc::new(server).run(listener, drain, stop))
-    }
+/// Serves until `stop` completes, and then until no request has come for a while ([`Limits::quiet_period`]). In the
+/// meantime, the webhook answers requests, fails probes, and closes each connection after an answer. Must be called
+/// within a tokio runtime.
+///
+/// # Errors
+///
+/// Fails at once if the registry has the metrics of a webhook already.
+pub fn serve<S: Future<Output = ()> + Send + 'static>(
+    webhook: Webhook,
+    listener: TcpListener,
+    identity: &Identity,
+    registry: &Registry,
+    stop: S,
+) -> Result<impl Future<Output = ()> + Send + use<S>> {
+    const FAILED: &str = "failed to serve the webhook";
+    let metrics = Metrics::new(registry).context(FAILED)?;
+    let tls = TlsAcceptor::from(Arc::new(identity.config().context(FAILED)?));
+    let (drain, limits) = (Drain::default(), webhook.limits.clone());
+    let request_values = webhook.request_values.clone();
+    let router = routes::router(Arc::new(webhook), metrics.clone(), drain.clone());
+    let server = Server {
+        tls,
+        router,
+        limits,
+        metrics,
+        closing: watch::Sender::default(),
+        phase_changed: Arc::default(),
+        last_alert_warning: Mutex::default(),
+        request_values,
+    };
+    Ok(Arc::new(server).run(listener, drain, stop))
 }
 
 /// The server of one webhook.
@@ -106,7 +81,7 @@ struct Server {
     /// Notified when a connection ends or enters another phase.
     phase_changed: Arc<Notify>,
     last_alert_warning: Mutex<Option<Instant>>,
-    config_values: ConfigValues,
+    request_values: RequestValues,
 }
 
 /// The activity and the task of an open connection.
@@ -134,7 +109,7 @@ impl Server {
 
     /// Accepts connections and never returns. Waits for the ConfigMaps first, but only for some seconds.
     async fn accept(self: &Arc<Self>, listener: &TcpListener) {
-        self.config_values.wait_until_read().await;
+        self.request_values.wait_until_read().await;
         let mut connections = Vec::new();
         loop {
             match listener.accept().await {

@@ -23,25 +23,17 @@ use super::{
     budget::{BodyBudget, HeldBytes, WorkBudget},
     connection::{Activity, Phase},
     drain::Drain,
-    health::Health,
     metrics::{Allowed, Metrics},
 };
 use crate::{
-    admission::{
-        mutator::mutate,
-        review::{Review, ReviewOutcome},
-    },
+    admission::review::ReviewOutcome,
+    endpoints::{Endpoint, ReviewHandler},
+    health::Health,
     webhook::Webhook,
 };
 
-/// The path of reviews that set defaults.
-pub(crate) const DEFAULTING: &str = "/defaulting";
-/// The path of reviews that validate objects.
-pub(crate) const VALIDATION: &str = "/resource-validation";
-/// The path of reviews that validate ConfigMaps.
-pub(crate) const CONFIG_VALIDATION: &str = "/config-validation";
 /// The path of conversions between versions.
-pub(crate) const CONVERSION: &str = "/resource-conversion";
+pub const CONVERSION: &str = "/resource-conversion";
 
 /// The state that all requests share.
 #[derive(Clone)]
@@ -62,8 +54,6 @@ struct Route {
     shared: Shared,
 }
 
-type ReviewHandler = fn(&Webhook, Review) -> ReviewOutcome;
-
 /// The result of decoding and checking a body.
 enum CheckedBody {
     Answered(Response),
@@ -72,53 +62,35 @@ enum CheckedBody {
 }
 
 pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
-    let (limits, health) = (&webhook.limits, webhook.health());
+    let (limits, health) = (&webhook.limits, Health::new(webhook.running.clone(), &webhook.limits));
     let (bodies, work) = (BodyBudget::new(limits.bodies), WorkBudget::new(limits.decoded_bodies));
     let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain };
     let route = |path, max_bytes| Route { path, max_bytes, shared: shared.clone() };
     let mut router = Router::new();
-    let reviews: [(_, _, ReviewHandler); 3] = [
-        (DEFAULTING, webhook.defaulting.is_empty(), |webhook, review| {
-            webhook.handle_with_configs(review, Webhook::set_defaults)
-        }),
-        (VALIDATION, webhook.validation.is_empty(), |webhook, review| {
-            webhook.handle_with_configs(review, Webhook::validate)
-        }),
-        (CONFIG_VALIDATION, webhook.config_maps.is_empty(), Webhook::validate_config_map),
-    ];
-    for (path, is_unused, handler) in reviews {
-        if !is_unused {
-            let check = move |webhook: &Webhook, body| check_review(webhook, body, handler);
-            router = router.merge(serve(route(path, limits.body), check));
-        }
-    }
-    for (path, mutator) in &webhook.mutators {
-        let mutator = mutator.clone();
-        let check =
-            move |webhook: &Webhook, body| check_review(webhook, body, |_, review| mutate(&*mutator, review));
+    for Endpoint { path, review, .. } in webhook.endpoints() {
+        let check = move |webhook: &Webhook, body| check_review(webhook, body, &review);
         router = router.merge(serve(route(path, limits.body), check));
     }
-    if !webhook.conversion.is_empty() {
+    if !webhook.conversions.is_empty() {
         // A body may contain a whole list. `convert` limits the size of each object.
         router = router.merge(serve(route(CONVERSION, limits.bodies), convert));
     }
     router.fallback(unknown_path).layer(from_fn_with_state(shared, gate))
 }
 
-impl Webhook {
-    /// Answers a request with this path and body as the server does, for fuzzers. Returns the HTTP status and the body.
-    pub async fn answer(&self, path: &str, body: impl Into<Bytes>) -> (u16, Bytes) {
-        let response = self.try_answer(path, body.into()).await;
-        response.unwrap_or_else(|error| (400, error.to_string().into()))
-    }
+/// Answers a request with this path and body as the server does, for fuzzers and tests. Returns the HTTP status and the
+/// body.
+pub async fn answer(webhook: &Webhook, path: &str, body: impl Into<Bytes>) -> (u16, Bytes) {
+    let response = try_answer(webhook, path, body.into()).await;
+    response.unwrap_or_else(|error| (400, error.to_string().into()))
+}
 
-    async fn try_answer(&self, path: &str, body: Bytes) -> Result<(u16, Bytes), BoxError> {
-        let request =
-            Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(body))?;
-        let router = router(Arc::new(self.clone()), Metrics::new(&Registry::new())?, Drain::default());
-        let response = router.oneshot(request).await?;
-        Ok((response.status().as_u16(), response.into_body().collect().await?.to_bytes()))
-    }
+async fn try_answer(webhook: &Webhook, path: &str, body: Bytes) -> Result<(u16, Bytes), BoxError> {
+    let request =
+        Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(body))?;
+    let router = router(Arc::new(webhook.clone()), Metrics::new(&Registry::new())?, Drain::default());
+    let response = router.oneshot(request).await?;
+    Ok((response.status().as_u16(), response.into_body().collect().await?.to_bytes()))
 }
 
 /// Answers probes on any path, and refuses bodies that are not JSON. While the webhook drains, each connection is
@@ -261,11 +233,7 @@ async fn run_blocking<T: Send + 'static>(
     })
 }
 
-fn check_review(
-    webhook: &Webhook,
-    body: Bytes,
-    handler: impl Fn(&Webhook, Review) -> ReviewOutcome,
-) -> Result<CheckedBody, Refusal> {
+fn check_review(webhook: &Webhook, body: Bytes, handler: &ReviewHandler) -> Result<CheckedBody, Refusal> {
     let review = decode(&body)?;
     drop(body);
     let outcome = handler(webhook, review);
@@ -276,7 +244,7 @@ fn check_review(
 }
 
 fn convert(webhook: &Webhook, body: Bytes) -> Result<CheckedBody, Refusal> {
-    let converted = webhook.convert_all(decode(&body)?, webhook.limits.body);
+    let converted = webhook.conversions.convert_all(decode(&body)?, webhook.limits.body);
     let (is_success, review) = converted.map_err(decode_failure)?;
     Ok(CheckedBody::Answered(respond(is_success, review)))
 }

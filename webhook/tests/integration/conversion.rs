@@ -174,7 +174,7 @@ async fn objects_are_read_written_listed_and_migrated_in_both_versions() {
     let before = conversions(&process).0;
     assert_eq!(newer.list(&ListParams::default()).await.unwrap().items.len(), 602);
     assert_eq!(conversions(&process).0, before);
-    let unknown = migrate_storage(&process.client, "nothing.tests.reknit.dev").await.unwrap_err().to_string();
+    let unknown = migrate_storage(&process.client, "nothing.tests.reknit.dev").await.unwrap_err().in_full();
     assert!(
         unknown.starts_with("failed to read or update CustomResourceDefinition nothing.tests.reknit.dev: "),
         "{unknown}"

@@ -29,7 +29,10 @@ use reknit_injection::{Context, FromConfigMap, Shutdown, ShutdownTrigger};
 use reknit_leadership::Leadership;
 use reknit_reconciler::Run;
 use reknit_testing::{ControlPlane, eventually};
-use reknit_webhook::{Mutator, ServiceNames, Webhook};
+use reknit_webhook::{
+    Mutator, Webhook,
+    internal::{ServiceNames, assemble},
+};
 use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
     version::TLS13,
@@ -77,7 +80,7 @@ impl Process {
             .build();
         let listening = async { Ok(listener) };
         let (controller, server) =
-            configure(Webhook::new(&domain)).assemble(&cx, &ServiceNames::default(), listening).unwrap();
+            assemble(configure(Webhook::new(&domain)), &cx, &ServiceNames::default(), listening).unwrap();
         cx.informers().start();
         let mut tasks = JoinSet::new();
         let run = Run {

@@ -14,7 +14,10 @@ use reknit_apis::{FieldError, Request, Validatable, kind};
 use reknit_injection::Context;
 use reknit_reconciler::Key;
 use reknit_testing::{ApiServer, ControllerExt};
-use reknit_webhook::{ServiceNames, TestRequest, Webhook};
+use reknit_webhook::{
+    TestRequest, Webhook,
+    internal::{ServiceNames, assemble, validate_config},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -249,9 +252,8 @@ async fn a_config_map_with_several_parsers_must_satisfy_each_of_them() {
     let requires = |key: &'static str| {
         move |data: &BTreeMap<String, String>| data.get(key).map(drop).ok_or_else(|| format!("no {key}"))
     };
-    let webhook = Webhook::new("demo.reknit.dev")
-        .config_parser("config-x", requires("a"))
-        .config_parser("config-x", requires("b"));
+    let webhook = validate_config(Webhook::new("demo.reknit.dev"), "config-x", requires("a"));
+    let webhook = validate_config(webhook, "config-x", requires("b"));
     let message = async |data: Value| {
         let admitted = webhook.admit(TestRequest::create(config_map("config-x", data))).await;
         admitted.err().map(|refused| refused.to_string()).unwrap_or_default()
@@ -265,7 +267,7 @@ async fn a_config_map_with_several_parsers_must_satisfy_each_of_them() {
 async fn an_invalid_config_map_that_is_being_deleted_can_lose_its_finalizers() {
     let parse =
         |data: &BTreeMap<String, String>| if data.is_empty() { Ok(()) } else { Err("wrong".to_owned()) };
-    let webhook = Webhook::new("demo.reknit.dev").config_parser("config-x", parse);
+    let webhook = validate_config(Webhook::new("demo.reknit.dev"), "config-x", parse);
     let map = config_map("config-x", json!({"a": "1"}));
     let deleted = with(map, "/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
     let with_finalizer = with(deleted.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
@@ -300,7 +302,7 @@ async fn invalid_certificate_lifetimes_are_refused_at_assembly() {
     let refusal = |validity, renew_before| {
         let (webhook, listening) =
             (lamp_webhook().certificates(validity, renew_before), std::future::pending());
-        let assembled = webhook.assemble(&cx, &ServiceNames::default(), listening);
+        let assembled = assemble(webhook, &cx, &ServiceNames::default(), listening);
         assembled.err().map(|error| error.to_string())
     };
     assert_eq!(refusal(day * 7, day), None);
@@ -332,7 +334,7 @@ async fn a_missing_configuration_or_entry_is_an_error() {
     let (server, names) = (ApiServer::new(), ServiceNames::default());
     let builder = Context::builder("webhook", server.client()).system_namespace(Some("here".into()));
     let cx = builder.preloaded(vec![validating]).build();
-    let (controller, _server) = lamp_webhook().assemble(&cx, &names, std::future::pending()).unwrap();
+    let (controller, _server) = assemble(lamp_webhook(), &cx, &names, std::future::pending()).unwrap();
     let _ = controller.once(&Key::new("here", &names.secret)).await.unwrap();
     let message =
         async |what: &str| controller.once(&Key::new(None, &named(what))).await.unwrap_err().to_string();

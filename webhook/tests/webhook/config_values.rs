@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use reknit_apis::{Defaultable, FieldError, Request, Validatable, kind};
 use reknit_injection::{Context, FromConfigMap, Informer, select};
 use reknit_testing::{ApiServer, InformerExt};
-use reknit_webhook::{TestRequest, Webhook};
+use reknit_webhook::{TestRequest, Webhook, internal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ fn watching(config_maps: &[Value]) -> (Webhook, Informer<ConfigMap>) {
         Context::builder("webhook", ApiServer::new().client()).system_namespace(Some("here".into()));
     let cx = builder.preloaded(config_maps.to_vec()).build();
     let informer = cx.informer(select().namespace("here").field("metadata.name", Watts::NAME));
-    (webhook().watch_configs(&cx), informer)
+    (internal::watch_configs(webhook(), &cx), informer)
 }
 
 fn config_map(data: Value) -> Value {
@@ -84,7 +84,7 @@ async fn answer(webhook: &Webhook, path: &str, object: impl Serialize) -> Value 
             "kind": {"group": group, "version": version, "kind": object["kind"]}, "object": object,
         },
     });
-    let (code, body) = webhook.answer(path, review.to_string()).await;
+    let (code, body) = internal::answer(&webhook, path, review.to_string()).await;
     assert_eq!(code, 200);
     serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reknit_webhook::{Limits, Webhook};
+use reknit_webhook::{Limits, Webhook, internal};
 use serde_json::{Value, json};
 
 use crate::{
@@ -30,7 +30,7 @@ fn a_large_list_is_converted_in_little_memory() {
         let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>().limits(limits);
         let body = review(24, 500_000);
         let (size, before) = (body.len(), resident_mib());
-        let mut answer = std::pin::pin!(webhook.answer("/resource-conversion", body));
+        let mut answer = std::pin::pin!(internal::answer(&webhook, "/resource-conversion", body));
         let (mut peak_mib, mut ticks) = (0, tokio::time::interval(Duration::from_millis(5)));
         let (code, message) = loop {
             tokio::select! {
@@ -54,7 +54,7 @@ fn a_large_list_is_converted_in_little_memory() {
 #[tokio::test]
 async fn an_object_larger_than_the_body_limit_fails_the_conversion() {
     let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
-    let (code, message) = webhook.answer("/resource-conversion", review(1, 4_000_000)).await;
+    let (code, message) = internal::answer(&webhook, "/resource-conversion", review(1, 4_000_000)).await;
     let answer: Value = serde_json::from_slice(&message).unwrap();
     let result = &answer["response"]["result"];
     assert_eq!((code, &result["status"]), (200, &json!("Failure")));

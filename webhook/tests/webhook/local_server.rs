@@ -4,7 +4,10 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use reknit_webhook::{Identity, Webhook};
+use reknit_webhook::{
+    Webhook,
+    internal::{self, Identity},
+};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
 /// A webhook that is served until this value is stopped or dropped.
@@ -60,7 +63,7 @@ pub(crate) async fn serve(webhook: Webhook) -> LocalServer {
     let stopped = async {
         let _ = stopped.await;
     };
-    let task = tokio::spawn(webhook.serve(listener, &identity, &registry, stopped).unwrap());
+    let task = tokio::spawn(internal::serve(webhook, listener, &identity, &registry, stopped).unwrap());
     LocalServer { address, ca, registry, stop: Some(stop), task }
 }
 

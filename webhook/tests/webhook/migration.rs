@@ -62,7 +62,7 @@ async fn objects_are_migrated_to_a_storage_version_that_is_not_served() {
 async fn a_migration_fails_if_an_object_is_refused() {
     let server = server_with_lamps();
     server.fail_times(Verb::Patch, "lamps", 422, 1);
-    let message = migrate_storage(&server.client(), LAMPS).await.unwrap_err().to_string();
+    let message = migrate_storage(&server.client(), LAMPS).await.unwrap_err().in_full();
     assert!(message.starts_with("failed to update lamps default/a: "), "{message}");
     assert_eq!(stored_versions(&server), ["v1alpha1", "v1"]);
 }
@@ -83,7 +83,7 @@ async fn a_migration_fails_if_the_definition_changes_during_it() {
         }
     });
     let client = Client::new(service, "default");
-    let message = migrate_storage(&client, LAMPS).await.unwrap_err().to_string();
+    let message = migrate_storage(&client, LAMPS).await.unwrap_err().in_full();
     assert!(
         message.starts_with("failed to read or update CustomResourceDefinition lamps.tests.reknit.dev: "),
         "{message}"

@@ -1,7 +1,7 @@
 //! Tests of the status of refused requests: 422 Invalid with a cause for each field.
 
 use crate::lamp::Lamp;
-use reknit_webhook::Webhook;
+use reknit_webhook::{Webhook, internal};
 use serde_json::{Value, json};
 
 /// Sends the review of a new lamp named `x` with this spec to a path, and returns the status of the response.
@@ -16,7 +16,7 @@ async fn refused_status(path: &str, spec: Value) -> Value {
             "kind": {"group": "tests.reknit.dev", "version": "v1", "kind": "Lamp"}, "object": object,
         },
     });
-    let (code, body) = webhook.answer(path, review.to_string()).await;
+    let (code, body) = internal::answer(&webhook, path, review.to_string()).await;
     assert_eq!(code, 200);
     let mut answer: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(answer["response"]["allowed"], false);

@@ -91,8 +91,8 @@ fn decoding_error(spec: Value) -> String {
 
 #[test]
 fn the_decoders_of_a_kind_share_its_definition() {
-    let mut webhook = Webhook::new("demo.reknit.dev");
-    let (defaults, rules) = (webhook.decoder::<Lamp>(), webhook.decoder::<Lamp>());
+    let mut definitions = Definitions::default();
+    let (defaults, rules) = (definitions.decoder::<Lamp>(), definitions.decoder::<Lamp>());
     assert!(Arc::ptr_eq(&defaults.definition, &rules.definition));
 }
 

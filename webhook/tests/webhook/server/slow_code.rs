@@ -6,7 +6,7 @@ use std::{
 };
 
 use reknit_testing::eventually;
-use reknit_webhook::Limits;
+use reknit_webhook::{Limits, internal};
 use serde_json::json;
 
 use super::{connect, lamp_webhook, post, review, send, short_limits};
@@ -41,11 +41,11 @@ async fn probes_fail_while_stuck_code_blocks_other_requests() {
         Limits { response_timeout: Duration::from_millis(200), decoded_bodies: 64 << 10, ..short_limits() };
     let (release, gate) = std::sync::mpsc::channel::<()>();
     let gate = Mutex::new(gate);
-    let webhook = lamp_webhook(limits).config_parser("config-gate", move |_| {
+    let webhook = internal::validate_config(lamp_webhook(limits), "config-gate", move |_| {
         let _ = gate.lock().unwrap().recv();
         Ok(())
     });
-    let (health, server) = (webhook.health(), serve(webhook).await);
+    let (health, server) = (internal::health(&webhook), serve(webhook).await);
     let probe = async || {
         let head = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
         send(&mut connect(&server).await, head, b"").await
@@ -86,7 +86,7 @@ async fn a_blocking_callback_does_not_delay_other_requests_and_counts_as_stuck()
         }
         std::future::ready(Ok::<_, String>(()))
     });
-    let (health, server) = (webhook.health(), serve(webhook).await);
+    let (health, server) = (internal::health(&webhook), serve(webhook).await);
     let (gated, hall) = (review("gate").to_string(), review("hall").to_string());
     let ((code, _), ()) = tokio::join!(post(&server, "/resource-validation", gated.as_bytes()), async {
         begun.notified().await;

@@ -10,7 +10,7 @@ use reknit_reconciler::{Builder, Keys};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::Mutator;
+use crate::admission::mutator::Mutator;
 
 /// The label of namespaces for which the API server does not call Knative's webhooks.
 const EXCLUDE_LABEL: &str = "webhooks.knative.dev/exclude";
@@ -19,7 +19,7 @@ const EXCLUDE_LABEL: &str = "webhooks.knative.dev/exclude";
 pub(crate) type ReadObject = Box<dyn Fn() -> Option<Value> + Send + Sync>;
 
 /// An object that tells the API server how to call the webhook.
-pub(crate) struct Configuration {
+pub(crate) struct Registration {
     pub(crate) name: String,
     pub(crate) resource: ApiResource,
     path: &'static str,
@@ -32,7 +32,7 @@ pub(crate) struct Configuration {
     pub(crate) watch: fn(&Context, &mut Builder<Keys>, &str, &Key) -> ReadObject,
 }
 
-impl Configuration {
+impl Registration {
     pub(crate) fn new<K>(name: String, path: &'static str, rules: Option<Value>) -> Self
     where
         K: Cached<DynamicType = (), Scope: Scope> + Serialize,
@@ -160,15 +160,15 @@ mod tests {
 
     use super::*;
 
-    fn configuration() -> Configuration {
+    fn registration() -> Registration {
         let rules = json!([{"resources": ["lamps"]}]);
-        Configuration::new::<MutatingWebhookConfiguration>("x.dev".into(), "/defaulting", Some(rules))
+        Registration::new::<MutatingWebhookConfiguration>("x.dev".into(), "/defaulting", Some(rules))
     }
 
     /// Returns the webhooks of the object after the patch.
     fn patched_webhooks(webhooks: &Value, covers: impl Fn(&String) -> bool) -> Value {
         let object = json!({"webhooks": webhooks});
-        configuration().patch(&object, "CA", covers).unwrap().unwrap_or(object)["webhooks"].take()
+        registration().patch(&object, "CA", covers).unwrap().unwrap_or(object)["webhooks"].take()
     }
 
     #[test]
@@ -189,8 +189,8 @@ mod tests {
         });
         assert_eq!(patched[1], expected);
         let object = json!({"webhooks": patched});
-        assert_eq!(configuration().patch(&object, "CA", |_| true), Ok(None));
-        assert!(trusts(&configuration().client_configs(object)[0], "CA"));
+        assert_eq!(registration().patch(&object, "CA", |_| true), Ok(None));
+        assert!(trusts(&registration().client_configs(object)[0], "CA"));
     }
 
     #[test]

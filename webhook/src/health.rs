@@ -7,45 +7,27 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::webhook::Webhook;
+use crate::limits::Limits;
 
-/// The multiple of [`Limits::response_timeout`](crate::Limits::response_timeout) after which running code counts as
+/// The multiple of [`Limits::response_timeout`] after which running code counts as
 /// stuck.
 const STUCK_FACTOR: u32 = 3;
 
 /// The health of a webhook. Cheap to clone.
-///
-/// ```
-/// use reknit_webhook::{Health, Webhook};
-///
-/// fn is_healthy(health: &Health) -> bool {
-///     health.stuck_for().is_none()
-/// }
-///
-/// let webhook = Webhook::new("demo.reknit.dev");
-/// assert!(is_healthy(&webhook.health()));
-/// ```
 #[derive(Clone, Debug)]
 pub struct Health {
     running: RunningCode,
     stuck_after: Duration,
 }
 
-impl Webhook {
-    /// Returns the health of the webhook, for probes of the process: `reknit_sharedmain::Main` reports it at `/health`.
-    /// Must be called after [`limits`](Self::limits).
-    pub fn health(&self) -> Health {
-        Health {
-            running: self.running.clone(),
-            stuck_after: self.limits.response_timeout.saturating_mul(STUCK_FACTOR),
-        }
-    }
-}
-
 impl Health {
+    pub(crate) fn new(running: RunningCode, limits: &Limits) -> Self {
+        Self { running, stuck_after: limits.response_timeout.saturating_mul(STUCK_FACTOR) }
+    }
+
     /// Returns how long the oldest running code of a Kind has run, if that exceeds three times
-    /// [`Limits::response_timeout`](crate::Limits::response_timeout). Its request has long been answered with 504, but
-    /// the code keeps its share of [`Limits::decoded_bodies`](crate::Limits::decoded_bodies) until the process ends.
+    /// [`Limits::response_timeout`]. Its request has long been answered with 504, but
+    /// the code keeps its share of [`Limits::decoded_bodies`] until the process ends.
     pub fn stuck_for(&self) -> Option<Duration> {
         let oldest_start = self.running.lock().iter().find_map(Weak::upgrade)?;
         Some(oldest_start.elapsed()).filter(|age| *age > self.stuck_after)
