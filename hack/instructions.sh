@@ -3,7 +3,8 @@
 # benches/instructions.txt. Unlike times, the counts show a regression even on a busy machine.
 #
 #   hack/instructions.sh              fails if a scenario needs over a tenth more instructions than recorded, or if
-#                                     their number grows faster than n log n
+#                                     their number grows faster than n log n, or if all scenarios together need over
+#                                     15 % more than in benches/instructions-2026-11.txt
 #   hack/instructions.sh --record     records the counts instead
 #
 # The record names the target and the toolchain that it is valid for. With another target or toolchain, or without
@@ -14,6 +15,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 record=benches/instructions.txt
+# Counts that are never recorded again, so that many small increases cannot add up unseen.
+first_record=benches/instructions-2026-11.txt
+first_tolerance=15 # percent, of the sum over all scenarios
 tolerance=10 # percent; hash seeds and the processor's string instructions change the counts by less than one percent
 # The name, the size, and a smaller size to measure the growth.
 scenarios='passes 2000 200
@@ -72,8 +76,10 @@ if $recording; then
 fi
 
 failed=false
+total=0
 while read -r name size smaller_size; do
   counted=$(count "$name" "$size")
+  total=$((total + counted))
   counted_smaller=$(count "$name" "$smaller_size")
   printf '%-15s %6d  %12d instructions, %8d each' "$name" "$size" "$counted" $((counted / size))
   # Allows n log n, and a fifth more for setup costs.
@@ -97,6 +103,16 @@ while read -r name size smaller_size; do
   fi
   echo
 done <<<"$scenarios"
+
+if grep -qsx "# $platform" "$first_record"; then
+  first_total=$(awk '!/^#/ { sum += $3 } END { printf "%d", sum }' "$first_record")
+  printf '%-22s  %12d instructions, %+.1f %% of %s\n' "all scenarios" "$total" \
+    "$(awk -v a="$total" -v b="$first_total" 'BEGIN { print 100 * (a - b) / b }')" "$first_record"
+  if ((total * 100 > first_total * (100 + first_tolerance))); then
+    echo "instructions: more than $first_tolerance % above $first_record in sum, which recording cannot change" >&2
+    failed=true
+  fi
+fi
 
 if $recording; then mv "$record.new" "$record"; fi
 if $failed; then
