@@ -64,6 +64,15 @@
 //!
 //! # Concepts
 //!
+//! Learn these names when you need them:
+//!
+//! | for | names |
+//! | --- | --- |
+//! | a first controller, as above | [`kind!`](prelude::kind), [`DuckStatus`](prelude::DuckStatus) and its `CONDITIONS`, [`ReconcileKind`](prelude::ReconcileKind), [`Outcome`](prelude::Outcome), [`Result`](prelude::Result), [`Context`](prelude::Context), [`Controller`](prelude::Controller), [`Tracked`](prelude::Tracked), [`Main`](prelude::Main) |
+//! | children | [`Owned`](prelude::Owned), [`apply`](prelude::Owned::apply), its error [`NotApplied`](prelude::NotApplied), [`OwnedOptions`](reconciler::OwnedOptions) |
+//! | references | [`KReference`](prelude::KReference), [`Tracked::get_in`](prelude::Tracked::get_in) |
+//! | Kinds that are known only at run time | [`Kinds`](reconciler::Kinds), [`TrackedAny`](reconciler::TrackedAny), [`get_as`](reconciler::TrackedAny::get_as), [`Duck`](reconciler::Duck), [`OwnedAny`](reconciler::OwnedAny), [`OwnedAny::kind`](reconciler::OwnedAny::kind) |
+//!
 //! **A reconcile** gets the object, read-only, and a status to fill in. The framework writes the status afterwards if
 //! it changed. A reconcile returns an [`Outcome`](prelude::Outcome): done, requeue after a delay, or skip (as done, but
 //! counted as skipped in the metrics), optionally with an event. Or it returns an [`Error`](prelude::Error), to which
@@ -80,13 +89,13 @@
 //!
 //! **The constructor** builds a controller from a [`Context`](prelude::Context), like Knative's `NewController` or
 //! controller-runtime's `SetupWithManager`. The Context exists only there, so everything that a reconcile reads must be
-//! a field of the reconciler. `cx.get()` returns any type that implements [`Inject`](prelude::Inject) and creates it
+//! a field of the reconciler. `cx.get()` returns any type that implements [`Inject`](injection::Inject) and creates it
 //! once per process. Reconciles start when all informers that the constructor requested have synced.
 //!
 //! **Other roles** of a reconciler are traits that you enable on the builder: [`FinalizeKind`](prelude::FinalizeKind)
 //! by `.finalizing()`, [`ObserveKind`](prelude::ObserveKind) by `.observing_as_follower()`, and
-//! [`ObserveDeletion`](reconciler::ObserveDeletion) by `.observing_deletion_as_leader()`. A controller without a Kind of its own
-//! implements [`ReconcileKey`](reconciler::ReconcileKey).
+//! [`ObserveDeletion`](reconciler::ObserveDeletion) by `.observing_deletion_as_leader()`. A controller without a Kind of
+//! its own implements [`ReconcileKey`](reconciler::ReconcileKey).
 //!
 //! **A Kind** is declared with [`kind!`](prelude::kind), optionally with Knative's conditions, which the framework
 //! initializes, or with Kubernetes' own (`metav1`), whose `observedGeneration` it sets. The built-in Kinds of
@@ -134,12 +143,12 @@
 //! | replace a child whose field is immutable | [`Owned::apply_or_replace`](prelude::Owned::apply_or_replace) | `Delete`, then `Create` |
 //! | take over children that an earlier controller wrote without server-side apply | [`OwnedOptions::upgrading_from`](reconciler::OwnedOptions::upgrading_from) | client-go's `csaupgrade` |
 //! | own children of a Kind that is only known at run time, by a template | `build.owns_any(kinds, options)` and [`OwnedAny::kind`](reconciler::OwnedAny::kind); [`OwnedAny::of`](reconciler::OwnedAny::of) lists the children of earlier templates too | Knative's duck types with a dynamic client |
-//! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](prelude::TrackedAny::get_as) or [`Duck::of`](reconciler::Duck::of), with a [`Duck`](reconciler::Duck) | Knative's duck informers |
+//! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](reconciler::TrackedAny::get_as) or [`Duck::of`](reconciler::Duck::of), with a [`Duck`](reconciler::Duck) | Knative's duck informers |
 //! | set the owner reference of a child yourself | [`controller_reference`](reconciler::controller_reference) | `kmeta.NewControllerRef`; `controllerutil.SetControllerReference` |
 //! | delete a child with its dependents | [`Owned::delete`](prelude::Owned::delete), in the background; [`delete_with`](prelude::Owned::delete_with) | `Delete` with `PropagationPolicy` |
 //! | inject into the pod templates of other objects, as a SinkBinding does | [`Bindable`](knative::Bindable), [`Binder`](knative::Binder), [`BindingMutator`](knative::BindingMutator); the feature `knative` | Knative's `psbinding` |
-//! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
-//! | filter these changes | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and other filters in [`injection`] | predicates; `FilteringResourceEventHandler` |
+//! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](reconciler::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
+//! | filter these changes | `build.watch(&informer).filter(..)`, with [`label`](injection::label), [`annotation`](injection::annotation) and other filters in [`injection`] | predicates; `FilteringResourceEventHandler` |
 //! | reconcile only some objects of the Kind | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
 //! | work in some namespaces only, with a Role in each | the flag [`NamespaceFlag`](sharedmain::NamespaceFlag), or [`Controller::selected`](prelude::Controller::selected) with `select().namespaces(..)` | `cache.Options.DefaultNamespaces` |
 //! | reconcile again after a while | [`Outcome::after`](prelude::Outcome::after) | `RequeueAfter`; `Action::requeue` |
@@ -252,18 +261,17 @@ pub use reknit_testing as testing;
 #[cfg(feature = "webhook")]
 pub use reknit_webhook as webhook;
 
-/// The names that most controllers use.
+/// The names that most controllers use. The others are in the modules, such as [`reconciler`] for Kinds that are known
+/// only at run time.
 pub mod prelude {
     pub use reknit_apis::{
-        ConditionSet, DuckStatus, FieldError, KRShaped, KReference, Key, Kind, Request, StatusConditions,
-        Validatable, kind,
+        ConditionSet, DuckStatus, FieldError, KReference, Key, Kind, Request, StatusConditions, Validatable,
+        kind,
     };
-    pub use reknit_injection::{
-        Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,
-    };
+    pub use reknit_injection::{Config, Context, FromConfigMap, Informer, select};
     pub use reknit_reconciler::{
         Controller, Error, Event, FinalizeKind, NotApplied, ObserveKind, Outcome, Owned, Queue,
-        ReconcileKind, Result, ResultExt, Tracked, TrackedAny, keys,
+        ReconcileKind, Result, ResultExt, Tracked,
     };
     pub use reknit_sharedmain::Main;
     #[cfg(feature = "webhook")]

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use k8s_openapi::api::core::v1::Pod;
 use reknit::{
+    injection::Selection,
     prelude::*,
     reconciler::ObserveDeletion,
     sharedmain::{self, ListenAddress, Task},

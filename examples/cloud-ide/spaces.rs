@@ -9,7 +9,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use reknit::{
-    injection::{Permission, Verb},
+    injection::{Permission, Selection, Verb},
     prelude::*,
 };
 use tokio::{runtime::Handle, time::sleep};

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use reknit::{
     apis::cluster_domain,
+    injection::Inject,
     knative::{Addressable, Url},
     prelude::*,
 };

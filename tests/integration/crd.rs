@@ -2,6 +2,7 @@
 
 use kube::{Api, CustomResource, api::PostParams};
 use reknit::{
+    apis::KRShaped,
     prelude::*,
     testing::{ControlPlane, Controllers, eventually},
 };

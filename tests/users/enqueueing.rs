@@ -8,7 +8,7 @@ use std::{
 use crate::addressable_service::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt, api::PostParams};
-use reknit::prelude::*;
+use reknit::{injection::Inject, prelude::*};
 
 /// Probes the network in a task, as the example waitdeployment does, so that no worker waits for the response.
 struct ProbingReconciler {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::addressable_service::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
 use k8s_openapi::api::core::v1::ConfigMap;
-use reknit::{prelude::*, testing::given};
+use reknit::{injection::Inject, prelude::*, testing::given};
 
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> u64;

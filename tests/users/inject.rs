@@ -1,6 +1,6 @@
 //! Types that are injected and contain injected types.
 use k8s_openapi::api::core::v1::{Pod, Service};
-use reknit::prelude::*;
+use reknit::{injection::Inject, prelude::*};
 
 #[derive(Clone)]
 struct Probe(Informer<Service>);

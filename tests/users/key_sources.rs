@@ -9,9 +9,9 @@ use kube::{
     core::{Expression, Selector},
 };
 use reknit::{
-    injection::{Filter, controlled_by, named, namespace},
+    injection::{Filter, controlled_by, label, named, namespace},
     prelude::*,
-    reconciler::Kinds,
+    reconciler::{Kinds, TrackedAny},
 };
 
 struct Reconciler {

@@ -2,7 +2,10 @@
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{api::DynamicObject, core::Expression, discovery::ApiResource};
 use reknit::testing::InformerExt;
-use reknit::{injection::Metadata, prelude::*};
+use reknit::{
+    injection::{Inject, Metadata},
+    prelude::*,
+};
 
 #[derive(Clone)]
 pub struct Informers {

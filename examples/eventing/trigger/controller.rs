@@ -6,7 +6,7 @@ use reknit::{
     injection::Verb,
     knative::{AddressResolver, DeliverySpec, DeliveryStatus, Destination, SourceStatus, Url},
     prelude::*,
-    reconciler::{Duck, Kinds, OwnedOptions},
+    reconciler::{Duck, Kinds, OwnedOptions, TrackedAny},
 };
 
 use super::{

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use futures::{StreamExt, future::join_all, stream};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::{ResourceExt, api::ObjectMeta, core::Expression};
-use reknit::{injection::Verb, prelude::*, reconciler::OwnedOptions};
+use reknit::{
+    injection::{Selection, Verb},
+    prelude::*,
+    reconciler::{OwnedOptions, keys},
+};
 
 use super::{POD_OWNER, SimpleDeployment, SimpleDeploymentStatus, pods};
 
