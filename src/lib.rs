@@ -268,6 +268,8 @@ pub mod prelude {
         ConditionSet, DuckStatus, FieldError, KReference, Key, Kind, Request, StatusConditions, Validatable,
         kind,
     };
+    // The trait of `CONDITIONS`.
+    pub use reknit_apis::KRShaped as _;
     pub use reknit_injection::{Config, Context, FromConfigMap, Informer, select};
     pub use reknit_reconciler::{
         Controller, Error, Event, FinalizeKind, NotApplied, ObserveKind, Outcome, Owned, Queue,

@@ -10,7 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::{CustomResource, ResourceExt, api::ObjectMeta};
-use reknit::{injection::annotation, prelude::*, sharedmain::NamespaceFlag};
+use reknit::{prelude::*, sharedmain::NamespaceFlag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -3,12 +3,7 @@
 use std::process::ExitCode;
 
 use kube::CustomResource;
-use reknit::{
-    injection::{Change, annotation},
-    prelude::*,
-    reconciler::ObserveDeletion,
-    sharedmain::NamespaceFlag,
-};
+use reknit::{injection::Change, prelude::*, reconciler::ObserveDeletion, sharedmain::NamespaceFlag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

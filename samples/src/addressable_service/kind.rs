@@ -1,7 +1,7 @@
 //! The AddressableService Kind, which publishes the address of a Service in its status.
 
 use kube::CustomResource;
-use reknit::{injection::label, knative::Addressable, prelude::*};
+use reknit::{knative::Addressable, prelude::*};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! The SimpleDeployment Kind, which keeps a number of pods running.
 
 use kube::CustomResource;
-use reknit::{injection::label, prelude::*};
+use reknit::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
