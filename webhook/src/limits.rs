@@ -40,7 +40,7 @@ pub struct Limits {
     /// connection, so that the API server is the one to close it.
     pub idle_timeout: Duration,
     /// The time from a complete request to its response: 30 s, the longest timeout of a webhook configuration. A late
-    /// request is answered 504. Code that runs for three times as long is [stuck](crate::Health::stuck_for), and probes
+    /// request is answered 504. Code that runs for three times as long is stuck, and probes
     /// fail.
     pub response_timeout: Duration,
     /// The time without requests after which a stopping webhook closes: 10 s. Until then it answers API servers that do
