@@ -7,6 +7,7 @@ use std::{
     task::{self, Poll},
 };
 
+use http::header::CONTENT_LENGTH;
 use http_body_util::BodyExt;
 use kube::{Client, Resource, api::DynamicObject, client::Body, discovery::ApiResource};
 use serde::{Serialize, de::DeserializeOwned};
@@ -208,8 +209,11 @@ impl Service<http::Request<Body>> for ApiServer {
             let body = body.collect().await?.to_bytes();
             let (code, body) = Request::parse(&head, &body)
                 .map_or_else(|rejection| rejection, |request| server.handle(&request));
-            let mut response = http::Response::new(Body::from(body.to_string().into_bytes()));
+            let body = body.to_string().into_bytes();
+            let length = body.len();
+            let mut response = http::Response::new(Body::from(body));
             *response.status_mut() = code;
+            response.headers_mut().insert(CONTENT_LENGTH, length.into());
             Ok(response)
         })
     }

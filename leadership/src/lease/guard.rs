@@ -230,7 +230,7 @@ mod tests {
             .iter()
             .map(|patch| patch["metadata"]["resourceVersion"].clone())
             .collect();
-        assert_eq!(versions, [json!("1"), json!("2")]);
+        assert_eq!(versions, [json!("1"), json!("1001")]);
     }
 
     #[tokio::test(start_paused = true)]
