@@ -14,7 +14,10 @@ use crate::{
 };
 
 /// Refuses requests by a function of the test.
-pub(crate) struct Authorizer(Box<dyn FnMut(&RequestInfo) -> Result<(), String> + Send>);
+pub(crate) struct Authorizer(Box<Authorize>);
+
+/// Returns the reason for which a request is refused.
+type Authorize = dyn FnMut(&RequestInfo) -> Result<(), String> + Send;
 
 impl Authorizer {
     pub(crate) fn new(authorize: impl FnMut(&RequestInfo) -> Result<(), String> + Send + 'static) -> Self {

@@ -51,6 +51,7 @@ pub struct ListenAddress {
 
 impl ListenAddress {
     /// Returns the address with this port and the IP address of `--bind-address`.
+    #[cfg(feature = "webhook")]
     pub(crate) const fn with_port(port: u16) -> Self {
         Self { ip: None, port }
     }

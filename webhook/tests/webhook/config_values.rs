@@ -84,7 +84,7 @@ async fn answer(webhook: &Webhook, path: &str, object: impl Serialize) -> Value 
             "kind": {"group": group, "version": version, "kind": object["kind"]}, "object": object,
         },
     });
-    let (code, body) = internal::answer(&webhook, path, review.to_string()).await;
+    let (code, body) = internal::answer(webhook, path, review.to_string()).await;
     assert_eq!(code, 200);
     serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
 }

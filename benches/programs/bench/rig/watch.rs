@@ -76,7 +76,7 @@ impl Drop for Watch {
 fn event(object: AddressableService, received_at: Instant) -> Event {
     let ready = object.status.as_ref().and_then(|status| status.duck.condition("Ready"));
     Event {
-        ready: ready.map(|condition| condition.status.to_string() == "True"),
+        ready: ready.map(|condition| condition.status == "True"),
         namespace: object.metadata.namespace.unwrap_or_default(),
         name: object.metadata.name.unwrap_or_default(),
         received_at,

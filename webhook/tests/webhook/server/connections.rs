@@ -54,7 +54,7 @@ fn slow_clients_are_disconnected_and_do_not_block_others() {
 async fn slow_client(connector: TlsConnector, address: SocketAddr, number: u32) {
     let tcp = TcpStream::connect(address).await.unwrap();
     let Ok(mut stream) = connector.connect(address.ip().into(), tcp).await else { return };
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n";
         let _ = stream.write_all(head.as_bytes()).await;
     }
