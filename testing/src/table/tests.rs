@@ -114,7 +114,7 @@ async fn missing_different_and_additional_effects_fail_with_a_diff() {
     assert!(
         diff(all_effects().delete::<ConfigMap>("shop/other")).contains("\n-- delete configmaps shop/other\n")
     );
-    assert!(diff(all_effects().event(Event::warning("No", "none"))).contains("\n-- 'Warning No: none'\n"));
+    assert!(diff(all_effects().event(Event::warning("No", "none"))).contains("\n-- \"Warning No: none\"\n"));
     assert!(diff(Want::error("it failed")).starts_with("--- expected\n+++ actual\n@@ -1,3 +1,"));
     let other_value = Want::skip().create(&config_map("new", "another value"));
     let diff = diff(other_value);
