@@ -77,7 +77,7 @@ impl Balance {
         }
         let mut suspects = self.suspects.lock();
         let assignment = view.assignment(&suspects);
-        let member = assignment.members[bucket];
+        let member = assignment.leaders[bucket];
         let step = match (is_led, view.other_holder(bucket)) {
             (true, _) if member == Some(view.me()) => Step::Attempt,
             (true, _) => Step::HandOver { reason: format!("assigned to {}", member.unwrap_or_default()) },
@@ -148,8 +148,8 @@ struct View<'a> {
 
 /// The division of the buckets among the members.
 struct Assignment<'a> {
-    /// The member that has to lead each bucket.
-    members: Vec<Option<&'a str>>,
+    /// The member that has to lead the bucket of each index.
+    leaders: Vec<Option<&'a str>>,
     /// The members that count as dead by now.
     suspects: Suspects,
     /// The time at which the next member counts as dead, if it takes no bucket until then.
@@ -169,8 +169,9 @@ impl<'a> View<'a> {
         self.leases.get(&self.balance.buckets.names()[bucket])
     }
 
-    /// The holder of the bucket. It is this process if this process leads, or if the lease names it although it does not
-    /// lead: it was cut off from the API server, or an answer was lost. After a release, the watch may be late.
+    /// The holder of the bucket: this process if it leads, otherwise the unexpired holder that the lease names. That can
+    /// be this process too, if an answer was lost or the process was cut off. A state of the lease from before this
+    /// process's last release is ignored, because the watch may be late.
     fn holder(&self, bucket: usize) -> Option<&'a str> {
         if self.is_led(bucket) {
             return Some(self.me());
@@ -201,8 +202,8 @@ impl<'a> View<'a> {
         if !self.is_announced() {
             return (unowned, led); // a process that stops is assigned nothing
         }
-        let members = self.assignment(suspects).members;
-        (unowned, leaders.iter().zip(members).filter(|(leader, member)| **leader != *member).count())
+        let assigned = self.assignment(suspects).leaders;
+        (unowned, leaders.iter().zip(assigned).filter(|(leader, member)| **leader != *member).count())
     }
 
     /// Divides the buckets among the members that are not suspects.
@@ -221,7 +222,7 @@ impl<'a> View<'a> {
                 Some((due, late)) if due <= self.now => suspects.insert(late.to_owned(), self.now),
                 next => {
                     let next_suspicion = next.map(|(due, _)| due);
-                    return Assignment { members: assigned, suspects, next_suspicion };
+                    return Assignment { leaders: assigned, suspects, next_suspicion };
                 }
             };
         }
@@ -272,9 +273,9 @@ impl<'a> View<'a> {
         due.min()
     }
 
-    /// The time by which a member that joined at `joined` has to take a free bucket. A member that joined after the last
-    /// renewal of an expired lease gets no time: it measures the expiry from its own start, so it cannot take the bucket
-    /// yet.
+    /// The time by which a member that joined at `joined` has to take a free bucket. For a member that joined after the
+    /// last renewal of an expired lease, this is the expiry, which has passed, so the member is suspected at once: it
+    /// counts the expiry from its own start and cannot take the bucket yet.
     fn time_to_take_by(&self, bucket: usize, joined: Instant) -> Instant {
         let Some(state) = self.lease(bucket) else { return self.balance.started.max(joined) + TIME_TO_TAKE };
         match state.holder() {

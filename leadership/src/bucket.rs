@@ -12,7 +12,8 @@
 //! | `Led`, `Draining` | `Unknown` | the deadline, or [`resign`](BucketWriter::resign): the process stops |
 //! | any | `Other` | [`follow`](BucketWriter::follow): another process holds the Lease |
 //!
-//! A pass starts only while its bucket is `Led`, and is dropped when the term ends in which it started.
+//! A leading pass starts only while its bucket is `Led`, and is dropped when the term ends in which it started. Observing
+//! passes are not counted: a handover does not wait for them.
 
 use std::{mem, sync::Arc, time::SystemTime};
 

@@ -99,7 +99,7 @@ impl Elector {
                     if let Some(holder) = holder {
                         self.bucket.follow(&holder);
                     }
-                    next_attempt = now;
+                    next_attempt = now; // a lease that becomes free is attempted at once
                     until
                 }
             };
@@ -112,8 +112,9 @@ impl Elector {
         }
     }
 
-    /// Lets the running passes of the bucket end, and releases the lease. Passes that still run at the renew deadline are
-    /// dropped. The lease is renewed meanwhile.
+    /// Stops new passes of the bucket, and renews the lease until the running ones have ended, but no longer than
+    /// `renew_deadline` after the call. Then ends the term, which drops the passes that still run, and releases the
+    /// lease.
     async fn hand_over(&mut self, reason: &str) {
         self.bucket.drain();
         let bucket = self.bucket.clone();
@@ -163,6 +164,7 @@ impl Elector {
 
     /// Attempts to acquire or renew the lease once. Returns the pause before the next attempt.
     async fn attempt(&mut self) -> Duration {
+        // Until the answer arrives, the lease may name this process.
         let may_have_held = mem::replace(&mut self.may_hold, true);
         let reason = self.balance.reason_to_acquire(self.bucket.index());
         let start = Instant::now();

@@ -38,8 +38,8 @@ impl Electors {
 
     /// Acquires and renews the leases. After `stopping` resolves, no further lease is acquired, but held leases are
     /// renewed, so that running passes can end. After `drained` resolves too, the leases are released, and another
-    /// process acquires them at its next attempt. Returns after the release. A release that takes longer than five
-    /// seconds is given up: the lease then expires.
+    /// process acquires them at once if it watches Leases, otherwise at its next attempt. Returns after the release. A
+    /// release that takes longer than five seconds is given up: the lease then expires.
     ///
     /// If this future is dropped instead, leadership ends at the renew deadline and the leases expire.
     pub async fn run(

@@ -6,8 +6,8 @@ use reknit_apis::Key;
 
 use crate::bucket::{Bucket, BucketState, Buckets, Pass};
 
-/// The buckets of one controller that this process leads. Cheap to clone. [`changed`](Self::changed) of a clone reports
-/// the changes that the original had not reported when it was cloned.
+/// Tells which keys of one controller this process leads. Cheap to clone. Each clone reports changes by
+/// [`changed`](Self::changed) on its own, from those on that the original had reported when it was cloned.
 ///
 /// A bucket is led from the moment its lease was acquired until, at most, the renew deadline counted from the start of
 /// the last successful renewal. [`leads`](Self::leads) compares the clock itself, so it is false after the deadline

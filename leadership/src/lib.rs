@@ -1,13 +1,16 @@
 //! Leader election: the replicas share the buckets of each controller's keys, with one Lease for each bucket.
 //!
-//! Data flows one way. Each step is a file, and reads only the ones before it:
+//! Each elector repeats these steps for its bucket. A step is a file, and only the elector writes the state of a bucket:
 //!
 //! 1. `lease` observes the Leases of the system namespace, and writes them safely.
-//! 2. `balance` decides from what was observed whether this process has to lead a bucket, to hand it over, or to wait.
-//!    `assignment` divides the buckets among the members, the processes that a `member` announces.
+//! 2. `balance` decides from the observed Leases, and the state of this process's buckets, whether this process has to
+//!    lead a bucket, to hand it over, or to wait. `assignment` divides the buckets among the members.
 //! 3. `elector` does that: it acquires, renews and releases the Lease of one bucket.
 //! 4. `bucket` holds the state of each bucket, which the elector writes.
 //! 5. [`Leadership`] is what a controller reads of it: the keys that this process leads.
+//!
+//! A *candidate* is this process. A *member* is a process that announced itself by a Lease of its own. A *peer* is a live
+//! member of the same controller with the same number of buckets.
 
 mod assignment;
 mod balance;

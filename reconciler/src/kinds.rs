@@ -73,7 +73,8 @@ impl Kinds {
         self.named.is_empty()
     }
 
-    /// Returns true if the Kinds may be of this group and, if it is already known, of this plural name.
+    /// Returns true if a Kind of this resource may be used. Before discovery has found the plural name (`None`), it is
+    /// enough that some resource of the group may be used.
     pub(crate) fn admit(&self, group: &str, plural: Option<&str>) -> bool {
         let is_named = |(named, resource): &(String, String)| {
             named == group && (resource == "*" || plural.is_none_or(|plural| resource == plural))

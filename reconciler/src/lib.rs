@@ -74,7 +74,9 @@
 //! | [`track`](Builder::track), [`watch`](Builder::watch), [`owns`](Builder::owns) | the objects that are read | list, watch |
 //! | [`track_any`](Builder::track_any), [`owns_any`](Builder::owns_any) | each Kind that references or templates name | list, watch |
 //! | [`Owned::apply`] | the children | get, create, patch |
+//! | [`Owned::apply_or_replace`] | the children | get, create, patch, delete |
 //! | [`claim`](Owned::claim) | the children | patch |
+//! | | the owner | get |
 //! | [`Owned::create`], [`delete`](Owned::delete) | the children | create, delete |
 //! | [`Owned::create_or_update`] | the children | get, create, update |
 //! | the [`Owned`] calls above, if the admission plugin OwnerReferencesPermissionEnforcement is enabled, as in OpenShift | the Kind's `finalizers` | update |

@@ -50,8 +50,8 @@ impl ObservedLease {
         self.own_write = Some(lease);
     }
 
-    /// Takes over what the watch observed, unless this process has read a newer state. So a lease that was never read
-    /// before has expired if the watch has not reported a change of it for its duration.
+    /// Takes over what the watch observed, unless this process has read a newer state. So even at its first
+    /// read, a lease counts as expired once the watch has reported no change of it for its duration.
     pub(crate) fn adopt(&mut self, watched: LeaseState) {
         if self.last.as_ref().is_none_or(|last| watched.since > last.since) {
             self.last = Some(watched);

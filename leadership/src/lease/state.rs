@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use tokio::time::Instant;
 
-/// Added to each time at which a lease expires, because a lease is still held at that time.
+/// Added to the expiry of a lease by those who wait for it: a lease is held up to and including its expiry.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 /// A state of one Lease, and the time at which this process first observed it.

@@ -126,7 +126,8 @@ impl Controller {
         std::future::pending().await
     }
 
-    /// Enqueues the keys of gained buckets, and drops the values kept for the keys of lost buckets. Never resolves.
+    /// Enqueues the keys of gained buckets, and drops the values kept for the keys of lost buckets. The tracked reads of
+    /// lost keys stay until the next pass of the key. Never resolves.
     async fn follow_leadership(&self, mut leadership: Leadership) {
         loop {
             let change = leadership.changed().await;
@@ -140,7 +141,8 @@ impl Controller {
         }
     }
 
-    /// Enqueues the keys to promote and the postponed keys of gained buckets, in the slow lane.
+    /// Enqueues the keys of gained buckets in the slow lane: those that the promote filter admits, and those that were
+    /// postponed.
     fn promote(&self, gained: &[Arc<str>], leadership: &Leadership) {
         let is_gained = |key: &Key| gained.iter().any(|bucket| leadership.bucket_owns(bucket, key));
         let promoted = self.driver.keys_to_promote().into_iter().filter(is_gained);
@@ -149,8 +151,8 @@ impl Controller {
     }
 
     /// Keeps a key that became due while no leader was known, to enqueue it when this process leads. If this process
-    /// leads it by now, it is enqueued at once. Nothing is kept while another process leads: on becoming leader, that
-    /// process enqueued all keys of its own informers.
+    /// leads it by now, it is enqueued at once. Nothing is kept while another process leads, or will after a handover:
+    /// when that process gains the bucket, it enqueues the keys of its own informers.
     fn postpone(&self, key: &Key, leadership: &Leadership) {
         let Some(bucket) = leadership.bucket(key) else { return };
         // Locked before the leader is read: if this process gains the bucket after that, `promote` waits for the lock

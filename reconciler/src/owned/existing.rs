@@ -25,7 +25,7 @@ impl<T: Cached> Owned<T> {
         }
         let find = || check_owner(owner, desired, self.informer.get(&desired.key));
         find().or_else(|_taken| {
-            self.shared.tracker.lock().read(&Key::of(owner), &desired.key);
+            self.shared.tracker.lock().record_read(&Key::of(owner), &desired.key);
             find()
         })
     }
@@ -38,7 +38,7 @@ impl<T: Cached> Owned<T> {
         desired: &Desired,
     ) -> ApplyResult<Option<Arc<T>>> {
         let key = &desired.key;
-        self.shared.tracker.lock().read(&Key::of(owner), key);
+        self.shared.tracker.lock().record_read(&Key::of(owner), key);
         let found: Option<T> = self.shared.client.get(key).await.map_err(|error| desired.refused(error))?;
         check_owner(owner, desired, found.map(Arc::new))
     }

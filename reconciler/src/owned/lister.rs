@@ -48,8 +48,8 @@ pub(super) struct WeakOwned<T: Cached> {
 pub(super) struct Shared {
     pub(super) client: ObjectClient,
     pub(super) options: OwnedOptions,
-    /// Enqueues an owner when an object that has the name of its child, and another controller or none, changes or is
-    /// deleted.
+    /// The names that owners wanted for children. A change of an object of such a name enqueues the owner even if the
+    /// owner does not control it.
     pub(super) tracker: Tracker,
     /// The children that need no apply request: a hash of their applied and stored content, by key.
     pub(super) up_to_date: Arc<Mutex<HashMap<Key, u64>>>,

@@ -1,4 +1,4 @@
-//! The objects that an object controls: [`Owned`] lists them, and its verbs write them.
+//! The objects that an object controls: [`Owned`] (`lister.rs`) lists them, and its verbs write them.
 //!
 //! Each verb of `Owned`, such as `apply`, is a file in `verbs`. [`OwnedAny`] finds a Kind at run time and returns an
 //! `Owned` with the same verbs.

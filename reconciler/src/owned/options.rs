@@ -20,8 +20,8 @@ impl Default for OwnedOptions {
 }
 
 impl OwnedOptions {
-    /// Sets the verbs of the children in the generated RBAC rules, besides `list` and `watch`. The default is `get`,
-    /// `create` and `patch`, which [`apply`](crate::Owned::apply) needs.
+    /// Sets the RBAC verbs on the children that the generated rules grant besides `list` and `watch`. They replace the
+    /// default `get`, `create` and `patch`, which [`apply`](crate::Owned::apply) needs: name those too if you call it.
     ///
     /// | method | verbs |
     /// | --- | --- |

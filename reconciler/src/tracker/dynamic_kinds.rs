@@ -50,8 +50,8 @@ pub(crate) struct UsedKinds(Arc<Mutex<HashMap<ApiResource, UsedKind>>>);
 struct UsedKind {
     tracker: Tracker,
     informer: Option<Informer<DynamicObject>>,
-    /// The informer that has a handler for the tracker. If other code of the process keeps it, it still runs after
-    /// `informer` is closed.
+    /// The informer to which the handler was added. It outlives `informer` if other code of the process keeps it, and
+    /// must then not get a second handler.
     with_handler: Option<Weak<dyn InformerHandle>>,
 }
 
@@ -61,8 +61,8 @@ impl DynamicKinds {
         self.used.0.lock().values().filter_map(|used| used.informer.clone()).collect()
     }
 
-    /// Finds a Kind if it is allowed, and returns it with its informer. The informer closes again unless
-    /// [`record`](Self::record) follows.
+    /// Finds a Kind if it is allowed, and opens its informer, which may start a watch. The informer closes again when
+    /// the result is dropped, unless [`record`](Self::record) keeps it.
     pub(crate) async fn find(&self, api_version: &str, kind: &str) -> Result<FoundKind> {
         let found = self.find_known(api_version, kind).await?;
         let unknown = || {
@@ -123,12 +123,13 @@ impl DynamicKinds {
         }
     }
 
-    /// Records a read of the Kind, which keeps its informer open, and returns the tracker of the Kind.
+    /// Records a read of the Kind, and returns the tracker of the Kind. The first read keeps the informer open, and makes
+    /// its events enqueue the observers.
     pub(crate) fn record(&self, found: &FoundKind, read: impl FnOnce(&mut Index)) -> Tracker {
         let mut used = self.used.0.lock();
         let kind = used.entry(found.kind.resource.clone()).or_default();
         read(&mut kind.tracker.lock());
-        kind.open(&found.informer, &self.queue);
+        kind.keep_open(&found.informer, &self.queue);
         kind.tracker.clone()
     }
 }
@@ -142,7 +143,7 @@ impl FoundKind {
 
 impl UsedKind {
     /// Keeps the informer open, and adds a handler to it unless it has one.
-    fn open(&mut self, informer: &Informer<DynamicObject>, queue: &Queue) {
+    fn keep_open(&mut self, informer: &Informer<DynamicObject>, queue: &Queue) {
         if self.informer.is_some() {
             return;
         }

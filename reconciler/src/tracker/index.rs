@@ -50,7 +50,7 @@ impl Tracker {
 /// or only the Kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Target {
-    // The least target in order: the range of an observer's reads begins with it.
+    // Stays the first variant: the range of an observer's reads starts at the default, which has to be the least value.
     #[default]
     /// Only the Kind. No change of an object enqueues the observer.
     Kind,
@@ -79,7 +79,8 @@ pub(super) struct SelectorObservers {
 }
 
 impl Index {
-    pub(crate) fn read(&mut self, observer: &Key, target: &Key) {
+    /// Records that the observer read the object of this key, whether or not it exists.
+    pub(crate) fn record_read(&mut self, observer: &Key, target: &Key) {
         let is_same = target == observer;
         let observer = self.interned(observer);
         // An object and its dependency often have the same name, and then share the text.

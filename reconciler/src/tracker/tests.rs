@@ -42,7 +42,7 @@ fn reads_that_are_not_repeated_are_removed_from_the_index() {
     let tracker = trackers.add();
     for n in 0..1000 {
         trackers.begin_pass(&key("observer"));
-        tracker.lock().read(&key("observer"), &key(&n.to_string()));
+        tracker.lock().record_read(&key("observer"), &key(&n.to_string()));
         let selector = Expression::Equal("app".into(), n.to_string()).into();
         tracker.lock().read_matching(&key("observer"), Some("default"), &selector);
         trackers.retain_latest(&key("observer"));
@@ -58,8 +58,8 @@ fn forgetting_an_observer_keeps_the_reads_of_others() {
     let trackers = Trackers::default();
     let tracker = trackers.add();
     for observer in ["one", "two"] {
-        tracker.lock().read(&key(observer), &key("shared"));
-        tracker.lock().read(&key(observer), &key(observer));
+        tracker.lock().record_read(&key(observer), &key("shared"));
+        tracker.lock().record_read(&key(observer), &key(observer));
         tracker.lock().read_matching(&key(observer), None, &app_is_web());
     }
     assert_eq!(sizes(&tracker), [3, 1, 2]);
@@ -72,10 +72,10 @@ fn forgetting_an_observer_keeps_the_reads_of_others() {
 #[test]
 fn a_key_is_stored_once_as_observer_and_target() {
     let tracker = Tracker::default();
-    tracker.lock().read(&key("a"), &key("a"));
+    tracker.lock().record_read(&key("a"), &key("a"));
     assert_eq!(stored_texts(&tracker), 1, "an observer that reads an object of its own name");
-    tracker.lock().read(&key("a"), &key("b"));
-    tracker.lock().read(&key("b"), &key("a"));
+    tracker.lock().record_read(&key("a"), &key("b"));
+    tracker.lock().record_read(&key("b"), &key("a"));
     assert_eq!(stored_texts(&tracker), 2, "a target that becomes an observer, and an observer that is read");
 }
 
@@ -85,7 +85,7 @@ fn reads_are_kept_after_a_failed_pass_and_dropped_after_a_successful_one() {
     let tracker = trackers.add();
     for target in ["a", "b", "c"] {
         trackers.begin_pass(&key("observer"));
-        tracker.lock().read(&key("observer"), &key(target));
+        tracker.lock().record_read(&key("observer"), &key(target));
     }
     assert_eq!(sizes(&tracker), [3, 0, 1]);
     trackers.retain_latest(&key("observer"));
@@ -105,7 +105,7 @@ fn equal_selectors_are_stored_once() {
 #[tokio::test]
 async fn an_observer_that_reads_an_object_by_name_and_by_labels_is_found_once() {
     let tracker = Tracker::default();
-    tracker.lock().read(&key("one"), &key("web"));
+    tracker.lock().record_read(&key("one"), &key("web"));
     tracker.lock().read_matching(&key("one"), Some("default"), &app_is_web());
     tracker.lock().read_matching(&key("two"), Some("default"), &app_is_web());
     tracker.lock().read_matching(&key("elsewhere"), Some("other"), &app_is_web());

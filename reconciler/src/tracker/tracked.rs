@@ -68,7 +68,7 @@ impl<T: Cached<DynamicType = (), Scope: Scope>> Tracked<T> {
 
     /// Records the read, then returns the object from the cache.
     fn read<O: Resource>(&self, observer: &O, target: Key) -> Option<Arc<T>> {
-        self.tracker.lock().read(&Key::of(observer), &target); // first: a change after the cache is read is not missed
+        self.tracker.lock().record_read(&Key::of(observer), &target); // first: a change after the cache is read is not missed
         self.informer.get(&target)
     }
 }

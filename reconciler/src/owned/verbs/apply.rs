@@ -39,10 +39,9 @@ impl<T: Cached> Owned<T> {
     /// of fields. The API server may store a value in another form, such as `1000m` as `1`. Each process applies such a
     /// child once and then remembers the stored form. The answer is in the cache before this returns.
     ///
-    /// Other clients may add entries to maps and lists of the child. From an atomic map or list, such as a selector or
-    /// the rules of a Role, they must be removed, and only the API server knows which maps and lists are atomic. So
-    /// every change of the child outside metadata and status leads to one request, even if the request then changes
-    /// nothing. An entry that was added while no process of the controller ran is removed with the next change.
+    /// Other clients may add entries to maps and lists of the child. In an atomic one, such as a selector or the rules of
+    /// a Role, an added entry has to be removed, but only the API server knows which are atomic. So after every change
+    /// of the child outside metadata and status, one request is sent, which may change nothing. An entry that was added while no process of the controller ran is removed with the next change.
     ///
     /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. Apply each
     /// child once per controller: two calls with different content undo each other.

@@ -1,5 +1,7 @@
-//! The verbs of [`Owned`](super::Owned), each with the permissions that it needs. A new verb gets a file here and a row
-//! in the table of [`OwnedOptions::verbs`](super::OwnedOptions::verbs).
+//! The methods of [`Owned`](super::Owned) that write children.
+//!
+//! No method declares its RBAC verbs: the user names them by [`OwnedOptions::verbs`](super::OwnedOptions::verbs). A new
+//! method gets a file here, a row in the table there, and one in the table of permissions of the crate.
 
 mod apply;
 mod claim;
