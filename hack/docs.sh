@@ -34,7 +34,7 @@ copy_pages() {
   find "$1/docs" -name '*.md' ! -name SUMMARY.md -exec sed -i -E \
     -e 's#\]\(README\.md#](index.html#g' \
     -e 's#\]\(\.\./benches/results/([^)]*\.svg)\)#](results/\1)#g' \
-    -e "s#\]\((\.\./)+(README|CONTRIBUTING|config|sharedmain|reconciler|tests|benches|examples|hack)#](${repository}/blob/main/\2#g" {} +
+    -e "s#\]\((\.\./)+(README|CONTRIBUTING|config|sharedmain|reconciler|samples|tests|benches|examples|hack)#](${repository}/blob/main/\2#g" {} +
 }
 
 case "${*:---build}" in

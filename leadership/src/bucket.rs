@@ -94,7 +94,8 @@ impl Bucket {
         self.state().is_led().then_some(self.terms)
     }
 
-    /// Ends the term of this process, if it has one. Returns true if it had.
+    /// Ends the term of this process, also one whose deadline has passed and that [`expire`](BucketWriter::expire) has
+    /// not ended yet. Returns true if there was one.
     fn end_term(&mut self, next: BucketState) -> bool {
         let ends = self.written.is_led();
         if ends {

@@ -19,7 +19,7 @@ use crate::{
     webhook::Webhook,
 };
 
-/// A path for admission reviews. It has a configuration with one entry, both of the same name.
+/// A path to which the API server sends reviews. Its webhook configuration has one entry, of the same name.
 pub(crate) struct Endpoint {
     pub(crate) path: &'static str,
     pub(crate) review: ReviewHandler,
@@ -27,7 +27,7 @@ pub(crate) struct Endpoint {
     pub(crate) name: String,
     pub(crate) rules: Value,
     pub(crate) is_mutating: bool,
-    /// The mutator that is called, if it is not a step of the webhook's own.
+    /// The mutator of [`Webhook::mutator`]. `None` for defaulting, validation and ConfigMaps.
     pub(crate) mutator: Option<Arc<dyn Mutator>>,
 }
 
@@ -65,7 +65,8 @@ impl Webhook {
 
     /// Returns the configurations of this webhook: MutatingWebhookConfigurations for defaulting and mutators,
     /// ValidatingWebhookConfigurations for validation and ConfigMaps, with the rules for its Kinds. `client_config`
-    /// returns the client configuration for a path. Requests fail while the webhook is down.
+    /// returns the client configuration for a path. They name no `failurePolicy`, so the default `Fail` applies: requests
+    /// fail while the webhook is down.
     ///
     /// In a process, a controller keeps the rules and CA bundles of these configurations up to date.
     ///

@@ -94,8 +94,8 @@ impl Webhook {
         }
     }
 
-    /// Sets the defaults of a Kind when its objects are created or updated, and the annotations of
-    /// [`user_annotations`](Self::user_annotations).
+    /// Sets the defaults of a Kind when its objects are created or updated. Also adds the annotations that
+    /// [`user_annotations`](Self::user_annotations) describes.
     ///
     /// The patch contains only what [`Kind::set_defaults`] changes. A value of `#[serde(default)]` is not a change: the
     /// decoded object has it already. Such a value comes from the schema of the derived CustomResourceDefinition, which
@@ -140,8 +140,8 @@ impl Webhook {
     /// deletion, the callback gets the old object.
     ///
     /// Callbacks are called one after another until one fails. No callback is called in a dry run, or for the deletion
-    /// of an object that cannot be decoded. A callback can block the thread before it returns its future, but the
-    /// future must not block.
+    /// of an object that cannot be decoded. The callback itself may block, since it runs on a blocking thread.
+    /// The future that it returns must not.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Namespace;
@@ -165,7 +165,7 @@ impl Webhook {
         self
     }
 
-    /// Adds a mutating step. It replaces an earlier one of the same path. The API server calls the steps of a webhook
+    /// Adds a mutating step with a path of its own. A later one of the same path replaces it. The API server calls the steps of a webhook
     /// independently of each other; in a test, [`admit`](Self::admit) calls them after defaulting.
     pub fn mutator(mut self, mutator: impl Mutator) -> Self {
         self.mutators.insert(mutator.path(), Arc::new(mutator));

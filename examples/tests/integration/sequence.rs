@@ -232,8 +232,10 @@ async fn the_objects_of_the_example_become_ready() {
         env.create_service(name).await;
     }
     let example = std::fs::read_to_string(file("sequence", "example.yaml")).unwrap();
-    let examples: Vec<Sequence> = serde_saphyr::from_multiple(&example).unwrap();
-    env.api().create(&PostParams::default(), &examples[0]).await.unwrap();
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&example).unwrap();
+    let sequence = objects.into_iter().find(|object| object["kind"] == "Sequence").unwrap();
+    let sequence: Sequence = serde_json::from_value(sequence).unwrap();
+    env.api().create(&PostParams::default(), &sequence).await.unwrap();
     env.wait_until_ready("example", 3).await;
     env.process.stop().await;
 }

@@ -30,8 +30,8 @@ pub enum Keys {}
 ///
 /// Created by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. Before its first pass, the
 /// controller waits for the first list of every informer that its constructor (`fn controller(cx)` below) got from the
-/// [`Context`] or passed to this builder. It does not wait for informers that [`track_any`](Self::track_any) opens, or
-/// for those of other controllers.
+/// [`Context`] or passed to this builder. It does not wait for informers that [`track_any`](Self::track_any) and
+/// [`owns_any`](Self::owns_any) open, or for those of other controllers.
 ///
 /// ```
 /// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::{Namespace, Pod}};
@@ -67,7 +67,7 @@ pub struct Builder<K> {
     /// The namespaces of the objects that are tracked and owned.
     pub(super) namespaces: Selection,
     pub(super) trackers: Trackers,
-    /// Uses [`Kinds::any`], for which no RBAC rules can be generated.
+    /// True if some [`Kinds`] names no resource, so that no RBAC rules can be generated.
     pub(super) has_unnamed_kinds: bool,
     pub(super) finalizer: Option<String>,
     pub(super) finalizer_manager: Option<String>,

@@ -43,8 +43,8 @@ impl<'a, T: Cached> Watch<'a, T> {
         Self { informer, queue, is_key_source, filter: None }
     }
 
-    /// Ignores changes of objects that the filter admits neither before nor after the change. Of several filters, all
-    /// must admit the object.
+    /// Handles a change only if the filter admits the object before or after it. Of several filters, all must admit the
+    /// object.
     pub fn filter(mut self, filter: Filter<T>) -> Self {
         self.filter = Some(match self.filter {
             Some(first) => first & filter,

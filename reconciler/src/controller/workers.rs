@@ -78,8 +78,8 @@ impl Controller {
         }
     }
 
-    /// Runs a pass: only observes if this process does not lead the key, else reconciles, and drops the pass if this
-    /// process stops leading.
+    /// Runs a pass. Without the lead, or while the bucket is handed over, the pass only observes. With it, the pass
+    /// reconciles, and is dropped if the term ends.
     async fn process(&self, claimed: &ClaimedKey, leadership: &Leadership) {
         let Some(pass) = leadership.start_pass(claimed) else {
             let result = self.run_pass(claimed, PassMode::Observing).await;

@@ -10,8 +10,8 @@ use reknit_injection::internal::KeyEvent;
 
 use super::Queue;
 
-/// The writes in flight: the key, and the resourceVersions of its object that were reported since the write started,
-/// where `None` is a deletion. At most one per worker.
+/// The writes in flight, at most one for each worker: the key, and the resourceVersions of its object that were reported
+/// since the write started (`None`: a deletion).
 pub(super) type PendingWrites = Vec<(Arc<Key>, Vec<Option<String>>)>;
 
 /// A write in flight. While it exists, reported changes of its object are recorded and do not enqueue the key. When it
@@ -24,8 +24,8 @@ struct PendingWrite {
 }
 
 impl Queue {
-    /// Runs a status or finalizer write of the framework. The new state does not enqueue the key, whether the answer or
-    /// the watch reports it first. `version` returns the resourceVersion in the answer.
+    /// Runs a status or finalizer write of the framework. The state that it leads to does not enqueue the key, whether the
+    /// cache gets it from the answer or from the watch. `version` returns the resourceVersion in the answer.
     pub(crate) async fn suppressing_echo<T, E>(
         &self,
         key: Arc<Key>,

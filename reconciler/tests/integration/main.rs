@@ -6,10 +6,10 @@ mod children_any;
 mod conditions;
 mod create_or_update;
 mod deletion;
-mod global_resync;
 mod handover;
 mod namespaces;
 mod references;
+mod resync;
 mod schemas;
 
 use std::time::Duration;
