@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::{Cached, Clock, Informer, Informers, Selection};
 pub use crate::{
-    causes::with_causes,
+    causes::{panic_message, with_causes},
     client::{HttpResponse, NoRetry, ResourcePath, Transport},
     config::with_pinned_config,
     informer::{KeyEvent, Old, WeakIndex, metrics::register_metric},

@@ -107,11 +107,7 @@ pub enum BackoffPolicy {
 
 impl std::fmt::Display for BackoffPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Linear => "linear",
-            Self::Exponential => "exponential",
-            Self::Other(other) => other,
-        })
+        self.serialize(f)
     }
 }
 
@@ -132,11 +128,7 @@ pub enum DeliveryFormat {
 
 impl std::fmt::Display for DeliveryFormat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Json => "json",
-            Self::Binary => "binary",
-            Self::Other(other) => other,
-        })
+        self.serialize(f)
     }
 }
 

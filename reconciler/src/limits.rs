@@ -4,6 +4,7 @@ use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, time::Dur
 
 use futures::FutureExt;
 use reknit_apis::Key;
+use reknit_injection::internal::panic_message;
 
 use crate::{Error, Outcome, Result};
 
@@ -51,7 +52,7 @@ impl Limits {
             tokio::select! {
                 biased;
                 result = &mut pass => {
-                    return result.unwrap_or_else(|panic| Err(PassAborted::Panic(panic_message(&*panic)).into()));
+                    return result.unwrap_or_else(|panic| Err(PassAborted::Panic(panic_message(&*panic).into()).into()));
                 }
                 limit = &mut deadline => {
                     return Err(Error::from(PassAborted::Deadline(limit)).reason("DeadlineExceeded"));
@@ -79,12 +80,6 @@ pub(crate) fn catch_panic<T>(key: &Key, run: impl FnOnce() -> T) -> Option<T> {
         tracing::error!(%key, panic, "a filter or mapping panicked: it is not applied to this object");
     };
     std::panic::catch_unwind(AssertUnwindSafe(run)).inspect_err(log).ok()
-}
-
-/// The message of a panic from its payload.
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let literal = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    literal.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
 #[cfg(test)]

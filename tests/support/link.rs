@@ -6,16 +6,14 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
 };
 
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
     sync::watch,
 };
 
@@ -72,38 +70,28 @@ impl Drop for Link {
 
 async fn accept(listener: TcpListener, server: String, condition: Arc<watch::Sender<Condition>>) {
     while let Ok((client, _)) = listener.accept().await {
-        let (server, mut condition) = (server.clone(), condition.subscribe());
-        tokio::spawn(async move {
-            let mut broken = condition.clone();
-            tokio::select! {
-                _ = broken.wait_for(|condition| *condition == Condition::Broken) => {}
-                () = connect_and_forward(client, &server, &mut condition) => {}
-            }
-        });
+        tokio::spawn(forward(client, server.clone(), condition.subscribe()));
     }
 }
 
-/// Forwards in both directions until one of them ends.
-async fn connect_and_forward(client: TcpStream, server: &str, condition: &mut watch::Receiver<Condition>) {
-    let Ok(server) = TcpStream::connect(server).await else { return };
+/// Forwards in both directions until both sides have closed the connection, or the link breaks. While the link is
+/// silent, nothing is read or written.
+async fn forward(mut client: TcpStream, server: String, mut condition: watch::Receiver<Condition>) {
+    let Ok(mut server) = TcpStream::connect(server).await else { return };
     for stream in [&client, &server] {
         stream.set_nodelay(true).expect("TCP_NODELAY is set");
     }
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
-    tokio::select! {
-        () = forward(from_client, to_server, condition.clone()) => {}
-        () = forward(from_server, to_client, condition.clone()) => {}
-    }
-}
-
-/// Forwards bytes while the link is up, until the sender closes the connection or the receiver is gone.
-async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut condition: watch::Receiver<Condition>) {
-    let mut buffer = vec![0; 16 * 1024];
-    while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        let up = condition.wait_for(|condition| *condition == Condition::Up).await.is_ok();
-        if !up || to.write_all(&buffer[..length]).await.is_err() {
-            return;
+    let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
+    loop {
+        let now = *condition.borrow_and_update();
+        tokio::select! {
+            _ = &mut copying, if now == Condition::Up => return,
+            changed = condition.changed(), if now != Condition::Broken => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            else => return,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::panic;
 
 use kube::discovery::ApiResource;
 use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
 
-use super::{json_path::JsonPath, text};
 use crate::client::decode_json;
 
 /// The maximum number of steps in the path of a Secret's value, such as `data.password`. Further steps could reveal a
@@ -16,20 +16,36 @@ const SECRET_PATH_STEPS: usize = 2;
 ///
 /// The error of a Secret contains the names of its fields, but no values.
 pub(super) fn decode<K: DeserializeOwned>(json: &[u8], kind: &ApiResource) -> Result<K, String> {
-    let object = panic::catch_unwind(|| decode_json(json)).map_err(|_| "its decoding panicked")?;
-    object.map_err(|error| explain_with_path(json, &error, kind))
+    let decode = || decode_json(json).map_err(|error| explain_with_path::<K>(json, &error, kind));
+    panic::catch_unwind(decode).map_err(|_| "its decoding panicked".to_owned()).flatten()
 }
 
 /// Replaces serde's line and column by the path in the object, since the reader of the error does not have the JSON.
-fn explain_with_path(json: &[u8], error: &serde_json::Error, kind: &ApiResource) -> String {
-    // The JSON is one line, so the column is an offset.
-    let text_before_error =
-        json.get(..error.column()).filter(|_| error.line() == 1).map(text).unwrap_or_default();
-    let path = JsonPath::at_the_end_of(text_before_error);
-    let path = if is_secret(kind) { path.truncated(SECRET_PATH_STEPS) } else { path }.to_string();
+/// Decodes the object again, because a decoder that records the path is slower.
+fn explain_with_path<K: DeserializeOwned>(
+    json: &[u8],
+    error: &serde_json::Error,
+    kind: &ApiResource,
+) -> String {
+    let decoded = serde_path_to_error::deserialize::<_, K>(&mut serde_json::Deserializer::from_slice(json));
+    let steps = if is_secret(kind) { SECRET_PATH_STEPS } else { usize::MAX };
+    let path = decoded.err().map_or_else(String::new, |error| path_text(error.path().iter().take(steps)));
     let message = explain(error, kind);
     let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
     if path.is_empty() { message.to_owned() } else { format!("{path}: {message}") }
+}
+
+/// Formats a path, such as `metadata.labels[example.com/x]` or `spec.ports[0].name`.
+fn path_text<'a>(segments: impl Iterator<Item = &'a Segment>) -> String {
+    let is_plain =
+        |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    segments.fold(String::new(), |path, segment| match segment {
+        Segment::Seq { index } => format!("{path}[{index}]"),
+        Segment::Map { key } if !is_plain(key) => format!("{path}[{key}]"),
+        Segment::Map { key: name } | Segment::Enum { variant: name } if path.is_empty() => name.clone(),
+        Segment::Map { key: name } | Segment::Enum { variant: name } => format!("{path}.{name}"),
+        Segment::Unknown => path,
+    })
 }
 
 /// The text of the error. For a Secret, a text without values, since serde quotes the value that it could not read.
@@ -39,4 +55,45 @@ pub(crate) fn explain(error: &serde_json::Error, kind: &ApiResource) -> String {
 
 fn is_secret(kind: &ApiResource) -> bool {
     kind.kind == "Secret"
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "only the errors of decoding are read")]
+    struct Decoded {
+        metadata: BTreeMap<String, BTreeMap<String, String>>,
+        #[serde(default)]
+        b: Vec<BTreeMap<String, Vec<u8>>>,
+    }
+
+    fn error(json: &str, kind: &str) -> String {
+        let kind = ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("", "v1", kind));
+        decode::<Decoded>(json.as_bytes(), &kind).unwrap_err()
+    }
+
+    #[test]
+    fn an_error_names_the_fields_and_items_that_lead_to_the_value() {
+        for (json, expected) in [
+            (r#"{"b":[]}"#, "missing field `metadata`"),
+            (
+                r#"{"metadata":{"labels":{"example.com/x":1}}}"#,
+                "metadata.labels[example.com/x]: invalid type: integer `1`, expected a string",
+            ),
+            (
+                r#"{"metadata":{},"b":[{},{"c":[1,true]}]}"#,
+                "b[1].c[1]: invalid type: boolean `true`, expected u8",
+            ),
+        ] {
+            assert_eq!(error(json, "ConfigMap"), expected);
+        }
+        let secret = r#"{"metadata":{},"b":[{"password":["x"]}]}"#;
+        assert_eq!(error(secret, "Secret"), "b[0]: a value of the wrong form");
+    }
 }

@@ -5,7 +5,6 @@
 //! added again when the object is decoded.
 
 mod decode;
-mod json_path;
 mod raw;
 mod resource_version;
 mod response_state;

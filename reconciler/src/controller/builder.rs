@@ -106,7 +106,7 @@ impl Controller {
         build.parts.kind = if group.is_empty() { kind.into_owned() } else { format!("{group}.{kind}") };
         let informer = cx.informer::<K>(which);
         build.depend_on(&informer);
-        build.allow_status_writes();
+        build.declare_status_writes();
         build.parts.queue.add_key_source(move |keys| keys.extend(informer.keys()));
         build
     }
@@ -245,7 +245,7 @@ impl<K: Kind> Builder<K> {
     /// }
     /// ```
     pub fn track_any(&mut self, kinds: Kinds) -> TrackedAny {
-        self.allow_reads_of(&kinds);
+        self.declare_reads_of(&kinds);
         TrackedAny::new(self.dynamic_kinds(kinds))
     }
 
@@ -302,7 +302,7 @@ impl<K: Kind> Builder<K> {
         let tracker = self.trackers.add();
         tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
         let writes = Permission::of::<T>(options.verbs_of_writes().iter().copied());
-        self.allow_children([writes.or_namespaces(selection(informer).selected_namespaces())]);
+        self.declare_children([writes.or_namespaces(selection(informer).selected_namespaces())]);
         Owned::new(ObjectClient::of::<T>(&self.cx), informer.clone(), options, tracker)
     }
 
@@ -323,8 +323,8 @@ impl<K: Kind> Builder<K> {
     pub fn owns_any(&mut self, kinds: Kinds, options: OwnedOptions) -> OwnedAny {
         let namespaces = self.namespaces.selected_namespaces();
         let writes = kinds.permissions(options.verbs_of_writes());
-        self.allow_children(writes.map(|writes| writes.or_namespaces(namespaces)));
-        self.allow_reads_of(&kinds);
+        self.declare_children(writes.map(|writes| writes.or_namespaces(namespaces)));
+        self.declare_reads_of(&kinds);
         let (kinds, client) = (self.dynamic_kinds(kinds), ObjectClient::of::<K>(&self.cx));
         OwnedAny::new(kinds, client, options, owner_key::<K, DynamicObject>)
     }

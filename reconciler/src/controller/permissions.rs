@@ -33,7 +33,7 @@ impl<K> Builder<K> {
 
 impl<K: Kind> Builder<K> {
     /// Declares status writes. After a conflict the object is read again.
-    pub(super) fn allow_status_writes(&mut self) {
+    pub(super) fn declare_status_writes(&mut self) {
         // The status of a Kind without one is `()`.
         if size_of::<K::Status>() > 0 {
             self.allows(Permission::of::<K>([Verb::Get]));
@@ -42,12 +42,12 @@ impl<K: Kind> Builder<K> {
     }
 
     /// Declares finalizer writes. After a failure the object is read again, since it may be gone.
-    pub(super) fn allow_finalizer_writes(&mut self) {
+    pub(super) fn declare_finalizer_writes(&mut self) {
         self.allows(Permission::of::<K>([Verb::Get, Verb::Patch]));
     }
 
     /// Declares the events of passes.
-    pub(super) fn allow_events(&mut self) {
+    pub(super) fn declare_events(&mut self) {
         // The events of a cluster-scoped object are in the namespace `default`, which the controller does not select.
         let namespaced = if K::Scope::NAMESPACED { self.namespaces.selected_namespaces() } else { &[] };
         self.cx.allows(event_permission().or_namespaces(namespaced));
@@ -55,14 +55,14 @@ impl<K: Kind> Builder<K> {
 
     /// Declares the requests that create and change children. The admission plugin OwnerReferencesPermissionEnforcement
     /// requires the permission to update the finalizers of the owner, since children set `blockOwnerDeletion`.
-    pub(super) fn allow_children(&self, writes: impl IntoIterator<Item = Permission>) {
+    pub(super) fn declare_children(&self, writes: impl IntoIterator<Item = Permission>) {
         let finalizers = Permission::of::<K>([Verb::Update]).subresource("finalizers");
         self.cx.allows(finalizers.or_namespaces(self.namespaces.selected_namespaces()));
         writes.into_iter().for_each(|writes| self.cx.permissions().add_on_children(writes));
     }
 
     /// Declares the informers of these Kinds.
-    pub(super) fn allow_reads_of(&mut self, kinds: &Kinds) {
+    pub(super) fn declare_reads_of(&mut self, kinds: &Kinds) {
         kinds.permissions(&[Verb::List, Verb::Watch]).for_each(|reads| self.allows(reads));
         self.has_unnamed_kinds |= kinds.is_unnamed();
     }

@@ -83,9 +83,9 @@ impl<R: ReconcileKind> RoleBuilder<R> {
     pub fn build(self) -> Controller {
         let Self { mut build, reconciler, roles } = self;
         let finalizer = Finalizer::of::<R::Kind>(build.finalizer.take(), build.finalizer_manager.take());
-        build.allow_events();
+        build.declare_events();
         if roles.finalize.is_some() {
-            build.allow_finalizer_writes();
+            build.declare_finalizer_writes();
             build.parts.finalizer = Some(finalizer.clone());
         }
         let informer = build.cx.informer::<R::Kind>(build.selection.clone());

@@ -19,8 +19,14 @@ pub(super) type PendingWrites = Vec<(Arc<Key>, Vec<Option<String>>)>;
 struct PendingWrite {
     queue: Queue,
     key: Arc<Key>,
-    /// `None` before the answer and after a failed write; else the resourceVersion in the answer, if it has one.
-    answer: Option<Option<String>>,
+    answer: Answer,
+}
+
+enum Answer {
+    /// The write has not been answered, or it failed.
+    Missing,
+    /// The write succeeded. The answer has this resourceVersion, if any.
+    Written(Option<String>),
 }
 
 impl Queue {
@@ -33,9 +39,11 @@ impl Queue {
         version: impl FnOnce(&T) -> Option<&str>,
     ) -> Result<T, E> {
         self.0.state.lock().pending_writes.push((key.clone(), Vec::new()));
-        let mut pending = PendingWrite { queue: self.clone(), key, answer: None };
+        let mut pending = PendingWrite { queue: self.clone(), key, answer: Answer::Missing };
         let answer = write.await;
-        pending.answer = answer.as_ref().ok().map(|answer| version(answer).map(str::to_owned));
+        if let Ok(answer) = &answer {
+            pending.answer = Answer::Written(version(answer).map(str::to_owned));
+        }
         answer
     }
 
@@ -68,7 +76,10 @@ impl PendingWrite {
     /// has no echo. After a successful write a deletion counts as its echo, since removing the last finalizer deletes
     /// the object.
     fn is_foreign(&self, reported: &Option<String>) -> bool {
-        self.answer.as_ref().is_none_or(|answer| reported.is_some() && reported != answer)
+        match &self.answer {
+            Answer::Missing => true,
+            Answer::Written(version) => reported.is_some() && reported != version,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use reknit_injection::internal::jittered;
 use serde_json::{Value, json, to_value};
 
 pub use self::diff::merge_patch;
-use self::diff::{apply_patch, conflicts_with, diff};
+use self::diff::{conflicts_with, diff};
 use crate::{
     Result,
     kind_client::{Attempt, KindClient, WriteMeta},
@@ -47,7 +47,7 @@ impl StatusChange {
     /// The part of the change that this object, which another client changed, does not have yet.
     fn remaining<K: Kind>(&self, object: &K) -> Result<Option<Self>> {
         let mut desired = object.read_status().map_or(Ok(json!({})), to_value)?;
-        apply_patch(&mut desired, &self.0);
+        json_patch::merge(&mut desired, &self.0);
         Self::between::<K>(object.read_status(), &mut serde_json::from_value(desired)?)
     }
 

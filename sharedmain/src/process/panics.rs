@@ -1,10 +1,11 @@
 //! Panics in the log: one line each, instead of a backtrace on standard error.
 use std::{
-    any::Any,
     backtrace::{Backtrace, BacktraceStatus},
     cell::Cell,
     panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook},
 };
+
+use reknit_injection::internal::panic_message;
 
 thread_local! {
     /// Set while [`catch_panic`] runs on this thread. Its caller reports the panic, so the panic hook does not log it.
@@ -21,7 +22,7 @@ pub(super) fn log_panics() {
 }
 
 fn log(info: &PanicHookInfo<'_>) {
-    let message = message_of(info.payload());
+    let message = panic_message(info.payload());
     let location = info.location().map(ToString::to_string).unwrap_or_default();
     let trace = Backtrace::capture();
     if trace.status() == BacktraceStatus::Captured {
@@ -36,13 +37,7 @@ pub(super) fn catch_panic<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     let before = IS_CAUGHT.replace(true);
     let result = catch_unwind(AssertUnwindSafe(run));
     IS_CAUGHT.set(before);
-    result.map_err(|payload| message_of(&*payload).to_owned())
-}
-
-/// Returns the message of a panic, or `no message` if the payload is not a string.
-pub(super) fn message_of(payload: &(dyn Any + Send)) -> &str {
-    let literal = payload.downcast_ref::<&'static str>().copied();
-    literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+    result.map_err(|payload| panic_message(&*payload).to_owned())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 use std::{panic::AssertUnwindSafe, time::Duration};
 
 use futures::{FutureExt, future::join_all};
-use reknit_injection::{Shutdown, ShutdownTrigger};
+use reknit_injection::{Shutdown, ShutdownTrigger, internal::panic_message};
 use reknit_leadership::{
     Leadership,
     internal::{Electors, Member},
@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::{Task, failure::Failure, lifecycle::Lifecycle, panics};
+use super::{Task, failure::Failure, lifecycle::Lifecycle};
 use crate::observe::otlp::Exports;
 
 /// The time that controllers get after the shutdown deadline to drop their reconciles.
@@ -94,7 +94,7 @@ impl Running {
             match AssertUnwindSafe(run).catch_unwind().await {
                 Ok(Ok(())) => Ok(name),
                 Ok(Err(e)) => Err(format!("task {name} failed: {e}")),
-                Err(panic) => Err(format!("task {name} panicked: {}", panics::message_of(&*panic))),
+                Err(panic) => Err(format!("task {name} panicked: {}", panic_message(&*panic))),
             }
         });
     }
@@ -164,7 +164,7 @@ fn check_end<T>(what: &str, ended: Result<T, JoinError>, shutdown: &Shutdown) ->
 
 fn panic_text(error: JoinError) -> String {
     match error.try_into_panic() {
-        Ok(payload) => panics::message_of(&*payload).to_owned(),
+        Ok(payload) => panic_message(&*payload).to_owned(),
         Err(error) => error.to_string(),
     }
 }

@@ -1,10 +1,14 @@
 //! The errors of a control plane.
 
-use std::{error, fmt, iter, time::Duration};
+use std::{error, fmt, time::Duration};
+
+use reknit_injection::internal::with_causes;
 
 /// An error of a [`ControlPlane`](crate::ControlPlane): what failed, and why.
 ///
 /// `Debug` prints the message and its causes, because a test that fails by `?` or `unwrap` shows this output.
+#[derive(thiserror::Error)]
+#[error("{message}")]
 pub struct Error {
     message: String,
     source: Option<BoxError>,
@@ -29,23 +33,9 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let causes = iter::successors(error::Error::source(self), |cause| cause.source());
-        write!(f, "{self}")?;
-        causes.into_iter().try_for_each(|cause| write!(f, ": {cause}"))
-    }
-}
-
-impl error::Error for Error {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        self.source.as_ref().map(|source| &**source as _)
+        f.write_str(&with_causes(self))
     }
 }
 

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use axum::{http::StatusCode, response::Response};
-use prometheus::{
-    HistogramVec, IntCounter, IntCounterVec, Registry, register_histogram_vec_with_registry,
-    register_int_counter_vec_with_registry, register_int_counter_with_registry,
-};
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
+use reknit_injection::internal::register_metric;
 
 /// The buckets of the histogram, in seconds.
 const BUCKETS: [f64; 14] =
@@ -26,34 +24,32 @@ pub(crate) struct Metrics {
 pub(crate) struct Allowed(pub(crate) bool);
 
 impl Metrics {
-    /// Registers the metrics. Fails if the registry already has a metric of the same name.
-    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            requests: register_int_counter_vec_with_registry!(
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let counter = |name, help, labels: &[&str]| {
+            register_metric(registry, IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let seconds = HistogramOpts::new(
+            "reknit_webhook_request_seconds",
+            "Time to answer a request, from the arrival of its whole body",
+        );
+        let handshake_failures = IntCounter::new(
+            "reknit_webhook_handshake_failures_total",
+            "TLS handshakes with the webhook that failed",
+        );
+        Self {
+            requests: counter(
                 "reknit_webhook_requests_total",
                 "Requests answered by the webhook",
                 &["path", "code", "allowed"],
-                registry
-            )?,
-            seconds: register_histogram_vec_with_registry!(
-                "reknit_webhook_request_seconds",
-                "Time to answer a request, from the arrival of its whole body",
-                &["path"],
-                BUCKETS.to_vec(),
-                registry
-            )?,
-            panics: register_int_counter_vec_with_registry!(
+            ),
+            seconds: register_metric(registry, HistogramVec::new(seconds.buckets(BUCKETS.into()), &["path"])),
+            panics: counter(
                 "reknit_webhook_panics_total",
                 "Requests that failed because code of a Kind panicked",
                 &["path"],
-                registry
-            )?,
-            handshake_failures: register_int_counter_with_registry!(
-                "reknit_webhook_handshake_failures_total",
-                "TLS handshakes with the webhook that failed",
-                registry
-            )?,
-        })
+            ),
+            handshake_failures: register_metric(registry, handshake_failures),
+        }
     }
 
     /// Counts a response, and records its duration if it contains a review.

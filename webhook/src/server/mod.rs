@@ -51,7 +51,7 @@ pub fn serve<S: Future<Output = ()> + Send + 'static>(
     stop: S,
 ) -> Result<impl Future<Output = ()> + Send + use<S>> {
     const FAILED: &str = "failed to serve the webhook";
-    let metrics = Metrics::new(registry).context(FAILED)?;
+    let metrics = Metrics::new(registry);
     let tls = TlsAcceptor::from(Arc::new(identity.config().context(FAILED)?));
     let (drain, limits) = (Drain::default(), webhook.limits.clone());
     let request_values = webhook.request_values.clone();

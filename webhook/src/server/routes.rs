@@ -15,6 +15,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use prometheus::Registry;
+use reknit_injection::internal::panic_message;
 use tokio::time::timeout;
 use tower::ServiceExt;
 use tower_http::{catch_panic::CatchPanicLayer, timeout::TimeoutLayer};
@@ -88,7 +89,7 @@ pub async fn answer(webhook: &Webhook, path: &str, body: impl Into<Bytes>) -> (u
 async fn try_answer(webhook: &Webhook, path: &str, body: Bytes) -> Result<(u16, Bytes), BoxError> {
     let request =
         Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(body))?;
-    let router = router(Arc::new(webhook.clone()), Metrics::new(&Registry::new())?, Drain::default());
+    let router = router(Arc::new(webhook.clone()), Metrics::new(&Registry::new()), Drain::default());
     let response = router.oneshot(request).await?;
     Ok((response.status().as_u16(), response.into_body().collect().await?.to_bytes()))
 }
@@ -277,9 +278,7 @@ impl IntoResponse for Refusal {
 
 fn answer_panic(path: &'static str, metrics: &Metrics, panic: Box<dyn Any + Send>) -> Response {
     metrics.panics.with_label_values(&[path]).inc();
-    let literal = panic.downcast_ref::<&'static str>().copied();
-    let message =
-        literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    let message = panic_message(&*panic);
     tracing::error!(path, panic = message, "code of a Kind panicked in the webhook");
     (StatusCode::INTERNAL_SERVER_ERROR, format!("panicked: {message}\n")).into_response()
 }
