@@ -165,17 +165,17 @@ impl Webhook {
         self
     }
 
-    /// Adds a mutating step with a path of its own. A later one of the same path replaces it. The API server calls the steps of a webhook
-    /// independently of each other; in a test, [`admit`](Self::admit) calls them after defaulting.
+    /// Adds a mutating step with a path of its own. A later one of the same path replaces it. The API server calls the
+    /// steps of a webhook independently of each other; in a test, [`admit`](Self::admit) calls them after defaulting.
     pub fn mutator(mut self, mutator: impl Mutator) -> Self {
         self.mutators.insert(mutator.path(), Arc::new(mutator));
         self
     }
 
     /// Declares configuration that defaults and rules read by [`Request::config`]: the webhook watches the ConfigMap,
-    /// and each request carries its latest valid value, as [`Config`](reknit_injection::Config) returns it. One request reads one value of each
-    /// type, even if the ConfigMap changes meanwhile. In Knative's Go library, the context of `SetDefaults` and
-    /// `Validate` carries such values.
+    /// and each request carries its latest valid value, as [`Config`](reknit_injection::Config) returns it. One
+    /// request reads one value of each type, even if the ConfigMap changes meanwhile. In Knative's Go library, the
+    /// context of `SetDefaults` and `Validate` carries such values.
     ///
     /// A webhook that has just started denies requests with 503 until it has read a valid ConfigMap, or found that
     /// there is none. [`config_validation`](Self::config_validation) refuses invalid changes of the ConfigMap, and

@@ -19,8 +19,9 @@ const BOUND: &str = "bound";
 /// Knative's `psbinding.Bindable`, the model of a SinkBinding.
 ///
 /// [`Binder`](crate::Binder) injects into subjects that exist, and [`BindingMutator`](crate::BindingMutator) into
-/// those that are created or updated, before they are stored. Both call [`unbind`](Self::unbind) and then [`bind`](Self::bind), on a
-/// copy of the subject. Everything that is injected comes from the binding and its status, so both inject the same.
+/// those that are created or updated, before they are stored. Both call [`unbind`](Self::unbind) and then
+/// [`bind`](Self::bind), on a copy of the subject. Everything that is injected comes from the binding and its status,
+/// so both inject the same.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::EnvVar;

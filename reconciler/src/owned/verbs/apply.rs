@@ -23,13 +23,13 @@ use crate::{
 impl<T: Cached> Owned<T> {
     /// Creates the child or restores its fields, and returns the effect with the resulting object.
     ///
-    /// The child is applied by server-side apply with force. Its field manager is the component and the owner's uid, as
-    /// in `controller-4a5827a9-c3b8-4025-800f-b6b7920f7396`. Fields that are set here get these values, fields that an
-    /// earlier apply set and this one does not are removed, and fields of other managers are kept. So set the fields
-    /// that the controller decides and no others. If another controller has made the child before,
-    /// [`upgrading_from`](crate::OwnedOptions::upgrading_from) removes the fields that only that controller has set. The child gets
-    /// the owner's namespace, if any, and the owner as its controller. Of the metadata of the child, only labels,
-    /// annotations, finalizers and further owners are applied. Its status is not applied.
+    /// The child is applied by server-side apply with force. Its field manager is the component and the owner's uid,
+    /// as in `controller-4a5827a9-c3b8-4025-800f-b6b7920f7396`. Fields that are set here get these values, fields that
+    /// an earlier apply set and this one does not are removed, and fields of other managers are kept. So set the
+    /// fields that the controller decides and no others. If another controller has made the child before,
+    /// [`upgrading_from`](crate::OwnedOptions::upgrading_from) removes the fields that only that controller has set.
+    /// The child gets the owner's namespace, if any, and the owner as its controller. Of the metadata of the child,
+    /// only labels, annotations, finalizers and further owners are applied. Its status is not applied.
     ///
     /// An unset `Option` is not applied. An explicit null in free-form JSON, such as a `serde_json::Value` with Helm
     /// values, is applied as null.
@@ -39,9 +39,10 @@ impl<T: Cached> Owned<T> {
     /// of fields. The API server may store a value in another form, such as `1000m` as `1`. Each process applies such a
     /// child once and then remembers the stored form. The answer is in the cache before this returns.
     ///
-    /// Other clients may add entries to maps and lists of the child. In an atomic one, such as a selector or the rules of
-    /// a Role, an added entry has to be removed, but only the API server knows which are atomic. So after every change
-    /// of the child outside metadata and status, one request is sent, which may change nothing. An entry that was added while no process of the controller ran is removed with the next change.
+    /// Other clients may add entries to maps and lists of the child. In an atomic one, such as a selector or the rules
+    /// of a Role, an added entry has to be removed, but only the API server knows which are atomic. So after every
+    /// change of the child outside metadata and status, one request is sent, which may change nothing. An entry that
+    /// was added while no process of the controller ran is removed with the next change.
     ///
     /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. Apply each
     /// child once per controller: two calls with different content undo each other.
