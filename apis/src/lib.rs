@@ -35,6 +35,8 @@
 mod admission;
 mod config_map;
 mod conversion;
+pub mod equality;
+mod json;
 mod key;
 mod kinds;
 mod names;
@@ -46,6 +48,7 @@ pub use self::{
     admission::*,
     config_map::*,
     conversion::{ConversionError, Convertible},
+    json::to_json,
     key::{Key, KeyError},
     kinds::*,
     names::{

@@ -12,10 +12,9 @@ use kube::{
     api::{ApiResource, ObjectMeta},
 };
 use md5::{Digest, Md5};
-use reknit_apis::{Key, Scope};
+use reknit_apis::{Key, Scope, to_json};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use serde_value::Value as Serialized;
 
 use super::{
     error::{NotApplied, kind_and_key},
@@ -69,8 +68,7 @@ impl Desired {
     {
         let (key, resource) = (key_of(owner, &child, kind)?, &kind.resource);
         *child.meta_mut() = metadata_to_apply(owner, child.meta(), &key);
-        let mut body = serde_json::to_value(&child).map_err(|error| not_json(kind, error))?;
-        remove_unset(&mut body, &serde_value::to_value(&child).map_err(|error| not_json(kind, error))?);
+        let mut body = to_json(&child).map_err(|error| not_json(kind, error))?;
         let fields = body.as_object_mut().ok_or_else(|| unusable(kind, "that is not a JSON object"))?;
         fields.remove("status");
         if resource.kind == "Secret" && resource.api_version == "v1" {
@@ -78,9 +76,15 @@ impl Desired {
         }
         fields.insert("apiVersion".into(), json!(resource.api_version));
         fields.insert("kind".into(), json!(resource.kind));
+        body.sort_all_objects(); // a feature of serde_json keeps the order of fields, which may be that of a HashMap
         let hash: String = Md5::digest(body.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
         body["metadata"]["annotations"][APPLIED_HASH] = json!(hash);
         Ok(Self { name: kind.with_key(&key), key, hash, body })
+    }
+
+    /// Returns true if this was the last content that was applied to the object.
+    pub(super) fn was_applied_to<T: Resource>(&self, object: &T) -> bool {
+        applied_hash(object) == Some(&self.hash)
     }
 
     /// The request body, with the uid of the object to change as a precondition.
@@ -111,6 +115,11 @@ impl Desired {
     pub(super) fn refused(&self, source: kube::Error) -> NotApplied {
         NotApplied::Refused { child: self.name.clone(), source: Box::new(source) }
     }
+}
+
+/// The hash of the content that was last applied to the object, if [`Owned::apply`](crate::Owned::apply) has applied it.
+pub(super) fn applied_hash<T: Resource>(object: &T) -> Option<&String> {
+    object.meta().annotations.as_ref()?.get(APPLIED_HASH)
 }
 
 /// The key of the child. A namespaced child of a namespaced owner is in the owner's namespace.
@@ -164,28 +173,6 @@ fn metadata_to_apply<O: Resource<DynamicType = ()>>(owner: &O, child: &ObjectMet
     }
 }
 
-/// Removes unset `Option` fields. They serialize to null, which the API server would refuse, or which would take the
-/// field from its manager. A null in free-form JSON is kept: `serialized` distinguishes it from an unset `Option`.
-fn remove_unset(json: &mut Value, serialized: &Serialized) {
-    match (json, serialized) {
-        (json, Serialized::Option(Some(inner)) | Serialized::Newtype(inner)) => remove_unset(json, inner),
-        (Value::Object(fields), Serialized::Map(serialized)) => {
-            for (name, value) in serialized {
-                let Serialized::String(name) = name else { continue };
-                if matches!(value, Serialized::Option(None)) {
-                    fields.remove(name);
-                } else if let Some(field) = fields.get_mut(name) {
-                    remove_unset(field, value);
-                }
-            }
-        }
-        (Value::Array(items), Serialized::Seq(serialized)) => {
-            items.iter_mut().zip(serialized).for_each(|(item, serialized)| remove_unset(item, serialized));
-        }
-        _ => {}
-    }
-}
-
 /// Moves a Secret's `stringData` into `data`. The API server does the same and never returns `stringData`.
 fn encode_string_data(secret: &mut Map<String, Value>) {
     let Some(Value::Object(texts)) = secret.remove("stringData") else { return };
@@ -220,6 +207,8 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use serde::Deserialize;
 
+    use std::collections::HashMap;
+
     use super::*;
 
     #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
@@ -228,16 +217,33 @@ mod tests {
         chart: Option<String>,
         values: Value,
         overrides: Vec<Option<Value>>,
+        parameters: HashMap<u8, u8>,
+    }
+
+    fn apply(spec: ReleaseSpec) -> Value {
+        let mut owner = ConfigMap::default();
+        owner.metadata.namespace = Some("default".into());
+        apply_body(&owner, Release::new("x", spec), &ApiResource::erase::<Release>(&())).unwrap()
+    }
+
+    /// This fails only if a feature of serde_json keeps the order in which fields are inserted.
+    #[test]
+    fn the_hash_does_not_depend_on_the_order_of_a_hash_map() {
+        let body = || {
+            let parameters = (0..50).map(|n| (n, n)).collect();
+            apply(ReleaseSpec { chart: None, values: json!({}), overrides: vec![], parameters })
+        };
+        assert_eq!(body().to_string(), body().to_string());
     }
 
     #[test]
     fn explicit_nulls_in_free_form_json_are_applied_and_unset_options_are_not() {
-        let mut owner = ConfigMap::default();
-        owner.metadata.namespace = Some("default".into());
         let values = json!({"a": null, "b": [{"c": null}]});
-        let spec =
-            ReleaseSpec { chart: None, values: values.clone(), overrides: vec![Some(json!({"d": null}))] };
-        let body = apply_body(&owner, Release::new("x", spec), &ApiResource::erase::<Release>(&())).unwrap();
-        assert_eq!(body["spec"], json!({"values": values, "overrides": [{"d": null}]}));
+        let overrides = vec![Some(json!({"d": null}))];
+        let spec = ReleaseSpec { chart: None, values: values.clone(), overrides, parameters: HashMap::new() };
+        assert_eq!(
+            apply(spec)["spec"],
+            json!({"values": values, "overrides": [{"d": null}], "parameters": {}})
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, hash::RandomState, sync::Arc};
 
 use kube::Resource;
 use parking_lot::Mutex;
-use reknit_apis::Key;
+use reknit_apis::{Key, to_json};
 use reknit_injection::{Cached, Index, Informer, controller_name, internal::WeakIndex};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -124,7 +124,7 @@ impl<T: Cached> Owned<T> {
     where
         T: Serialize,
     {
-        let mut json = serde_json::to_value(child).map_err(kube::Error::SerdeError)?;
+        let mut json = to_json(child).map_err(kube::Error::SerdeError)?;
         let resource = &self.shared.client.kind.resource;
         json["apiVersion"] = json!(resource.api_version);
         json["kind"] = json!(resource.kind);

@@ -1,11 +1,15 @@
 //! JSON merge patches (RFC 7396).
 
+use reknit_apis::{equality::Place, to_json};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::Result;
 
 /// The merge patch (RFC 7396) from one state of an object to another; `None` if they are equal.
+///
+/// Values of [the same meaning](reknit_apis::equality), such as `1024Mi` and `1Gi` of memory, are equal. An unset
+/// `Option` is an absent field.
 ///
 /// Send it with kube's `Patch::Merge`. Fields in neither state are kept, and lists are replaced as a whole. The patch
 /// has the resourceVersion only if the states differ in it, so add `metadata.resourceVersion` if the patch must not
@@ -27,7 +31,7 @@ use crate::Result;
 /// # Ok::<_, reknit_reconciler::Error>(())
 /// ```
 pub fn merge_patch(before: &impl Serialize, after: &impl Serialize) -> Result<Option<Value>> {
-    Ok(diff(&serde_json::to_value(before)?, serde_json::to_value(after)?))
+    Ok(diff(&to_json(before)?, to_json(after)?))
 }
 
 /// The merge patch from `before` to `after`; `None` if they are equal.
@@ -35,39 +39,46 @@ pub fn merge_patch(before: &impl Serialize, after: &impl Serialize) -> Result<Op
 /// It contains only fields of `before` or `after`. Other fields, which a newer version of the type may have stored, are
 /// kept. Lists are replaced as a whole.
 pub(crate) fn diff(before: &Value, after: Value) -> Option<Value> {
-    if *before == after {
+    diff_at(Place::default(), before, after)
+}
+
+fn diff_at(place: Place, before: &Value, after: Value) -> Option<Value> {
+    if place.are_equal(before, &after) {
         return None;
     }
     match (before, after) {
-        (Value::Object(before), Value::Object(after)) => Some(Value::Object(diff_fields(before, after))),
+        (Value::Object(before), Value::Object(after)) => {
+            Some(Value::Object(diff_fields(place, before, after)))
+        }
         (_, after) => Some(after),
     }
 }
 
-fn diff_fields(before: &Map<String, Value>, after: Map<String, Value>) -> Map<String, Value> {
-    let removed = before.keys().filter(|name| !after.contains_key(*name));
-    let removed: Vec<_> = removed.map(|name| (name.clone(), Value::Null)).collect();
+fn diff_fields(place: Place, before: &Map<String, Value>, after: Map<String, Value>) -> Map<String, Value> {
+    let is_removed = |(name, value): &(&String, &Value)| {
+        !after.contains_key(*name) && !place.field(name).are_equal(value, &Value::Null)
+    };
+    let removed: Vec<_> =
+        before.iter().filter(is_removed).map(|(name, _)| (name.clone(), Value::Null)).collect();
     let changed = after.into_iter().filter_map(|(name, new)| {
-        let change = match before.get(&name) {
-            Some(old) => diff(old, new),
-            None => Some(new),
-        };
-        Some((name, change?))
+        let change = diff_at(place.field(&name), before.get(&name).unwrap_or(&Value::Null), new)?;
+        Some((name, change))
     });
     changed.chain(removed).collect()
 }
 
 /// Returns true if the patch changes a value that differs between `before` and `now`. The patch was computed from
 /// `before`.
-pub(super) fn conflicts_with(patch: &Value, before: Option<&Value>, now: Option<&Value>) -> bool {
-    match patch {
-        Value::Object(changes) => changes.iter().any(|(name, change)| {
-            let (before, now) =
-                (before.and_then(|value| value.get(name)), now.and_then(|value| value.get(name)));
-            conflicts_with(change, before, now)
-        }),
-        _ => before != now,
-    }
+pub(super) fn conflicts_with(patch: &Value, before: &Value, now: &Value) -> bool {
+    conflicts_at(Place::default(), patch, before, now)
+}
+
+fn conflicts_at(place: Place, patch: &Value, before: &Value, now: &Value) -> bool {
+    let Value::Object(changes) = patch else { return !place.are_equal(before, now) };
+    changes.iter().any(|(name, change)| {
+        let [before, now] = [before, now].map(|value| value.get(name).unwrap_or(&Value::Null));
+        conflicts_at(place.field(name), change, before, now)
+    })
 }
 
 #[cfg(test)]
@@ -104,6 +115,31 @@ mod tests {
     }
 
     #[test]
+    fn unset_options_are_not_sent() {
+        #[derive(Serialize)]
+        struct Part {
+            name: &'static str,
+            mode: Option<bool>,
+        }
+        let parts = |mode| [Part { name: "a", mode }, Part { name: "b", mode: None }];
+        let patch = merge_patch(&[Part { name: "a", mode: None }], &parts(None)).unwrap();
+        assert_eq!(patch, Some(json!([{"name": "a"}, {"name": "b"}])));
+        assert_eq!(merge_patch(&parts(Some(true))[0], &parts(None)[0]).unwrap(), Some(json!({"mode": null})));
+    }
+
+    #[test]
+    fn values_of_the_same_meaning_cause_no_patch() {
+        let before =
+            json!({"capacity": {"memory": "1Gi"}, "load": 1, "seenTime": "2026-01-01T00:00:00Z", "gone": []});
+        let mut after = json!({
+            "capacity": {"memory": "1024Mi"}, "load": 1.0, "seenTime": "2026-01-01T00:00:00.000Z", "new": null,
+        });
+        assert_eq!(diff(&before, after.clone()), None);
+        after["capacity"]["memory"] = json!("1025Mi");
+        assert_eq!(diff(&before, after), Some(json!({"capacity": {"memory": "1025Mi"}})));
+    }
+
+    #[test]
     fn fields_that_are_in_neither_value_survive_a_merge() {
         let mut stored = json!({"known": 1, "newer": {"field": true}});
         json_patch::merge(&mut stored, &diff(&json!({"known": 1}), json!({"known": 2})).unwrap());
@@ -114,7 +150,7 @@ mod tests {
     fn a_patch_conflicts_only_with_changes_at_its_own_paths() {
         let before = json!({"a": 1, "b": {"c": [1], "d": 2}});
         let patch = json!({"b": {"c": [1, 2]}, "new": {"x": 1}});
-        let conflicts_with = |now: Value| conflicts_with(&patch, Some(&before), Some(&now));
+        let conflicts_with = |now: Value| conflicts_with(&patch, &before, &now);
         assert!(!conflicts_with(before.clone()));
         assert!(!conflicts_with(json!({"a": 5, "b": {"c": [1], "d": 6}, "other": 7})));
         assert!(

@@ -4,9 +4,9 @@ pub(crate) mod diff;
 
 use std::{sync::Arc, time::Duration};
 
-use reknit_apis::{Key, Kind, StatusOf};
+use reknit_apis::{Key, Kind, StatusOf, equality::are_equal, to_json};
 use reknit_injection::internal::jittered;
-use serde_json::{Value, json, to_value};
+use serde_json::{Value, json};
 
 pub use self::diff::merge_patch;
 use self::diff::{conflicts_with, diff};
@@ -36,17 +36,17 @@ impl StatusChange {
         if before == after {
             return Ok(None);
         }
-        let (before, after) = (to_value(before)?, to_value(after)?);
+        let (before, after) = (to_json(before)?, to_json(after)?);
         if stored.is_none() {
             // The patch is the whole status: a diff from the default would leave out equal values.
-            return Ok((after != before).then_some(Self(after)));
+            return Ok((!are_equal(&before, &after)).then_some(Self(after)));
         }
         Ok(diff(&before, after).map(Self))
     }
 
     /// The part of the change that this object, which another client changed, does not have yet.
     fn remaining<K: Kind>(&self, object: &K) -> Result<Option<Self>> {
-        let mut desired = object.read_status().map_or(Ok(json!({})), to_value)?;
+        let mut desired = object.read_status().map_or_else(|| Ok(json!({})), to_json)?;
         json_patch::merge(&mut desired, &self.0);
         Self::between::<K>(object.read_status(), &mut serde_json::from_value(desired)?)
     }
@@ -54,8 +54,8 @@ impl StatusChange {
     /// Returns true if this change would overwrite another client's change between `before` and `now`: a merge patch
     /// replaces a list as a whole, for example, to which another client may have added an entry.
     fn overwrites<K: Kind>(&self, before: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
-        let value = |status: Option<&StatusOf<K>>| to_value(status.cloned().unwrap_or_default());
-        Ok(conflicts_with(&self.0, Some(&value(before)?), Some(&value(now)?)))
+        let value = |status: Option<&StatusOf<K>>| to_json(&status.cloned().unwrap_or_default());
+        Ok(conflicts_with(&self.0, &value(before)?, &value(now)?))
     }
 }
 

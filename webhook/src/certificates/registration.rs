@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::ByteString;
 use kube::api::ApiResource;
-use reknit_apis::{Key, Scope};
+use reknit_apis::{Key, Scope, equality::are_equal};
 use reknit_injection::{Cached, Context, Permission, Verb, select};
 use reknit_reconciler::{Builder, Keys};
 use serde::Serialize;
@@ -103,7 +103,7 @@ impl Registration {
             Some(_) => json!({"webhooks": filled["webhooks"]}),
             None => json!({"spec": {"conversion": filled["spec"]["conversion"]}}),
         };
-        Ok(Some(patch).filter(|_| filled != *object))
+        Ok(Some(patch).filter(|_| !are_equal(&filled, object)))
     }
 }
 

@@ -6,7 +6,7 @@ use kube::{
     Resource,
     api::{Patch, PatchParams},
 };
-use reknit_apis::{Key, OwnedBy, Scope};
+use reknit_apis::{OwnedBy, Scope, equality::are_equal};
 use reknit_injection::Cached;
 use serde::Serialize;
 
@@ -31,13 +31,14 @@ impl<T: Cached> Owned<T> {
     /// The child gets the owner's namespace, if any, and the owner as its controller. Of the metadata of the child,
     /// only labels, annotations, finalizers and further owners are applied. Its status is not applied.
     ///
-    /// An unset `Option` is not applied. An explicit null in free-form JSON, such as a `serde_json::Value` with Helm
+    /// An unset `Option` is not sent, as in every other method. An explicit null in free-form JSON, such as a `serde_json::Value` with Helm
     /// values, is applied as null.
     ///
     /// No request is sent for a child that was last applied with the same content and still has these values. The
     /// annotation `reknit.dev/applied` holds a hash of the applied content, since the cache does not know the managers
-    /// of fields. The API server may store a value in another form, such as `1000m` as `1`. Each process applies such a
-    /// child once and then remembers the stored form. The answer is in the cache before this returns.
+    /// of fields. Values of [the same meaning](reknit_apis::equality), such as `1000m` and `1` of cpu, are equal. If the
+    /// API server stores another value than the applied one, each process applies the child once and then remembers the
+    /// stored value. The answer is in the cache before this returns.
     ///
     /// Other clients may add entries to maps and lists of the child. In an atomic one, such as a selector or the rules
     /// of a Role, an added entry has to be removed, but only the API server knows which are atomic. So after every
@@ -91,34 +92,29 @@ impl<T: Cached> Owned<T> {
         O: Resource<DynamicType = (), Scope: Scope>,
         T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
     {
-        let desired = Desired::of(owner, child, &self.shared.client.kind)?;
-        let existing = match self.find_in_cache(owner, &desired)? {
-            Some(cached) if self.check_up_to_date(&desired, &cached) => {
-                return Ok(Applied::Unchanged(cached));
-            }
-            Some(cached) => Some(cached),
-            // The cache may be stale or contain only selected objects. An object of another owner must not be taken over.
-            None => self.read_live(owner, &desired).await?,
-        };
-        let existing = match existing {
-            Some(existing) => self.upgrade_fields(owner, &desired, existing).await?,
-            None => None,
-        };
-        self.send_apply(owner, desired, existing).await
+        self.apply_desired(owner, Desired::of(owner, child, &self.shared.client.kind)?).await
     }
 
     /// Applies a child as [`apply`](Self::apply) does, but first deletes the existing one if `must_replace` returns
     /// true for it. Use it for a child with an immutable field, such as the pod template of a Job.
     ///
+    /// `must_replace` is called only if the wanted child differs from the one that was last applied: another child with
+    /// the same content would not differ from the existing one. It gets the stored child, in which the API server has
+    /// filled in defaults. So compare only what you set, by
+    /// [`has_set_fields`](reknit_apis::equality::has_set_fields). `==` would replace the child for any change, of a
+    /// label for example.
+    ///
     /// A child with a finalizer is created anew by the pass that follows the end of its deletion.
     ///
     /// ```
     /// use k8s_openapi::api::batch::v1::{CronJob, Job};
+    /// use reknit_apis::equality::has_set_fields;
     /// use reknit_reconciler::{Owned, Result};
     ///
     /// async fn run(jobs: &Owned<Job>, owner: &CronJob, job: Job) -> Result<()> {
-    ///     let template = job.spec.as_ref().map(|spec| spec.template.clone());
-    ///     let has_other_template = |old: &Job| old.spec.as_ref().map(|spec| &spec.template) != template.as_ref();
+    ///     let template = |job: &Job| job.spec.as_ref().map(|spec| spec.template.clone());
+    ///     let wanted = template(&job);
+    ///     let has_other_template = |stored: &Job| !has_set_fields(&template(stored), &wanted);
     ///     jobs.apply_or_replace(owner, job, has_other_template).await?;
     ///     Ok(())
     /// }
@@ -137,19 +133,35 @@ impl<T: Cached> Owned<T> {
         O: Resource<DynamicType = (), Scope: Scope>,
         T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
     {
-        let existing = self.of(owner).find(|existing| existing.meta().name == child.meta().name);
-        if let Some(outdated) = existing.filter(|existing| must_replace(existing)) {
-            let refused = |source| NotApplied::Refused {
-                child: self.shared.client.kind.with_key(&Key::of(&*outdated)),
-                source: Box::new(source),
-            };
-            self.delete(&outdated).await.map_err(refused)?;
+        let desired = Desired::of(owner, child, &self.shared.client.kind)?;
+        let existing = self.find_in_cache(owner, &desired)?;
+        let may_differ = |existing: &Arc<T>| {
+            existing.meta().deletion_timestamp.is_none() && !desired.was_applied_to(&**existing)
+        };
+        if let Some(outdated) = existing.filter(may_differ).filter(|existing| must_replace(existing)) {
+            self.delete(&outdated).await.map_err(|error| desired.refused(error))?;
         }
-        self.apply(owner, child).await
+        self.apply_desired(owner, desired).await
     }
 }
 
 impl<T: Cached + Serialize> Owned<T> {
+    async fn apply_desired(&self, owner: &impl Owner, desired: Desired) -> ApplyResult<Applied<T>> {
+        let existing = match self.find_in_cache(owner, &desired)? {
+            Some(cached) if self.check_up_to_date(&desired, &cached) => {
+                return Ok(Applied::Unchanged(cached));
+            }
+            Some(cached) => Some(cached),
+            // The cache may be stale or contain only selected objects. An object of another owner must not be taken over.
+            None => self.read_live(owner, &desired).await?,
+        };
+        let existing = match existing {
+            Some(existing) => self.upgrade_fields(owner, &desired, existing).await?,
+            None => None,
+        };
+        self.send_apply(owner, desired, existing).await
+    }
+
     /// Returns true if no request is needed. A child that is already as desired is remembered as up to date. A child
     /// that is being deleted needs no request either.
     fn check_up_to_date(&self, desired: &Desired, cached: &T) -> bool {
@@ -160,7 +172,7 @@ impl<T: Cached + Serialize> Owned<T> {
         let state_hash = self.state_hash(desired, &observed);
         match self.shared.up_to_date.lock().entry(desired.key.clone()) {
             Entry::Occupied(known) => *known.get() == state_hash,
-            Entry::Vacant(unknown) if observed.fields == desired.body => {
+            Entry::Vacant(unknown) if are_equal(&observed.fields, &desired.body) => {
                 unknown.insert(state_hash);
                 true
             }

@@ -1,6 +1,6 @@
 //! Creates and updates children without server-side apply.
 
-use std::sync::Arc;
+use std::{hash::BuildHasher, sync::Arc};
 
 use kube::Resource;
 use reknit_apis::{Key, OwnedBy, Scope};
@@ -16,6 +16,7 @@ use crate::{
         existing::ApplyResult,
         owner::{Owner, is_controlled_by, set_controller},
     },
+    status::diff::diff,
 };
 
 impl<T: Cached + Serialize> Owned<T> {
@@ -24,8 +25,9 @@ impl<T: Cached + Serialize> Owned<T> {
     ///
     /// `mutate` gets a copy of the existing child that has the name of `new`, or `new` itself if there is no such
     /// child. So fields that only `new` sets take effect only at the creation. Fields that `mutate` does not touch are
-    /// kept, whoever set them. Set single fields instead of whole structures: a structure without the defaults of the
-    /// API server differs each time and causes a request, which changes nothing.
+    /// kept, whoever set them. Values of [the same meaning](reknit_apis::equality), such as `1024Mi` and `1Gi` of
+    /// memory, are equal. Set single fields instead of whole structures: a structure without the defaults of the API
+    /// server differs. It then causes a request, which changes nothing; each process sends it once.
     ///
     /// The update has the resourceVersion of the copy, so it never overwrites a newer change. The child gets the
     /// owner's namespace, if any, and the owner as its controller. The answer is in the cache before this returns.
@@ -84,13 +86,28 @@ impl<T: Cached + Serialize> Owned<T> {
         }
         let child = mutated(owner, &desired.key, T::clone(&cached), mutate);
         let (before, body) = (self.json(&*cached, desired)?, self.json(&child, desired)?);
-        if before == body {
+        let Some(change) = diff(&before, body.clone()) else { return Ok(Applied::Unchanged(cached)) };
+        let no_effect = self.update_hash(&change, before);
+        if self.shared.up_to_date.lock().get(&desired.key) == Some(&no_effect) {
             return Ok(Applied::Unchanged(cached));
         }
-        match self.shared.client.replace(&desired.key, &body).await {
-            Ok(answer) => Ok(Applied::of(Some(cached), Arc::new(answer))),
-            Err(error) => Err(desired.refused(error)),
+        let answer: T =
+            self.shared.client.replace(&desired.key, &body).await.map_err(|error| desired.refused(error))?;
+        if self.update_hash(&change, self.json(&answer, desired)?) == no_effect {
+            self.shared.up_to_date.lock().insert(desired.key.clone(), no_effect);
         }
+        Ok(Applied::of(Some(cached), Arc::new(answer)))
+    }
+
+    /// A hash of a change of a child, and of the part of the child that updates change.
+    fn update_hash(&self, change: &Value, mut child: Value) -> u64 {
+        if let Some(fields) = child.as_object_mut() {
+            fields.remove("status");
+        }
+        for field in ["resourceVersion", "generation", "managedFields"] {
+            child["metadata"][field] = Value::Null;
+        }
+        self.shared.hash_builder.hash_one((change, &child))
     }
 
     /// Creates a child that is not in the cache. If an object of this name exists nevertheless, reads it to find its

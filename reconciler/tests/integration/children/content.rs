@@ -174,7 +174,7 @@ async fn a_value_that_the_api_server_normalises_is_applied_once_per_process() {
         &desired,
         "/spec/template/spec/containers/0",
         json!({
-            "name": "a", "image": "a", "resources": {"limits": {"cpu": "1000m"}},
+            "name": "a", "image": "a", "resources": {"limits": {"cpu": "1000m"}}, "workingDir": "",
         }),
     );
     let process = Process::start(&fixture, &desired, select()).await;
