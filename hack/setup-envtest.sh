@@ -4,15 +4,18 @@
 #   hack/setup-envtest.sh                  kube-apiserver, etcd, kubectl; and for nodes kube-controller-manager,
 #                                          kube-scheduler, and kwok with its stages
 #   hack/setup-envtest.sh --control-plane  only kube-apiserver, etcd, kubectl, which a ControlPlane without nodes needs
+#   hack/setup-envtest.sh --version v1.33  all of them, with the Kubernetes of a folder in hack/envtest
 #
 # Each program comes from the first of these sources that has it. The script prints the source on stderr:
 #
-#   1. the folder that KUBEBUILDER_ASSETS names
+#   1. the folder that KUBEBUILDER_ASSETS names, unless there is a --version
 #   2. the cache, ${XDG_CACHE_HOME:-~/.cache}/reknit/envtest, with one complete folder for each version
 #   3. PATH, for kubectl
 #   4. the official envtest archives, with verified checksums (kube-apiserver, etcd, kubectl); ENVTEST_RELEASES_URL
 #      replaces the address of their index, envtest-releases.yaml
 #   5. its Go module, in the version of hack/envtest/go.mod: about five minutes for all programs on two cores
+#
+# With --version, everything that does not belong to Kubernetes, and kubectl, is that of a run without it.
 #
 # Go builds use module and build caches of their own (4 GB), because programs that are built once need no cache in ~/go.
 # A complete run removes these caches. An interrupted run keeps them.
@@ -20,9 +23,9 @@ set -euo pipefail
 # shellcheck source=hack/help.sh
 source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 
-version=v1.36.3 # the replace lines in hack/envtest/go.mod have to name the same version
 control_plane=(kube-apiserver etcd kubectl)
 nodes=(kube-controller-manager kube-scheduler kwok)
+any_version=(etcd kubectl kwok)
 releases=${ENVTEST_RELEASES_URL:-https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD}
 modules=$(cd "$(dirname "${BASH_SOURCE[0]}")/envtest" && pwd)
 cache=${XDG_CACHE_HOME:-${HOME:?is not set, and neither is XDG_CACHE_HOME}/.cache}/reknit/envtest
@@ -79,6 +82,20 @@ link_from() {
     linked+=("$program")
   done
   [ ${#linked[@]} -eq 0 ] || say "from $2 $1: ${linked[*]}"
+}
+
+# Prints the version of Kubernetes in $modules, which its replace lines name too.
+kubernetes_version() {
+  sed -nE 's/^(require)?[[:space:]]*k8s.io\/kubernetes (v[0-9.]+).*/\2/p' "$modules/go.mod"
+}
+
+# Links the programs that do not depend on the version of Kubernetes from the folder $1.
+link_any_version() {
+  local program
+  for program in "${any_version[@]}"; do
+    ln -sf "$1/$program" "$staging/$program"
+  done
+  ln -sfn "$1/kwok-stages" "$staging/kwok-stages"
 }
 
 # Any version of kubectl works.
@@ -258,6 +275,7 @@ fill() {
   mkdir "$staging"
   # Copied, because the existing folder may be in use, and is kept if the missing programs cannot be installed.
   [ ! -d "$folder" ] || cp -a "$folder/." "$staging/"
+  [ -z "$others" ] || link_any_version "$others"
   [ -z "$assets" ] || link_from "$assets" KUBEBUILDER_ASSETS
   link_from "$cache/$version-$platform" "the cache"
   link_from "$cache/$version-$platform-control-plane" "the cache"
@@ -275,11 +293,19 @@ clean_up() {
 }
 
 programs=all
-case ${1:-} in
-  '') ;;
-  --control-plane) programs=control-plane ;;
-  *) die "usage: hack/setup-envtest.sh [--control-plane]" ;;
+others= # the folder with the programs of any version, if there is a --version
+case "$#:${1:-}" in
+  0:) ;;
+  1:--control-plane) programs=control-plane ;;
+  2:--version)
+    [ -f "$modules/$2/go.mod" ] || die "no version $2: there are $(cd "$modules" && echo v*)"
+    modules=$modules/$2
+    others=$("${BASH_SOURCE[0]}" | tail -n 1)
+    unset KUBEBUILDER_ASSETS
+    ;;
+  *) die "usage: hack/setup-envtest.sh [--control-plane | --version VERSION]" ;;
 esac
+version=$(kubernetes_version)
 platform=$(platform)
 assets=${KUBEBUILDER_ASSETS:-}
 if [ -n "$assets" ]; then

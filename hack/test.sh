@@ -4,8 +4,9 @@
 # stages and the tests that failed, and exits with status 1 if there are any.
 #
 #   hack/test.sh         formatting, lints, docs, and every test
-#   hack/test.sh --all   also compiles the packages that would be published, and runs the measurements: instruction
-#                        counts, growth of allocations, fuzzing
+#   hack/test.sh --all   also compiles the packages that would be published, runs the integration tests on the oldest and
+#                        on the newest Kubernetes, and runs the measurements: instruction counts, growth of allocations,
+#                        fuzzing
 set -euo pipefail
 # shellcheck source=hack/help.sh
 source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
@@ -81,9 +82,16 @@ integration() {
   run_tests --test integration -- --test-threads=16 --show-output
 }
 
+# Runs the integration tests on the Kubernetes of a folder in hack/envtest.
+integration_on() {
+  local assets
+  assets=$(hack/setup-envtest.sh --version "$1" | tail -n 1) || return
+  KUBEBUILDER_ASSETS=$assets integration
+}
+
 # Each of these tests runs up to five replicas and checks times of a second or two, so few run at once.
 availability() {
-  run_tests --test integration availability:: -- --ignored --test-threads=2 --show-output
+  run_tests --test integration availability:: -- --ignored --skip releases:: --test-threads=2 --show-output
 }
 
 # Growth of allocations, and the fuzz targets with random inputs.
@@ -127,6 +135,8 @@ else
   stage availability availability
 fi
 if $all; then
+  stage "oldest Kubernetes" integration_on v1.33
+  stage "newest Kubernetes" integration_on v1.37
   stage instructions hack/instructions.sh
   stage growth growth
   stage fuzzing hack/fuzz.sh

@@ -9,7 +9,7 @@ use std::{
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt, api::ListParams};
-use reknit::testing::eventually;
+use reknit::testing::{Program, eventually};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -117,24 +117,34 @@ impl Cluster {
 
     /// Starts a replica, and waits until it is ready.
     pub(super) async fn start_replica(&self) -> Replica {
-        let replica = self.spawn_replica().await;
+        self.start_replica_of(process::controller).await
+    }
+
+    /// Starts a replica of a program, and waits until it is ready. The argument makes the program from a kubeconfig.
+    pub(super) async fn start_replica_of(&self, program: impl FnOnce(&Path) -> Program) -> Replica {
+        let replica = self.spawn_replica_of(program).await;
         replica.process.wait_until_ready().await;
         replica
     }
 
     pub(super) async fn spawn_replica(&self) -> Replica {
+        self.spawn_replica_of(process::controller).await
+    }
+
+    async fn spawn_replica_of(&self, program: impl FnOnce(&Path) -> Program) -> Replica {
         let config = self.server.config().expect("a configuration");
         let link = Link::start(config.cluster_url.authority().expect("an address").as_str()).await;
         let name = self.next_name();
         let kubeconfig = link.kubeconfig("https", &self.kubeconfig(&name).await);
-        Replica { process: self.spawn(&name, &kubeconfig), name, link: Some(link) }
+        Replica { process: self.spawn(&name, program(&kubeconfig)), name, link: Some(link) }
     }
 
     /// Starts a replica that connects to the API server through a proxy, and waits until it is ready.
     pub(super) async fn start_replica_through(&self, proxy: &Proxy) -> Replica {
         let name = self.next_name();
         let kubeconfig = proxy.kubeconfig(&self.kubeconfig(&name).await);
-        let replica = Replica { process: self.spawn(&name, &kubeconfig), name, link: None };
+        let program = process::controller(&kubeconfig);
+        let replica = Replica { process: self.spawn(&name, program), name, link: None };
         replica.process.wait_until_ready().await;
         replica
     }
@@ -152,9 +162,9 @@ impl Cluster {
         self.server.kubeconfig_as(&self.objects.namespace, name).await.expect("a service account")
     }
 
-    fn spawn(&self, name: &str, kubeconfig: &Path) -> Process {
+    fn spawn(&self, name: &str, program: Program) -> Process {
         let namespace = &self.objects.namespace;
-        process::controller(kubeconfig).in_namespace(namespace).with_leader_election(namespace, name).spawn()
+        program.in_namespace(namespace).with_leader_election(namespace, name).spawn()
     }
 
     /// Starts three replicas, and waits until they share ten buckets.

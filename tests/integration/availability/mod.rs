@@ -13,6 +13,7 @@ mod bucket_change;
 mod chaos;
 mod partition;
 mod pausing;
+mod releases;
 mod rollout;
 mod sharing;
 mod takeover;
