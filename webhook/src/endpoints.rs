@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     admission::{
         mutator::{Mutator, mutate, rules_of},
+        ratchet::ratchet,
         review::{Review, ReviewOutcome},
     },
     webhook::Webhook,
@@ -42,12 +43,12 @@ impl Webhook {
             Endpoint { path, review, name, rules, is_mutating, mutator: None }
         };
         let set_defaults: ReviewHandler = Arc::new(|webhook, review| {
-            webhook.request_values.review(review, |review| webhook.defaulting.review(review))
+            webhook.request_values.review(review, |review| webhook.set_defaults(review))
         });
         let validate: ReviewHandler = Arc::new(|webhook, review| {
-            webhook.request_values.review(review, |review| webhook.validation.review(review))
+            webhook.request_values.review(review, |review| webhook.validate(review))
         });
-        let validate_config: ReviewHandler = Arc::new(|webhook, review| webhook.config_maps.review(review));
+        let validate_config: ReviewHandler = Arc::new(Webhook::validate_config_map);
         let mut endpoints = vec![
             endpoint("defaulting", "/defaulting", true, self.defaulting.rules(), set_defaults),
             endpoint("validation", "/resource-validation", false, self.validation.rules(), validate),
@@ -56,11 +57,27 @@ impl Webhook {
         endpoints.retain(|endpoint| endpoint.rules != json!([]));
         for (path, mutator) in &self.mutators {
             let (rules, called) = (rules_of(&**mutator), mutator.clone());
-            let review: ReviewHandler = Arc::new(move |_, review| mutate(&*called, review));
+            let review: ReviewHandler = Arc::new(move |webhook, review| webhook.mutate(&*called, review));
             let endpoint = endpoint(path.trim_start_matches('/'), path, true, rules, review);
             endpoints.push(Endpoint { mutator: Some(mutator.clone()), ..endpoint });
         }
         endpoints
+    }
+
+    pub(crate) fn set_defaults(&self, review: Review) -> ReviewOutcome {
+        ratchet(&self.defaulting, review, |review| self.defaulting.review(review))
+    }
+
+    pub(crate) fn validate(&self, review: Review) -> ReviewOutcome {
+        ratchet(&self.defaulting, review, |review| self.validation.review(review))
+    }
+
+    pub(crate) fn validate_config_map(&self, review: Review) -> ReviewOutcome {
+        ratchet(&self.defaulting, review, |review| self.config_maps.review(review))
+    }
+
+    pub(crate) fn mutate(&self, mutator: &dyn Mutator, review: Review) -> ReviewOutcome {
+        ratchet(&self.defaulting, review, |review| mutate(mutator, review))
     }
 
     /// Returns the configurations of this webhook: MutatingWebhookConfigurations for defaulting and mutators,

@@ -30,7 +30,9 @@
 //! the refusal of a callback, is a 400 `BadRequest` as in Knative.
 //!
 //! Some requests are allowed so that no object gets stuck. A stored object that cannot be decoded can be deleted and
-//! replaced. The finalizers of a terminating object can be removed even if the object is invalid. If only the status
+//! replaced. The finalizers of a terminating object can be removed even if the object is invalid. An update that leaves
+//! the spec alone is not refused for a fault that the stored object has too, since a rule may have become stricter: the
+//! spec is everything but the metadata and the status. If only the status
 //! cannot be decoded, rules, defaults and callbacks get the object without the status, unless the request is for the
 //! status: the API server discards the status of other requests. Callbacks get the object without an undecodable status
 //! even if the status is not a subresource of the Kind.

@@ -281,8 +281,15 @@ impl Webhook {
 
     /// Converts objects between this version and the other versions of the Kind by way of the hub. A converted object
     /// gets the defaults of its new version. Must be called for every version except the hub.
-    pub fn conversion<K: Convertible>(mut self) -> Self {
-        self.conversions.add::<K>();
+    ///
+    /// An object may lack required fields: for server-side apply, the API server converts what is left of an object
+    /// after it has removed the fields of a manager. The conversion then gets values in their place, and the fields
+    /// that depend on these values are left out of the converted object.
+    pub fn conversion<K>(mut self) -> Self
+    where
+        K: Convertible<Hub: CustomResourceExt> + CustomResourceExt,
+    {
+        self.conversions.add::<K>(&mut self.definitions);
         self
     }
 

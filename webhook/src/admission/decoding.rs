@@ -33,7 +33,7 @@ pub(crate) struct Definitions(BTreeMap<GroupVersionKind, Arc<Definition>>);
 
 /// The parts of a Kind's CustomResourceDefinition that decoding needs.
 #[derive(Debug)]
-struct Definition {
+pub(crate) struct Definition {
     schema: Value,
     /// True if the status is a subresource. Otherwise it is decoded like any other field.
     has_status_subresource: bool,
@@ -85,14 +85,23 @@ impl Definition {
         let schema = version["schema"]["openAPIV3Schema"].clone();
         Self { schema, has_status_subresource: version["subresources"]["status"].is_object() }
     }
+
+    /// The schema of the Kind. Null if the definition has none.
+    pub(crate) fn schema(&self) -> &Value {
+        &self.schema
+    }
 }
 
 impl Definitions {
     /// Returns a decoder of this Kind. Generating the definition of a Kind with a pod template takes long, so all
     /// decoders of the Kind share it.
     pub(crate) fn decoder<K: Kind + CustomResourceExt>(&mut self) -> Decoder<K> {
+        Decoder::new(self.definition::<K>())
+    }
+
+    pub(crate) fn definition<K: Kind + CustomResourceExt>(&mut self) -> Arc<Definition> {
         let definition = self.0.entry(GroupVersionKind::of::<K>());
-        Decoder::new(definition.or_insert_with(|| Arc::new(Definition::of::<K>())).clone())
+        definition.or_insert_with(|| Arc::new(Definition::of::<K>())).clone()
     }
 }
 

@@ -17,6 +17,9 @@ use super::{
 /// Makes the patch that sets the defaults of the new object and, if the flag is true, its user annotations.
 type MakePatch = Arc<dyn Fn(&Change, bool) -> Result<json_patch::Patch, Denial> + Send + Sync>;
 
+/// Returns the old object of an update with its defaults.
+type DefaultOld = Arc<dyn Fn(&Change) -> Option<Value> + Send + Sync>;
+
 /// Sets the defaults that depend on the request.
 pub(crate) type SetRequestDefaults<K> = fn(&mut K, Option<&K>, &Request);
 
@@ -32,6 +35,7 @@ pub(crate) struct Defaulting {
 struct DefaultedKind {
     plural: String,
     make_patch: MakePatch,
+    default_old: DefaultOld,
 }
 
 impl Default for Defaulting {
@@ -46,16 +50,28 @@ impl Defaulting {
         decoder: Decoder<K>,
         set_request_defaults: SetRequestDefaults<K>,
     ) {
-        let defaulter = Defaulter { decoder, set_request_defaults };
-        let make_patch = Arc::new(move |change: &Change, with_annotations: bool| {
-            defaulter.make_patch(change, with_annotations)
-        });
-        let kind = DefaultedKind { plural: K::plural(&()).into(), make_patch };
+        let defaulter = Arc::new(Defaulter { decoder, set_request_defaults });
+        let defaulter_of_old = defaulter.clone();
+        let kind = DefaultedKind {
+            plural: K::plural(&()).into(),
+            make_patch: Arc::new(move |change, with_annotations| {
+                defaulter.make_patch(change, with_annotations)
+            }),
+            default_old: Arc::new(move |change| {
+                defaulter_of_old.default_old(change, defaulter_of_old.decoder.old_object(change).as_ref())
+            }),
+        };
         self.kinds.insert(GroupVersionKind::of::<K>(), kind);
     }
 
     pub(crate) fn contains(&self, kind: &GroupVersionKind) -> bool {
         self.kinds.contains_key(kind)
+    }
+
+    /// Returns the old object of an update with its defaults. `None` if the Kind has none, or if the old object cannot
+    /// be decoded.
+    pub(crate) fn with_defaults(&self, kind: &GroupVersionKind, change: &Change) -> Option<Value> {
+        (self.kinds.get(kind)?.default_old)(change)
     }
 
     /// The rules of the webhook configuration.
@@ -107,15 +123,17 @@ impl<K: Kind + CustomResourceExt> Defaulter<K> {
     /// user's behalf, so the old object is compared with its defaults, too. If the API server calls the webhook twice,
     /// both results must be equal, so the new spec is compared with and without its defaults.
     fn user_changes_spec(&self, change: &Change, defaulted: &Value, old: Option<&K>) -> bool {
-        let old_defaulted = || {
-            let decoded = Decoded::new(old?.clone()).ok()?;
-            self.apply_defaults(change.old.as_ref()?, decoded, old, &change.request).ok()
-        };
         let old_spec = change.old.as_ref().map(|old| &old["spec"]);
         let differs_from_old = |spec: Option<&Value>| old_spec != spec;
         differs_from_old(change.object.as_ref().map(|object| &object["spec"]))
             && differs_from_old(Some(&defaulted["spec"]))
-            && old_defaulted().is_none_or(|old| old["spec"] != defaulted["spec"])
+            && self.default_old(change, old).is_none_or(|old| old["spec"] != defaulted["spec"])
+    }
+
+    /// Returns the old object with its defaults.
+    fn default_old(&self, change: &Change, old: Option<&K>) -> Option<Value> {
+        let decoded = Decoded::new(old?.clone()).ok()?;
+        self.apply_defaults(change.old.as_ref()?, decoded, old, &change.request).ok()
     }
 
     /// Sets the defaults of the decoded object and merges them into its JSON, which keeps unknown fields.

@@ -7,6 +7,7 @@ pub(crate) mod denial;
 mod fault_path;
 pub(crate) mod group_version_kind;
 pub(crate) mod mutator;
+pub(crate) mod ratchet;
 pub(crate) mod request_values;
 pub(crate) mod review;
 pub(crate) mod test_request;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     group_version_kind::GroupVersionKind,
-    mutator::{mutate, selects},
+    mutator::selects,
     review::{Change, Review, ReviewOutcome},
 };
 use crate::webhook::Webhook;
@@ -136,16 +136,16 @@ impl Webhook {
         let review = request.review(&object)?;
         let (kind, subresource) = (review.kind.clone(), request.attributes.subresource.as_deref());
         if subresource.is_none() && self.defaulting.contains(&kind) {
-            object = patched(object, self.defaulting.review(review))?;
+            object = patched(object, self.set_defaults(review))?;
         }
         for mutator in self.mutators.values().filter(|mutator| selects(&***mutator, &kind)) {
-            let mutated = mutate(&**mutator, request.review(&object)?);
+            let mutated = self.mutate(&**mutator, request.review(&object)?);
             object = patched(object, mutated)?;
         }
-        require_allowed(self.config_maps.review(request.review(&object)?))?;
+        require_allowed(self.validate_config_map(request.review(&object)?))?;
         let mut warnings = Vec::new();
         if self.validation.covers(&kind, subresource) {
-            let mut outcome = self.validation.review(request.review(&object)?);
+            let mut outcome = self.validate(request.review(&object)?);
             while let Some(callback) = outcome.callbacks.pop_front() {
                 outcome = outcome.with_callback_result(callback().await);
             }

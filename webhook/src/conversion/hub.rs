@@ -5,16 +5,17 @@ use std::{
     sync::Arc,
 };
 
-use kube::core::Status;
+use kube::{CustomResourceExt, core::Status};
 use reknit_apis::{ConversionError, Convertible, Kind};
 use serde::{Deserialize, Serialize};
 use serde_json::{
-    Value,
+    Value, json,
     value::{RawValue, to_raw_value},
 };
 
+use super::partial;
 use crate::admission::{
-    decoding::{Decoded, decode},
+    decoding::{Decoded, Definition, Definitions, decode},
     group_version_kind::GroupVersionKind,
 };
 
@@ -30,6 +31,7 @@ pub(crate) struct Conversions(BTreeMap<GroupVersionKind, VersionConversion>);
 struct VersionConversion {
     /// The name of the CustomResourceDefinition.
     crd_name: String,
+    definition: Arc<Definition>,
     to_hub: Convert,
     from_hub: Convert,
 }
@@ -64,16 +66,21 @@ struct ConversionResponse {
 }
 
 impl Conversions {
-    pub(crate) fn add<K: Convertible>(&mut self) {
+    pub(crate) fn add<K>(&mut self, definitions: &mut Definitions)
+    where
+        K: Convertible<Hub: CustomResourceExt> + CustomResourceExt,
+    {
         let crd_name = format!("{}.{}", K::plural(&()), K::group(&()));
         let to_text = |error: ConversionError| error.to_string();
         let hub = VersionConversion {
             crd_name: crd_name.clone(),
+            definition: definitions.definition::<K::Hub>(),
             to_hub: Arc::new(Ok),
             from_hub: Arc::new(|value| encode_with_defaults(decode::<K::Hub>(&value, &Value::Null)?)),
         };
         let version = VersionConversion {
             crd_name,
+            definition: definitions.definition::<K>(),
             to_hub: Arc::new(move |value| {
                 Ok(Decoded::new(decode::<K>(&value, &Value::Null)?.into_hub().map_err(to_text)?)?.encoded)
             }),
@@ -124,12 +131,17 @@ impl Conversions {
         if text.len() > max_bytes {
             return Err(format!("an object has {} bytes, more than {max_bytes}", text.len()));
         }
-        let decode_failure = |error: serde_json::Error| format!("could not decode an object: {error}");
-        let converted = self.convert(serde_json::from_str(text).map_err(decode_failure)?, version)?;
+        let object: Value = serde_json::from_str(text).map_err(|error| {
+            let ObjectName { kind, metadata } = serde_json::from_str(text).unwrap_or_default();
+            format!("could not decode {kind} {:?}: {error}", metadata.name)
+        })?;
+        let converted = self.convert(object, version)?;
         to_raw_value(&converted).map_err(|error| error.to_string())
     }
 
-    fn convert(&self, object: Value, version: &str) -> Result<Value, String> {
+    /// Converts an object, which may lack any field: for server-side apply, the API server converts what is left of an
+    /// object after it has removed the fields of a manager.
+    fn convert(&self, mut object: Value, version: &str) -> Result<Value, String> {
         let kind = object["kind"].as_str().unwrap_or_default();
         let from = GroupVersionKind::new(object["apiVersion"].as_str().unwrap_or_default(), kind);
         let to = GroupVersionKind::new(version, kind);
@@ -137,15 +149,61 @@ impl Conversions {
             return Ok(object);
         }
         let conversion = |kind| self.0.get(kind).ok_or_else(|| format!("no conversion support for {kind}"));
-        let (from, metadata) = (conversion(&from)?, object["metadata"].clone());
-        let from_hub = &conversion(&to)?.from_hub;
-        let mut converted = (from.to_hub)(object).and_then(|hub| from_hub(hub)).map_err(|reason| {
+        let (from, to_version) = (conversion(&from)?, conversion(&to)?);
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
+        let metadata = object["metadata"].clone();
+        let mut converted = convert_through_hub(object, from, to_version).map_err(|reason| {
             let name = metadata["name"].as_str().unwrap_or_default();
             format!("conversion failed to version {} for kind {} of {name:?}: {reason}", to.version, to.kind)
         })?;
+        converted["apiVersion"] = json!(version);
+        converted["kind"] = json!(to.kind);
         restore_metadata(&mut converted, metadata);
         Ok(converted)
     }
+}
+
+fn convert_through_hub(
+    object: Value,
+    from: &VersionConversion,
+    to: &VersionConversion,
+) -> Result<Value, String> {
+    let convert = |object| (from.to_hub)(object).and_then(|hub| (to.from_hub)(hub));
+    let missing = partial::missing_fields(&object, from.definition.schema());
+    if missing.is_empty() {
+        return convert(object);
+    }
+    if partial::is_only_metadata(&object) {
+        return Ok(object);
+    }
+    let reason = match convert(object.clone()) {
+        Ok(converted) => return Ok(converted),
+        Err(reason) => reason,
+    };
+    partial::convert(&object, from.definition.schema(), convert).ok_or_else(|| {
+        format!(
+            "{reason}. The object lacks {}, as objects do that the API server converts for server-side apply, and the \
+             conversion refuses every value for it: let `into_hub` and `from_hub` accept any value, or make the field \
+             optional",
+            missing.join(", ")
+        )
+    })
+}
+
+/// The Kind and the name of an object whose other fields cannot be decoded.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ObjectName {
+    kind: String,
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    name: String,
 }
 
 /// Restores the original metadata except for labels and annotations: the API server allows no other changes, and the

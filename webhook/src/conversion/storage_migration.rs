@@ -1,5 +1,7 @@
 //! Migration of stored objects to the current storage version.
 
+use std::fmt;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, ResourceExt,
@@ -10,14 +12,17 @@ use serde_json::json;
 
 /// The number of objects in a page of a list.
 const PAGE_SIZE: u32 = 500;
+/// The maximum number of objects that an error names.
+const MAX_NAMED_REFUSALS: usize = 20;
 
 /// Stores every object of a CustomResourceDefinition in its storage version, and sets `status.storedVersions` to that
 /// version. After that, the other versions can be removed from the definition.
 ///
 /// Returns the number of objects. A migration can be repeated, and stopped at any time. It continues if another client
-/// deletes or writes an object meanwhile: the write also stores the object in the storage version. It fails if
-/// admission refuses an object. It also fails, and leaves the status as it is, if the definition changes meanwhile,
-/// since the change may concern the storage version.
+/// deletes or writes an object meanwhile: the write also stores the object in the storage version. If objects cannot be
+/// updated, for example because admission refuses them, it migrates all others, then fails with the names of those
+/// objects, and leaves the status as it is. It also leaves the status as it is, and fails, if the definition changes
+/// meanwhile, since the change may concern the storage version.
 ///
 /// ```no_run
 /// # async fn run() -> reknit_reconciler::Result<()> {
@@ -29,7 +34,7 @@ const PAGE_SIZE: u32 = 500;
 ///
 /// # Errors
 ///
-/// Fails with the name of the object that cannot be read or updated.
+/// Fails with the number of objects that cannot be updated, and the names and reasons of the first twenty.
 pub async fn migrate_storage(client: &Client, definition: &str) -> Result<usize> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let failed = format!("failed to read or update CustomResourceDefinition {definition}");
@@ -37,7 +42,8 @@ pub async fn migrate_storage(client: &Client, definition: &str) -> Result<usize>
     let (resource, version) = storage_version(&crd).ok_or_else(|| {
         format!("CustomResourceDefinition {definition} has no storage version, or serves no version")
     })?;
-    let count = rewrite_objects(client, &resource).await?;
+    let (count, refusals) = rewrite_objects(client, &resource).await?;
+    refusals.check(count)?;
     // The resourceVersion causes a conflict if the definition has changed, and with it perhaps the storage version.
     let resource_version = crd.resource_version();
     let status =
@@ -57,18 +63,19 @@ fn storage_version(crd: &CustomResourceDefinition) -> Option<(ApiResource, Strin
     Some((ApiResource::from_gvk_with_plural(&kind, &names.plural), storage.name.clone()))
 }
 
-/// Sends an empty patch for every object, which stores it in the storage version. Returns the number of objects.
-async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<usize> {
+/// Sends an empty patch for every object, which stores it in the storage version. Returns the number of objects, and
+/// those that could not be updated.
+async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<(usize, Refusals)> {
     let all_namespaces: Api<DynamicObject> = Api::all_with(client.clone(), resource);
-    let (mut count, mut params) = (0, ListParams::default().limit(PAGE_SIZE));
+    let (mut count, mut refusals, mut params) =
+        (0, Refusals::default(), ListParams::default().limit(PAGE_SIZE));
     loop {
         let list = match all_namespaces.list_metadata(&params).await {
             Ok(list) => list,
             Err(error) => {
                 let Some(token) = continue_token(&error) else {
-                    return Err(
-                        Error::from(error).context(format_args!("failed to list {}", resource.plural))
-                    );
+                    let what = format!("failed to list {}{}", resource.plural, refusals.so_far());
+                    return Err(Error::from(error).context(what));
                 };
                 params = params.continue_token(&token);
                 continue;
@@ -86,18 +93,61 @@ async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<usiz
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 // Another client has just written the object, and thereby stored it again.
                 Err(kube::Error::Api(status)) if status.is_conflict() => count += 1,
+                // The next objects would fail, too.
+                Err(error) if !matches!(error, kube::Error::Api(_)) => {
+                    let what = format!("failed to update {name}{}", refusals.so_far());
+                    return Err(Error::from(error).context(what));
+                }
                 Err(error) => {
-                    let (plural, prefix) = (&resource.plural, namespace.map(|namespace| namespace + "/"));
-                    let prefix = prefix.unwrap_or_default();
-                    return Err(
-                        Error::from(error).context(format_args!("failed to update {plural} {prefix}{name}"))
-                    );
+                    let prefix = namespace.map(|namespace| namespace + "/").unwrap_or_default();
+                    refusals.add(format!("{} {prefix}{name}: {error}", resource.plural));
                 }
             }
         }
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => return Ok(count),
+            None => return Ok((count, refusals)),
+        }
+    }
+}
+
+/// The objects that could not be updated: their number, and the first [`MAX_NAMED_REFUSALS`] with the reasons.
+#[derive(Default)]
+struct Refusals {
+    count: usize,
+    named: Vec<String>,
+}
+
+impl Refusals {
+    fn add(&mut self, refusal: String) {
+        self.count += 1;
+        if self.named.len() < MAX_NAMED_REFUSALS {
+            self.named.push(refusal);
+        }
+    }
+
+    /// The refusals as part of another error. Empty if there are none.
+    fn so_far(&self) -> String {
+        if self.count == 0 { String::new() } else { format!(" (before that, {self})") }
+    }
+
+    fn check(&self, migrated: usize) -> Result<()> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        Err(format!(
+            "{self}; {migrated} objects are migrated; mend those objects and run the migration again"
+        )
+        .into())
+    }
+}
+
+impl fmt::Display for Refusals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "failed to update {} objects: {}", self.count, self.named.join("; "))?;
+        match self.count - self.named.len() {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
         }
     }
 }

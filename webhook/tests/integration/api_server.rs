@@ -262,9 +262,13 @@ async fn invalid_stored_objects_can_be_changed_and_deleted() {
     let message = refusal(lamps.patch("applied", &PatchParams::default(), &another_unknown_field).await);
     assert!(message.ends_with("unknown field \"spec.odder\""), "{message}");
 
-    // An object that breaks the rules can be deleted and can lose its finalizers.
-    let unchanged_spec = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
-    let message = refusal(lamps.patch("wrong", &PatchParams::default(), &unchanged_spec).await);
+    // An object that breaks the rules can be labelled, gets its status, can be deleted and can lose its finalizers.
+    let unchanged_spec = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}, "finalizers": ["a.dev/b"]}}));
+    lamps.patch("wrong", &PatchParams::default(), &unchanged_spec).await.unwrap();
+    let lit = Patch::Merge(json!({"status": {"lumens": 1}}));
+    lamps.patch_status("wrong", &PatchParams::default(), &lit).await.unwrap();
+    let changed_spec = Patch::Merge(json!({"spec": {"watts": 41}}));
+    let message = refusal(lamps.patch("wrong", &PatchParams::default(), &changed_spec).await);
     assert!(message.ends_with("missing field(s): spec.room"), "{message}");
     lamps.delete("wrong", &DeleteParams::default()).await.unwrap();
     let without_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));

@@ -5,9 +5,10 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use k8s_openapi::ByteString;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{
-    Api, CustomResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    Api, CustomResourceExt, ResourceExt,
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::crd::merge_crds,
 };
 use reknit_testing::{ControlPlane, eventually};
@@ -68,6 +69,63 @@ async fn a_webhook_that_a_test_serves_converts_objects() {
     .await;
     let new: Api<v1::Bulb> = Api::namespaced(plane.client().unwrap(), "default");
     assert_eq!(new.get("x").await.unwrap().spec.milliwatts, 2_500);
+}
+
+/// The managers of an object, with the version in which each applies and its fields.
+fn managers(object: &DynamicObject) -> Vec<(String, String, Value)> {
+    let fields = object.metadata.managed_fields.iter().flatten();
+    let of = |entry: &ManagedFieldsEntry| {
+        let (manager, version) = (entry.manager.clone(), entry.api_version.clone());
+        (manager.unwrap_or_default(), version.unwrap_or_default(), json!(entry.fields_v1))
+    };
+    fields.map(of).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_applies_in_one_version_after_another() {
+    let plane = ControlPlane::start().await.unwrap();
+    let crd = merge_crds(vec![v1::Bulb::crd(), v1alpha1::Bulb::crd()], "v1").unwrap();
+    plane.install_crd(crd).await.unwrap();
+    let webhook = Webhook::new("tests.reknit.dev").conversion::<v1alpha1::Bulb>();
+    let _server = plane.serve_webhook("default", |_| Ok(webhook)).await.unwrap();
+    let bulbs = |resource: ApiResource| -> Api<DynamicObject> {
+        Api::namespaced_with(plane.client().unwrap(), "default", &resource)
+    };
+    let (old, new) =
+        (bulbs(ApiResource::erase::<v1alpha1::Bulb>(&())), bulbs(ApiResource::erase::<v1::Bulb>(&())));
+    let apply = async |api: &Api<DynamicObject>, version: &str, manager: &str, name: &str, fields: Value| {
+        let mut object = json!({"apiVersion": format!("tests.reknit.dev/{version}"), "kind": "Bulb"});
+        object["metadata"] = json!({"name": name});
+        for (key, value) in fields.as_object().unwrap() {
+            match value.as_object().filter(|_| key == "metadata") {
+                Some(metadata) => object[key].as_object_mut().unwrap().extend(metadata.clone()),
+                None => object[key] = value.clone(),
+            }
+        }
+        api.patch(name, &PatchParams::apply(manager), &Patch::Apply(object)).await
+    };
+    let applied = eventually("the conversion of a bulb", TIMEOUT, async || {
+        apply(&old, "v1alpha1", "t", "x", json!({"spec": {"watts": 60.0, "colour": "red"}})).await
+    });
+    assert_eq!(applied.await.data["spec"]["watts"], 60);
+    let applied = apply(&new, "v1", "t", "x", json!({"spec": {"milliwatts": 60_000}})).await.unwrap();
+    // The default of the conversion takes the place of the colour, which no manager applies any longer.
+    assert_eq!(applied.data["spec"], json!({"milliwatts": 60_000, "colour": "warm"}));
+    let owned = json!({"f:spec": {"f:milliwatts": {}}});
+    assert_eq!(managers(&applied), [("t".into(), "tests.reknit.dev/v1".into(), owned)]);
+
+    // A manager that owns nothing but a label, and one that moves back.
+    let label = |value: &str| json!({"metadata": {"labels": {"a": value}}});
+    apply(&old, "v1alpha1", "labeller", "x", label("b")).await.unwrap();
+    let labelled = apply(&new, "v1", "labeller", "x", label("c")).await.unwrap();
+    assert_eq!((&labelled.labels()["a"][..], &labelled.data["spec"]["milliwatts"]), ("c", &json!(60_000)));
+    let back = apply(&old, "v1alpha1", "t", "x", json!({"spec": {"watts": 61.5}})).await.unwrap();
+    assert_eq!(back.data["spec"]["watts"], 61.5);
+    let mut owners = managers(&back);
+    owners.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(owners[0].2, json!({"f:metadata": {"f:labels": {"f:a": {}}}}));
+    assert_eq!(owners[1].2, json!({"f:spec": {"f:watts": {}}}));
+    assert_eq!(new.get("x").await.unwrap().data["spec"]["milliwatts"], 61_500);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -208,8 +208,9 @@ async fn an_undecodable_status_fails_only_requests_for_the_status() {
     let room_changed = with(stored.clone(), "/spec/room", "attic");
     let message = refusal(TestRequest::update(&stored, room_changed)).await;
     assert_eq!(message, "validation failed: must not set the field(s): spec.room");
-    let message = refusal(TestRequest::update(&stored, &labelled).subresource("status")).await;
-    let expected = "decoding request failed: cannot decode incoming new object: status.lumens: invalid type: string \"many\"";
+    let changed = with(stored.clone(), "/status/lumens", "few");
+    let message = refusal(TestRequest::update(&stored, &changed).subresource("status")).await;
+    let expected = "decoding request failed: cannot decode incoming new object: status.lumens: invalid type: string \"few\"";
     assert!(message.starts_with(expected), "{message}");
     let undeletable = with(lamp("cellar"), "/status", json!({"lumens": "many"}));
     assert_eq!(
@@ -243,6 +244,90 @@ async fn an_invalid_object_that_is_being_deleted_can_lose_its_finalizers() {
     }
 }
 
+/// A webhook whose rules have become stricter than the lamps that are stored: too bright, and in the attic.
+fn stricter_webhook() -> Webhook {
+    lamp_webhook().callback(async |lamp: Lamp, _| {
+        let is_labelled = lamp.metadata.labels.is_some_and(|labels| labels.contains_key("forbidden"));
+        match &*lamp.spec.room {
+            _ if is_labelled => Err("a forbidden label"),
+            "attic" => Err("no lamps there"),
+            _ => Ok(()),
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_change_that_leaves_the_spec_alone_is_admitted_although_the_spec_breaks_a_new_rule() {
+    let admit = async |request: TestRequest| {
+        let admitted =
+            stricter_webhook().admit(request).await.map(|admitted| admitted.object["spec"].clone());
+        admitted.map_err(|refused| refused.to_string())
+    };
+    let undecodable = with(lamp("hall"), "/spec/room", json!({}));
+    let too_bright = with(lamp("hall"), "/spec/watts", 1_000);
+    for stored in [lamp(""), lamp("attic"), too_bright, undecodable] {
+        let finalizing = with(stored.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
+        let labelled = with(stored.clone(), "/metadata/labels", json!({"a": "b"}));
+        let lit = with(stored.clone(), "/status", json!({"lumens": 1}));
+        for changed in [&finalizing, &labelled] {
+            assert_eq!(admit(TestRequest::update(&stored, changed)).await.map(drop), Ok(()), "{changed}");
+        }
+        admit(TestRequest::update(&stored, &lit).subresource("status")).await.unwrap();
+        // A change of the spec is judged as a whole.
+        let changed = with(labelled, "/spec/owner", "bob");
+        assert!(admit(TestRequest::update(&stored, &changed)).await.is_err(), "{changed}");
+        if stored["spec"]["room"].is_string() {
+            let dark = with(stored.clone(), "/status", json!({"lumens": -1}));
+            assert!(
+                admit(TestRequest::update(&stored, &dark).subresource("status")).await.is_err(),
+                "{dark}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rule_about_the_metadata_applies_to_an_object_whose_spec_is_invalid() {
+    let forbidden = with(lamp("attic"), "/metadata/labels", json!({"forbidden": "yes"}));
+    let refused = stricter_webhook().admit(TestRequest::update(lamp("attic"), &forbidden)).await.unwrap_err();
+    assert_eq!(refused.to_string(), "validation callback failed: a forbidden label");
+    let other = with(forbidden.clone(), "/metadata/annotations", json!({"a": "b"}));
+    stricter_webhook().admit(TestRequest::update(forbidden, other)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_default_that_a_stored_object_lacks_is_no_change_of_an_immutable_field() {
+    #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    #[kube(group = "tests.reknit.dev", version = "v1", kind = "Wire", namespaced)]
+    struct WireSpec {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        colour: Option<String>,
+    }
+
+    kind!(Wire { defaults: |wire| _ = wire.spec.colour.get_or_insert_with(|| "red".into()) });
+
+    impl Validatable for Wire {
+        fn validate(&self, _: &Request) -> FieldError {
+            FieldError::none()
+        }
+
+        fn validate_update(&self, old: &Self, _: &Request) -> FieldError {
+            match self.spec.colour == old.spec.colour {
+                true => FieldError::none(),
+                false => FieldError::generic("the colour is immutable", ["spec.colour"]),
+            }
+        }
+    }
+
+    let webhook = Webhook::new("demo.reknit.dev").defaulting::<Wire>().validation::<Wire>();
+    let stored = json!(Wire::new("x", WireSpec { colour: None }));
+    let labelled = with(stored.clone(), "/metadata/labels", json!({"a": "b"}));
+    let admitted = webhook.admit(TestRequest::update(&stored, labelled)).await.unwrap();
+    assert_eq!(admitted.object["spec"]["colour"], "red");
+    let repainted = with(stored.clone(), "/spec/colour", "blue");
+    assert!(webhook.admit(TestRequest::update(&stored, repainted)).await.is_err());
+}
+
 fn config_map(name: &str, data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 }
@@ -274,6 +359,16 @@ async fn an_invalid_config_map_that_is_being_deleted_can_lose_its_finalizers() {
     webhook.admit(TestRequest::update(&with_finalizer, &deleted)).await.unwrap();
     let changed_data = with(deleted, "/data/a", "2");
     assert!(webhook.admit(TestRequest::update(&with_finalizer, changed_data)).await.is_err());
+}
+
+#[tokio::test]
+async fn an_invalid_config_map_can_be_labelled() {
+    let webhook = validate_config(Webhook::new("demo.reknit.dev"), "config-x", |_| Err("wrong".to_owned()));
+    let map = config_map("config-x", json!({"a": "1"}));
+    let labelled = with(map.clone(), "/metadata/labels", json!({"a": "b"}));
+    webhook.admit(TestRequest::update(&map, &labelled)).await.unwrap();
+    let changed = with(labelled, "/data/a", "2");
+    assert!(webhook.admit(TestRequest::update(&map, changed)).await.is_err());
 }
 
 #[tokio::test]

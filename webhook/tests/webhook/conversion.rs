@@ -65,3 +65,73 @@ async fn an_object_larger_than_the_body_limit_fails_the_conversion() {
     );
     assert_eq!(answer["response"]["convertedObjects"], json!([]));
 }
+
+/// Converts one object, and returns the answer's result and the converted object.
+async fn convert(object: &str, version: &str) -> (Value, Value) {
+    let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
+    let request = format!(r#"{{"uid":"u1","desiredAPIVersion":"{version}","objects":[{object}]}}"#);
+    let review = format!(
+        r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{request}}}"#
+    );
+    let (code, message) = internal::answer(&webhook, "/resource-conversion", review).await;
+    assert_eq!(code, 200);
+    let answer: Value = serde_json::from_slice(&message).unwrap();
+    (answer["response"]["result"].clone(), answer["response"]["convertedObjects"][0].clone())
+}
+
+#[tokio::test]
+async fn partial_objects_are_converted() {
+    const OLD: &str = "tests.reknit.dev/v1alpha1";
+    const NEW: &str = "tests.reknit.dev/v1";
+    let converted = async |from: &str, to: &str, fields: Value| {
+        let mut object = json!({"apiVersion": from, "kind": "Bulb"});
+        object.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let (result, mut converted) = convert(&object.to_string(), to).await;
+        assert_eq!(result["status"], "Success", "{result}");
+        assert_eq!((&converted["apiVersion"], &converted["kind"]), (&json!(to), &json!("Bulb")));
+        converted.as_object_mut().unwrap().retain(|key, _| !matches!(&**key, "apiVersion" | "kind"));
+        converted
+    };
+    for (from, to) in [(OLD, NEW), (NEW, OLD)] {
+        assert_eq!(converted(from, to, json!({})).await, json!({"metadata": {}}));
+        let metadata =
+            json!({"metadata": {"name": "x", "labels": {"a": "b"}, "managedFields": [{"manager": "t"}]}});
+        assert_eq!(converted(from, to, metadata.clone()).await, metadata);
+    }
+    assert_eq!(
+        converted(OLD, NEW, json!({"spec": {"watts": 60.0}})).await,
+        json!({"metadata": {}, "spec": {"milliwatts": 60_000, "colour": "warm"}})
+    );
+    assert_eq!(
+        converted(OLD, NEW, json!({"metadata": {}, "spec": {"colour": "red"}})).await,
+        json!({"metadata": {}, "spec": {"colour": "red"}})
+    );
+    assert_eq!(
+        converted(NEW, OLD, json!({"metadata": {}, "spec": {"socket": "E14"}})).await,
+        json!({"metadata": {"annotations": {"bulbs.tests.reknit.dev/socket": "E14"}}})
+    );
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_converted_is_named() {
+    let deep = "[".repeat(5_000) + &"]".repeat(5_000);
+    let bulb = |extra: &str, kind: &str, version: &str| {
+        format!(
+            r#"{{"apiVersion":"tests.reknit.dev/{version}","kind":"{kind}","metadata":{{"name":"x"}},"spec":{{{extra}}}}}"#
+        )
+    };
+    let message = async |object: String| {
+        let (result, _) = convert(&object, "tests.reknit.dev/v1").await;
+        result["message"].as_str().unwrap_or_default().to_owned()
+    };
+    let too_deep = message(bulb(&format!(r#""deep":{deep}"#), "Bulb", "v1alpha1")).await;
+    assert!(too_deep.starts_with("could not decode Bulb \"x\": recursion limit exceeded"), "{too_deep}");
+    let wrong = message(bulb(r#""watts":"many""#, "Bulb", "v1alpha1")).await;
+    assert!(wrong.contains("of \"x\": spec.watts: invalid type"), "{wrong}");
+    let refused = message(bulb(r#""watts":-1"#, "Bulb", "v1alpha1")).await;
+    assert!(refused.ends_with("of \"x\": -1 W is less than nothing"), "{refused}");
+    let unknown = message(bulb("", "Bulb", "v0")).await;
+    assert!(unknown.contains("no conversion support for tests.reknit.dev/v0, Kind=Bulb"), "{unknown}");
+    let other = message(bulb("", "Torch", "v1alpha1")).await;
+    assert!(other.contains("no conversion support for tests.reknit.dev/v1alpha1, Kind=Torch"), "{other}");
+}

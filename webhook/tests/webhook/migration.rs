@@ -59,12 +59,17 @@ async fn objects_are_migrated_to_a_storage_version_that_is_not_served() {
 }
 
 #[tokio::test]
-async fn a_migration_fails_if_an_object_is_refused() {
+async fn a_migration_goes_on_past_refused_objects_and_names_them_all() {
     let server = server_with_lamps();
-    server.fail_times(Verb::Patch, "lamps", 422, 1);
+    server.fail_times(Verb::Patch, "lamps", 422, 2);
     let message = migrate_storage(&server.client(), LAMPS).await.unwrap_err().in_full();
-    assert!(message.starts_with("failed to update lamps default/a: "), "{message}");
+    assert!(message.starts_with("failed to update 2 objects: lamps default/a: "), "{message}");
+    assert!(message.contains("; lamps default/b: "), "{message}");
+    assert!(message.contains("; 1 objects are migrated; mend those objects"), "{message}");
+    assert_eq!(server.take_writes().iter().filter(|write| write.resource == "lamps").count(), 3);
     assert_eq!(stored_versions(&server), ["v1alpha1", "v1"]);
+    assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
+    assert_eq!(stored_versions(&server), ["v1"]);
 }
 
 #[tokio::test]

@@ -1,0 +1,103 @@
+//! Ratcheting: an update that leaves the spec alone is not refused for a fault that the stored object already has.
+//!
+//! A rule may have been tightened since the object was stored. Labels, finalizers and the status must still be
+//! writable. If the handler refuses such an update, it is asked about the stored object too, and the update is allowed
+//! if the reason is the same. So rules about what does change still apply.
+
+use reknit_apis::Operation;
+use serde_json::{Map, Value};
+
+use super::{
+    defaulting::Defaulting,
+    review::{Change, PreparedCallback, Review, ReviewOutcome},
+};
+
+/// Answers a review by the handler, with ratcheting.
+pub(crate) fn ratchet(
+    defaulting: &Defaulting,
+    mut review: Review,
+    handler: impl Fn(Review) -> ReviewOutcome,
+) -> ReviewOutcome {
+    let stored = review.change.as_ref().and_then(|change| {
+        let stored = stored_state(defaulting, &review, change)?;
+        Some(Change { request: change.request.clone(), object: Some(stored.clone()), old: Some(stored) })
+    });
+    let (Some(stored), Some(change)) = (stored, &mut review.change) else { return handler(review) };
+    change.old.clone_from(&stored.old);
+    let mut response = review.response.clone();
+    let stored = Review { response: response.clone(), kind: review.kind.clone(), change: Some(stored) };
+    let outcome = handler(review);
+    if outcome.response.allowed && outcome.callbacks.is_empty() {
+        return outcome;
+    }
+    let of_stored = handler(stored);
+    if !outcome.response.allowed && outcome.response.result == of_stored.response.result {
+        response.warnings = outcome.response.warnings;
+        return response.into();
+    }
+    let mut of_stored = of_stored.callbacks.into_iter();
+    let callbacks = outcome.callbacks.into_iter().map(|callback| match of_stored.next() {
+        Some(of_stored) => ratchet_callback(callback, of_stored),
+        None => callback,
+    });
+    ReviewOutcome { response: outcome.response, callbacks: callbacks.collect() }
+}
+
+/// Returns the stored object as it would be stored today, if the update leaves its spec alone: all fields but the
+/// metadata and the status. The spec may have defaults that the stored object lacks.
+fn stored_state(defaulting: &Defaulting, review: &Review, change: &Change) -> Option<Value> {
+    let (object, old) = (change.object.as_ref()?, change.old.as_ref()?);
+    let is_update = change.request.operation == Operation::Update;
+    let leaves_spec_alone = is_update
+        && (has_equal_spec(object, old)
+            || defaulting
+                .with_defaults(&review.kind, change)
+                .is_some_and(|old| has_equal_spec(object, &old)));
+    leaves_spec_alone.then(|| {
+        let mut stored = object.clone();
+        for key in ["metadata", "status"] {
+            match old.get(key) {
+                Some(value) => stored[key] = value.clone(),
+                None => drop(stored.as_object_mut().and_then(|fields| fields.remove(key))),
+            }
+        }
+        stored
+    })
+}
+
+/// Returns true if two objects differ at most in the metadata and the status.
+fn has_equal_spec(object: &Value, other: &Value) -> bool {
+    let (Some(object), Some(other)) = (object.as_object(), other.as_object()) else { return false };
+    let is_spec = |key: &String| !matches!(&**key, "metadata" | "status");
+    let count = |fields: &Map<String, Value>| fields.keys().filter(|key| is_spec(key)).count();
+    let mut spec = object.iter().filter(|(key, _)| is_spec(key));
+    count(object) == count(other) && spec.all(|(key, value)| other.get(key) == Some(value))
+}
+
+/// Ignores the failure of a callback if it fails in the same way for the stored object.
+fn ratchet_callback(callback: PreparedCallback, of_stored: PreparedCallback) -> PreparedCallback {
+    Box::new(move || {
+        let result = callback();
+        Box::pin(async move {
+            let Err(reason) = result.await else { return Ok(()) };
+            let Ok(of_stored) = tokio::task::spawn_blocking(of_stored).await else { return Err(reason) };
+            if of_stored.await.as_ref() == Err(&reason) { Ok(()) } else { Err(reason) }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_spec_is_all_but_the_metadata_and_the_status() {
+        let lamp = json!({"metadata": {"name": "x"}, "spec": {"watts": 1}});
+        assert!(has_equal_spec(&lamp, &json!({"spec": {"watts": 1}, "status": {}})));
+        assert!(!has_equal_spec(&lamp, &json!({"spec": {"watts": 2}})));
+        assert!(!has_equal_spec(&lamp, &json!({"spec": {"watts": 1}, "data": {}})));
+        assert!(!has_equal_spec(&json!({"data": {}}), &json!({})));
+    }
+}
