@@ -8,7 +8,10 @@ use tokio::time::Instant;
 use crate::{Cached, Clock, Informer, Informers, Selection};
 pub use crate::{
     causes::{panic_message, with_causes},
-    client::{HttpResponse, NoRetry, ResourcePath, Transport},
+    client::{
+        HttpResponse, NoRetry, ResourcePath, Transport, retry_after, retry_after_of, retry_after_of_status,
+        with_retry_after_in_status,
+    },
     config::with_pinned_config,
     informer::{KeyEvent, Old, WeakIndex, metrics::register_metric},
     log_limit::LogLimit,

@@ -250,6 +250,11 @@ impl BucketWriter {
         self.buckets.read()[self.index].term().is_some()
     }
 
+    /// The deadline of the term, if this process leads.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.buckets.read()[self.index].state().deadline()
+    }
+
     /// Starts a term that ends at this deadline, or moves the deadline of the current term. Readers are notified of new
     /// terms, but not of renewals. `reason` says why the Lease could be acquired.
     pub fn lead(&self, until: Instant, reason: &str) {

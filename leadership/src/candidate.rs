@@ -1,13 +1,13 @@
 //! A process that takes part in leader election.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{Api, Client, client::ClientBuilder};
-use kube_leader_election::LeaseLock;
+use kube_leader_election::{Error as LockError, LeaseLock};
 use parking_lot::Mutex;
 use prometheus::Registry;
-use reknit_injection::{Informer, Permission, Verb};
+use reknit_injection::{Informer, Permission, Verb, internal::jittered};
 use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 
@@ -15,7 +15,7 @@ use crate::{
     config::{LeaderElectionConfig, is_lease_name},
     error::Error,
     identity::Identity,
-    lease::{Guard, LeaseWatch},
+    lease::{Guard, LeaseWatch, asked_wait},
     metrics::ElectionMetrics,
 };
 
@@ -109,6 +109,17 @@ impl Candidate {
     pub fn owned_by(mut self, pod: OwnerReference) -> Self {
         self.owner = Some(pod);
         self
+    }
+
+    /// The pause after an attempt that failed, jittered so that candidates that started at the same time spread their
+    /// attempts. Before the `deadline` of a lease that this process holds, many attempts fit: the pause is a fifth of the
+    /// retry period, or as long as the API server asked, but at most half of the time that is left.
+    pub(crate) fn pause_after(&self, error: &LockError, deadline: Option<Instant>) -> Duration {
+        let (retry, asked) = (self.config.retry_period, asked_wait(error).unwrap_or_default());
+        match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+            Some(left) => jittered(retry / 5, 0.5).max(asked.min(left / 2)),
+            None => jittered(retry, 0.5).max(asked.min(self.config.renew_deadline)),
+        }
     }
 
     /// Returns true before the renew deadline of this process's own lease.

@@ -187,9 +187,10 @@ impl Elector {
                 self.jittered_retry_period()
             }
             Err(error) => {
+                let pause = self.candidate.pause_after(&error, self.bucket.deadline());
                 let error = LeaseError::from(error);
                 self.may_hold = may_have_held || matches!(error, LeaseError::MaybeWritten(_));
-                self.handle_error(&error)
+                self.handle_error(&error, pause)
             }
         }
     }
@@ -200,8 +201,9 @@ impl Elector {
         self.log_limit.reset();
     }
 
-    /// Counts conflicts in a row, and logs the error. Returns the pause before the next attempt.
-    fn handle_error(&mut self, error: &LeaseError) -> Duration {
+    /// Counts conflicts in a row, and logs the error. Returns the pause before the next attempt: this one, or a shorter one
+    /// after a conflict.
+    fn handle_error(&mut self, error: &LeaseError, pause: Duration) -> Duration {
         let is_conflict = matches!(error, LeaseError::Conflict(_));
         self.conflicts = if is_conflict { self.conflicts.saturating_add(1) } else { 0 };
         let (lease, identity, leading) = (self.bucket.lease(), self.bucket.identity(), self.bucket.leads());
@@ -211,10 +213,9 @@ impl Elector {
             warn!(lease, namespace = self.candidate.namespace(), %identity, leading, "{error}");
         }
         if !is_conflict {
-            return self.jittered_retry_period();
+            return pause;
         }
-        let pause = jittered(CONFLICT_PAUSE * 2u32.saturating_pow(self.conflicts - 1), 0.5);
-        pause.min(self.jittered_retry_period())
+        pause.min(jittered(CONFLICT_PAUSE.saturating_mul(2u32.saturating_pow(self.conflicts - 1)), 0.5))
     }
 
     /// The retry period, jittered so that candidates that started at the same time spread their attempts.

@@ -43,8 +43,8 @@ struct State {
     requests: Vec<(Method, Value)>,
     faults: VecDeque<(Method, Fault)>,
     down: bool,
-    /// The source of random faults, and the percentage of requests with one.
-    random_faults: Option<(StdRng, u32)>,
+    /// The source of random faults, the percentage of requests with one, and the choice of the fault.
+    random_faults: Option<(StdRng, u32, fn(&mut StdRng) -> Fault)>,
 }
 
 /// The fault of one request.
@@ -52,6 +52,8 @@ struct State {
 pub(crate) enum Fault {
     /// The request is not applied, and answered with this status code.
     Refused(u16),
+    /// The request is not applied, and answered with 429, which asks for a wait of this number of seconds.
+    RefusedFor(u32),
     /// The request is applied, and never answered.
     AnswerLost,
     /// The request is applied only after this time, and then answered.
@@ -159,7 +161,17 @@ impl FakeApi {
 
     /// Gives this percentage of requests a random fault.
     pub(crate) fn inject_random_faults(&self, seed: u64, percent: u32) {
-        self.state.lock().random_faults = Some((StdRng::seed_from_u64(seed), percent));
+        self.state.lock().random_faults = Some((StdRng::seed_from_u64(seed), percent, Fault::random));
+    }
+
+    /// Refuses this percentage of requests, as an overloaded server does.
+    pub(crate) fn overload(&self, percent: u32) {
+        let refuse = |random: &mut StdRng| match random.random_range(0..3) {
+            0 => Fault::Refused(500),
+            1 => Fault::Refused(429),
+            _ => Fault::RefusedFor(1),
+        };
+        self.state.lock().random_faults = Some((StdRng::seed_from_u64(7), percent, refuse));
     }
 
     /// Answers creations as if the namespace of the Leases did not exist.
@@ -179,7 +191,8 @@ impl FakeApi {
             std::future::pending::<()>().await;
         }
         match fault {
-            Some(Fault::Refused(code)) => return Ok(refusal(code)),
+            Some(Fault::Refused(code)) => return Ok(refusal(code, 0)),
+            Some(Fault::RefusedFor(seconds)) => return Ok(refusal(429, seconds)),
             Some(Fault::Late(delay)) => sleep(delay).await,
             _ => {}
         }
@@ -201,8 +214,8 @@ impl FakeApi {
         if let Some(next) = state.faults.iter().position(|(faulty, _)| faulty == method) {
             return state.faults.remove(next).map(|(_, fault)| fault);
         }
-        let (random, percent) = state.random_faults.as_mut()?;
-        random.random_ratio(*percent, 100).then(|| Fault::random(random))
+        let (random, percent, fault) = state.random_faults.as_mut()?;
+        random.random_ratio(*percent, 100).then(|| fault(random))
     }
 
     /// Reports the lease to the informers if it has changed.
@@ -227,10 +240,10 @@ impl FakeApi {
     }
 }
 
-fn refusal(code: u16) -> Answer {
+fn refusal(code: u16, retry_after: u32) -> Answer {
     let message = StatusCode::from_u16(code).unwrap().to_string();
-    let status =
-        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code});
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code,
+        "details": {"retryAfterSeconds": retry_after}});
     let body = Full::from(status.to_string()).map_err(BoxError::from).boxed_unsync();
     Response::builder().status(code).body(body).unwrap()
 }

@@ -69,29 +69,29 @@ impl Member {
             };
             let lock = self.lock(running);
             loop {
-                self.renew(&lock, &mut log_limit).await;
+                let pause = self.renew(&lock, &mut log_limit).await;
                 // An API server that does not answer must not delay the next renewal for long.
                 timeout(self.candidate.config.retry_period, self.delete_dead_members()).await.ok();
                 tokio::select! {
-                    () = sleep_until(self.next_attempt()) => {}
+                    () = sleep_until(self.next_attempt(pause)) => {}
                     _ = controllers.changed() => break,
                 }
             }
         }
     }
 
-    /// The end of the retry period, or the time at which the lease of another member expires and has to be deleted.
-    fn next_attempt(&self) -> Instant {
+    /// The end of the pause, or the time at which the lease of another member expires and has to be deleted.
+    fn next_attempt(&self, pause: Duration) -> Instant {
         let now = Instant::now();
-        let retry = now + self.candidate.config.retry_period;
+        let retry = now + pause;
         let expiry = self.candidate.watch.read().next_member_expiry(&self.candidate.component, now);
         expiry.map_or(retry, |expiry| retry.min(expiry + TICK))
     }
 
-    /// Acquires or renews the lease once.
-    async fn renew(&self, lock: &LeaseLock, log_limit: &mut LogLimit<LeaseError>) {
+    /// Acquires or renews the lease once. Returns the pause before the next attempt.
+    async fn renew(&self, lock: &LeaseLock, log_limit: &mut LogLimit<LeaseError>) -> Duration {
         let start = Instant::now();
-        match lock.try_acquire_or_renew().await.map_err(LeaseError::from) {
+        match lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) => {
                 *self.candidate.member_until.lock() = Some(start + self.candidate.config.renew_deadline);
                 log_limit.reset();
@@ -99,11 +99,17 @@ impl Member {
             Ok(LeaseLockResult::NotAcquired(_)) => {
                 warn!(lease = self.lease, "the lease of this member is held by another process");
             }
-            Err(error) if log_limit.allows(&error) => {
-                warn!(lease = self.lease, namespace = self.candidate.namespace(), "{error}");
+            Err(error) => {
+                let until = *self.candidate.member_until.lock();
+                let pause = self.candidate.pause_after(&error, until.filter(|until| start < *until));
+                let error = LeaseError::from(error);
+                if log_limit.allows(&error) {
+                    warn!(lease = self.lease, namespace = self.candidate.namespace(), "{error}");
+                }
+                return pause;
             }
-            Err(_) => {}
         }
+        self.candidate.config.retry_period
     }
 
     /// The lock on the own lease, whose writes announce these controllers.

@@ -1,8 +1,9 @@
 //! The error of a failed pass.
 
-use std::{error::Error as StdError, fmt, time::Duration};
+use std::{error::Error as StdError, fmt, ops::RangeInclusive, time::Duration};
 
 use kube::core::Status;
+use reknit_injection::internal::retry_after_of_status;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -215,7 +216,8 @@ impl Error {
     }
 
     /// Limits the time until the retry, for a temporary fault whose end no watch reports. The backoff still applies if
-    /// it is shorter. A [permanent](Self::permanent) error is not retried.
+    /// it is shorter. A [permanent](Self::permanent) error is not retried. If an overloaded API server asked for a longer
+    /// wait, the key waits for that.
     ///
     /// ```
     /// use std::time::Duration;
@@ -230,9 +232,20 @@ impl Error {
         self
     }
 
-    /// The longest wait for the retry, if the error limits it.
-    pub(crate) fn longest_retry_wait(&self) -> Option<Duration> {
-        self.retry_within
+    /// The limits of the wait for the retry: at least as long as an overloaded API server asked, otherwise at most as
+    /// long as [`retry_within`](Self::retry_within) says.
+    pub(crate) fn retry_wait(&self) -> RangeInclusive<Duration> {
+        let least = self.retry_after().unwrap_or_default();
+        least..=self.retry_within.unwrap_or(Duration::MAX).max(least)
+    }
+
+    /// The wait that the API server asked for when it refused a request (`Retry-After`).
+    fn retry_after(&self) -> Option<Duration> {
+        let asked = |error: &(dyn StdError + 'static)| match error.downcast_ref() {
+            Some(TwoErrors { first, second }) => first.retry_after().max(second.retry_after()),
+            None => api_status(error).and_then(retry_after_of_status),
+        };
+        sources(&*self.source).find_map(asked)
     }
 }
 
@@ -405,7 +418,7 @@ mod tests {
         let error = fails().context("asking").context("beginning").unwrap_err();
         assert!(error.is_permanent());
         assert_eq!(error.event_reason(), "Refused");
-        assert_eq!(error.longest_retry_wait(), Some(limit));
+        assert_eq!(*error.retry_wait().end(), limit);
         assert_eq!(
             (error.to_string(), format!("{error:#}")),
             ("beginning".into(), "beginning: asking: no".into())
@@ -414,8 +427,8 @@ mod tests {
         let late: Result<()> = Err("no").context("asking").reason("Refused").retry_within(limit).permanent();
         let late = late.unwrap_err();
         assert_eq!(
-            (late.event_reason(), late.longest_retry_wait(), late.is_permanent()),
-            ("Refused", Some(limit), true)
+            (late.event_reason(), *late.retry_wait().end(), late.is_permanent()),
+            ("Refused", limit, true)
         );
 
         let stale = Error::from(conflict()).context("writing");
@@ -423,6 +436,19 @@ mod tests {
         assert_eq!(stale.in_full(), "writing: stale (409 Conflict)");
         let half_stale = Error::from(conflict()).followed_by("no".into()).context("writing");
         assert!(!half_stale.is_conflict());
+    }
+
+    #[test]
+    fn the_retry_waits_at_least_as_long_as_the_server_asked() {
+        let refused = || {
+            let status = r#"{"message": "slow down", "code": 429, "details": {"retryAfterSeconds": 60}}"#;
+            Error::from(kube::Error::Api(Box::new(serde_json::from_str(status).unwrap())))
+        };
+        let (asked, limit) = (Duration::from_secs(60), Duration::from_secs(30));
+        assert_eq!(refused().context("writing").retry_wait(), asked..=Duration::MAX);
+        assert_eq!(refused().retry_within(limit).retry_wait(), asked..=asked);
+        assert_eq!(Error::from("no").followed_by(refused()).retry_wait(), asked..=Duration::MAX);
+        assert_eq!(Error::from("no").retry_within(limit).retry_wait(), Duration::ZERO..=limit);
     }
 
     #[test]
@@ -437,7 +463,7 @@ mod tests {
         let limit = Duration::from_secs(30);
         let first = Error::permanent("the first").reason("FirstReason").retry_within(limit);
         let both = first.followed_by("the second".into());
-        assert_eq!(both.longest_retry_wait(), Some(limit));
+        assert_eq!(*both.retry_wait().end(), limit);
         assert_eq!(both.to_string(), "the first; then: the second");
         assert!(!both.is_permanent());
         assert_eq!(both.event_reason(), "FirstReason");

@@ -68,9 +68,10 @@
 //!
 //! # The client
 //!
-//! The client of constructors retries requests that an overloaded API server refused with `Retry-After` (429, 503, and
-//! 504 for a GET), up to 15 times; client-go retries ten times. Any other error fails the reconcile, which is retried
-//! with backoff. Requests other than watches and streams time out after 75 seconds. The API server ends such requests
+//! The client of constructors repeats a request that an overloaded API server refused with `Retry-After` (429, 503, and
+//! 504 for a GET) for up to five seconds, because a worker waits for it. If the server asks for a longer wait, the
+//! request fails at once: the worker takes other keys, and the key is retried after the time that the server asked for,
+//! at most five minutes. Any other error fails the reconcile, which is retried with backoff. Requests other than watches and streams time out after 75 seconds. The API server ends such requests
 //! after 60 seconds, so a connection that is silent for 75 seconds is dead. TCP keepalive closes dead connections of
 //! watches within two minutes. Small writes are sent at once (`TCP_NODELAY`). Leases have a client with its own
 //! connections.

@@ -3,6 +3,7 @@
 mod own_writes;
 mod read_back;
 mod resource_path;
+mod retry_after;
 mod transport;
 
 pub(crate) use self::{
@@ -11,5 +12,6 @@ pub(crate) use self::{
 };
 pub use self::{
     resource_path::ResourcePath,
+    retry_after::{retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status},
     transport::{HttpResponse, NoRetry, Transport},
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, response::Parts};
 use http_body_util::BodyExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
@@ -14,6 +14,8 @@ use kube::{
 };
 use serde::de::{DeserializeOwned, Error};
 use tower::{BoxError, Service, ServiceExt};
+
+use super::retry_after::set_wait;
 
 /// A response whose body has yet to be read.
 pub type HttpResponse = Response<Box<DynBody>>;
@@ -92,7 +94,7 @@ impl Transport {
             let bytes = collect_body(body).await?;
             match head.status.is_success() {
                 true => decode_json(&bytes).map_err(kube::Error::SerdeError),
-                false => Err(kube::Error::Api(error_status(head.status, &bytes).boxed())),
+                false => Err(kube::Error::Api(error_status(&head, &bytes).boxed())),
             }
         }
     }
@@ -122,17 +124,18 @@ impl From<Client> for Transport {
 #[derive(Clone, Copy, Debug)]
 pub struct NoRetry;
 
-/// Returns the `Status` in an error response of the API server. The error response of a proxy contains no `Status`, so
-/// its text becomes the message.
-pub(crate) fn error_status(code: StatusCode, body: &[u8]) -> Status {
+/// Returns the `Status` in an error response of the API server, with the wait that its headers ask for. The error
+/// response of a proxy contains no `Status`, so its text becomes the message.
+pub(crate) fn error_status(head: &Parts, body: &[u8]) -> Status {
     let mut status: Status =
         serde_json::from_slice(body).unwrap_or_else(|_| Status::failure("", "Failed to parse error data"));
-    status.code = code.as_u16();
+    status.code = head.status.as_u16();
+    set_wait(&mut status, &head.headers);
     if status.message.is_empty() {
         status.message = String::from_utf8_lossy(body).trim().chars().take(200).collect();
     }
     if status.message.is_empty() {
-        status.message = code.to_string();
+        status.message = head.status.to_string();
     }
     status
 }
@@ -163,6 +166,7 @@ pub(crate) fn into_kube_error(error: BoxError) -> kube::Error {
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
 

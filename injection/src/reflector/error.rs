@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use kube::core::{Status, discovery::ApiResource};
 
-use crate::causes::with_causes;
+use crate::{causes::with_causes, client::retry_after_of_status};
 
 /// The reason why a list or a watch failed. How the reflector recovers depends on the variant and, for `Refused`, on
 /// the code.
@@ -16,7 +16,7 @@ pub(crate) enum Failure {
     NotFound(String),
     /// Any other error response.
     #[error("{message} ({code})")]
-    Refused { code: u16, message: String },
+    Refused { code: u16, message: String, retry_after: Option<Duration> },
     /// An `ERROR` event other than 410. The watch may have left out changes.
     #[error("the watch failed: {0}")]
     Watch(String),
@@ -35,11 +35,20 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(super) fn from_code(code: u16, message: String) -> Self {
-        match code {
-            410 => Self::Expired(message),
-            404 => Self::NotFound(message),
-            code => Self::Refused { code, message },
+    pub(super) fn from_status(status: Status) -> Self {
+        let retry_after = retry_after_of_status(&status);
+        match status {
+            Status { code: 410, message, .. } => Self::Expired(message),
+            Status { code: 404, message, .. } => Self::NotFound(message),
+            Status { code, message, .. } => Self::Refused { code, message, retry_after },
+        }
+    }
+
+    /// The wait that the server asked for.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { retry_after, .. } => *retry_after,
+            _ => None,
         }
     }
 
@@ -68,7 +77,7 @@ impl Failure {
                      install its CustomResourceDefinition if it is a custom resource{namespace_hint}"
                 )
             }
-            Self::Refused { code: 403, message } => {
+            Self::Refused { code: 403, message, .. } => {
                 format!("{message}: grant this process the verbs list and watch on {plural} of {api_version}")
             }
             _ => format!("failed to list or watch {plural} of {api_version}: {self}"),
@@ -81,7 +90,7 @@ impl Failure {
 impl From<kube::Error> for Failure {
     fn from(error: kube::Error) -> Self {
         if let kube::Error::Api(status) = error {
-            return Self::from_code(status.code, status.message);
+            return Self::from_status(*status);
         }
         Self::Broken(with_causes(&error))
     }

@@ -181,9 +181,14 @@ impl<K: Cached> Reflector<K> {
         let limit = if mem::take(&mut self.without_pages) { None } else { Some(PAGE_SIZE) };
         let (version, mut next) = self.page(limit, None).await?;
         while next.is_some() {
-            let result = self.page(limit, next).await;
-            self.without_pages = matches!(result, Err(Failure::Expired(_)));
-            (_, next) = result?;
+            match self.page(limit, next.clone()).await {
+                // To list from the start would be more work for a server that has too much. The token expires.
+                Err(failure) if failure.retry_after().is_some() => self.pause(&failure).await,
+                result => {
+                    self.without_pages = matches!(result, Err(Failure::Expired(_)));
+                    (_, next) = result?;
+                }
+            }
         }
         self.cache.finish_list(self.part, &version);
         tracing::debug!(informer = self.cache.name, version, "listed");
@@ -293,16 +298,10 @@ impl<K: Cached> Reflector<K> {
 
     /// Decides whether a list or a watch from the last version comes next, logs the failure, and waits.
     async fn recover(&mut self, failure: Failure) {
-        self.cache.metrics.failures.inc();
         let was_expired = mem::replace(&mut self.has_expired, matches!(failure, Failure::Expired(_)));
         // A server that responds with 410 can serve a list. So list at once, even after an outage, except after
         // repeated 410 without a success in between.
         let lists_at_once = self.has_expired && (!was_expired || self.backoff.is_fresh());
-        let wait = match &failure {
-            _ if lists_at_once => self.backoff.next(Duration::ZERO),
-            Failure::NotFound(_) => self.backoff.next(MAX_NOT_FOUND_BACKOFF),
-            _ => self.backoff.next(Duration::MAX),
-        };
         let was_list = self.version.is_none();
         self.not_found_lists =
             if was_list && matches!(failure, Failure::NotFound(_)) { self.not_found_lists + 1 } else { 0 };
@@ -319,10 +318,21 @@ impl<K: Cached> Reflector<K> {
         if is_refused || has_lost_version {
             self.version = None;
         }
-        self.cache.progress.mark_attempt(self.part);
-        // A single expired version is normal, and causes no warning.
-        let is_expected = lists_at_once;
-        self.report(&failure, is_expected);
+        if lists_at_once {
+            // A single expired version is normal, and causes no warning.
+            self.backoff.next(Duration::ZERO);
+            self.report(&failure, true);
+        } else {
+            self.pause(&failure).await;
+        }
+    }
+
+    /// Reports a failure, and waits before the next request: for the backoff, or for as long as the server asked.
+    async fn pause(&mut self, failure: &Failure) {
+        let limit =
+            if matches!(failure, Failure::NotFound(_)) { MAX_NOT_FOUND_BACKOFF } else { Duration::MAX };
+        let wait = self.backoff.next(limit).max(failure.retry_after().unwrap_or_default());
+        self.report(failure, false);
         sleep(wait).await;
     }
 
@@ -330,9 +340,11 @@ impl<K: Cached> Reflector<K> {
         failure.explain(&self.cache.kind, self.selection.namespace_of_part())
     }
 
-    /// Records the failure in the progress and logs it: at debug level if it `is_expected` or another warning was
+    /// Counts the failure, records it in the progress, and logs it: at debug level if it `is_expected` or another warning was
     /// logged within the last minute, else as a warning.
     fn report(&mut self, failure: &Failure, is_expected: bool) {
+        self.cache.metrics.failures.inc();
+        self.cache.progress.mark_attempt(self.part);
         let why = self.explain(failure);
         self.cache.progress.mark_failed(self.part, &why);
         if is_expected || !self.log_limit.allows(&()) {

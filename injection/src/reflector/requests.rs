@@ -71,12 +71,7 @@ impl Requests {
             ..ListParams::default()
         };
         let request = self.path.list(&params).map_err(kube::Error::BuildRequest)?;
-        let mut request = self.prepare(request, METADATA_LIST);
-        if params.continue_token.is_some() {
-            // Retries of a later page are allowed, since its failure would start the whole list over.
-            request.extensions_mut().remove::<NoRetry>();
-        }
-        fetch(&self.transport, request).await
+        fetch(&self.transport, self.prepare(request, METADATA_LIST)).await
     }
 
     /// Opens a watch of the events after this version. The server ends the watch after this duration.
@@ -112,14 +107,12 @@ impl Requests {
 ///
 /// kube's `Client::request` would copy each body twice, and log each error response that is not a `Status`.
 async fn open(transport: &Transport, request: http::Request<Vec<u8>>) -> Result<Box<DynBody>, Failure> {
-    let response = transport.send(request.map(Body::from)).await?;
-    let code = response.status();
-    let body = response.into_body();
-    if code.is_success() {
+    let (head, body) = transport.send(request.map(Body::from)).await?.into_parts();
+    if head.status.is_success() {
         return Ok(body);
     }
     let bytes = collect_body(body).await?;
-    Err(Failure::from_code(code.as_u16(), error_status(code, &bytes).message))
+    Err(Failure::from_status(error_status(&head, &bytes)))
 }
 
 /// Sends a request and returns the body of a successful response.

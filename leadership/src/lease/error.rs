@@ -1,7 +1,9 @@
 //! The errors of attempts to acquire, renew or release a lease.
 
+use std::time::Duration;
+
 use kube_leader_election::Error as LockError;
-use reknit_injection::internal::with_causes;
+use reknit_injection::internal::{retry_after_of, retry_after_of_status, with_causes};
 
 /// The error of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +20,20 @@ pub(crate) enum LeaseError {
     /// A write got no answer, or one that cannot be understood. It may have been applied.
     #[error("cannot tell whether the lease was written: {0}")]
     MaybeWritten(String),
+}
+
+/// Returns the wait that the API server asked for when it refused an attempt.
+pub(crate) fn asked_wait(error: &LockError) -> Option<Duration> {
+    match error {
+        LockError::ApiError { response } => retry_after_of_status(response),
+        LockError::Kube(error)
+        | LockError::GetLease(error)
+        | LockError::CreateLease(error)
+        | LockError::AcquireLease(error)
+        | LockError::RenewLease(error)
+        | LockError::ReleaseLease(error) => retry_after_of(error),
+        _ => None,
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! candidates that read the same expired lease would both acquire it. The guard adds the resourceVersion that was read
 //! to every update, as a precondition. It also replaces the `renewTime` that the lock reads, so that the lock decides
 //! by the monotonic clock, as [`LeaseState`](super::LeaseState) does. A holder renews with one request: the lock
-//! reads the answer to its last write.
+//! reads the answer to its last write. So it does after a refused write, which it repeats with the same precondition.
 
 use std::{sync::Arc, time::Duration};
 
@@ -89,9 +89,9 @@ impl Guard {
     }
 
     async fn read(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
-        let own_write = self.observed.lock().start_read();
-        if let Some(own_write) = own_write {
-            return self.lease_response(own_write);
+        let known = self.observed.lock().start_read();
+        if let Some(known) = known {
+            return self.lease_response(known);
         }
         let answer = self.send(request).await?;
         if let Some(watched) = self.watch.state(&self.lease) {
@@ -124,10 +124,14 @@ impl Guard {
     }
 
     async fn update(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
-        let Some(version) = self.observed.lock().take_update_permit() else {
+        let Some((version, lease)) = self.observed.lock().take_update_permit() else {
             return Ok(conflict_response("the lease was not read since it was last written"));
         };
-        self.write(request, Some(version)).await
+        let answer = self.write(request, Some(version)).await?;
+        if answer.status() == StatusCode::TOO_MANY_REQUESTS || answer.status().is_server_error() {
+            self.observed.lock().record_refusal(lease);
+        }
+        Ok(answer)
     }
 
     /// Sends a write with this resourceVersion as precondition, and records the answer if it was applied.

@@ -10,7 +10,7 @@ mod watch;
 
 pub(crate) use self::{
     announcement::Announcement,
-    error::LeaseError,
+    error::{LeaseError, asked_wait},
     guard::Guard,
     state::{LeaseState, TICK},
     table::{Leases, ObservedMember},

@@ -19,35 +19,40 @@ pub(crate) struct ObservedLease {
     identity: String,
     last: Option<LeaseState>,
     permit: Option<WritePermit>,
-    /// The answer to the last write of this process, if the lock has not read it yet.
-    own_write: Option<Value>,
+    /// A state of the lease that the lock can read instead of the lease, if the lock has not read it yet: the answer to the
+    /// last write of this process, or the state on which a refused write was based.
+    known: Option<Value>,
 }
 
 /// The write that the last read permits. Each permit allows one write.
 #[derive(Debug, PartialEq, Eq)]
 enum WritePermit {
     Create,
-    Update { version: String },
+    Update { version: String, lease: Value },
 }
 
 impl ObservedLease {
     /// A lease that the process of this identity has not observed yet.
     pub(crate) fn new(identity: &str) -> Self {
-        Self { identity: identity.into(), last: None, permit: None, own_write: None }
+        Self { identity: identity.into(), last: None, permit: None, known: None }
     }
 
-    /// Starts a read, which revokes the permit of an earlier one. If the last write of this process was answered,
-    /// returns the answer, which the lock can read instead of the lease: if another client has changed the lease since,
-    /// the precondition of the next write fails.
+    /// Starts a read, which revokes the permit of an earlier one. Returns the known state, if any, which the lock can read
+    /// instead of the lease: if another client has changed the lease since, the precondition of the next write fails.
     pub(crate) fn start_read(&mut self) -> Option<Value> {
         self.permit = None;
-        self.own_write.take()
+        self.known.take()
+    }
+
+    /// Records that the API server refused a write that was based on this state, so that the next write needs no read.
+    pub(crate) fn record_refusal(&mut self, lease: Value) {
+        self.known = Some(lease);
     }
 
     /// Records the answer to a successful write of this process.
     pub(crate) fn record_own_write(&mut self, lease: Value, now: Instant) {
         self.record_state(&lease, now);
-        self.own_write = Some(lease);
+        self.known = Some(lease);
     }
 
     /// Takes over what the watch observed, unless this process has read a newer state. So even at its first
@@ -62,7 +67,8 @@ impl ObservedLease {
     /// the renewTime is set so that every wall clock decides as the monotonic clock did.
     pub(crate) fn record_found(&mut self, mut lease: Value, now: Instant) -> Value {
         let version = lease["metadata"]["resourceVersion"].as_str();
-        self.permit = version.map(|version| WritePermit::Update { version: version.into() });
+        self.permit =
+            version.map(|version| WritePermit::Update { version: version.into(), lease: lease.clone() });
         self.record_state(&lease, now);
         let is_vacant = self.last.as_ref().is_none_or(|last| last.holder().is_none());
         let spec = spec_for_lock(&lease["spec"], is_vacant, self.is_taken(now));
@@ -92,11 +98,11 @@ impl ObservedLease {
         self.permit.take_if(|permit| *permit == WritePermit::Create).is_some()
     }
 
-    /// Uses up the permit. Returns the resourceVersion to use as the precondition of an update, or `None` if no update
-    /// is permitted.
-    pub(crate) fn take_update_permit(&mut self) -> Option<String> {
+    /// Uses up the permit. Returns the resourceVersion to use as the precondition of an update, with the state that has it,
+    /// or `None` if no update is permitted.
+    pub(crate) fn take_update_permit(&mut self) -> Option<(String, Value)> {
         match self.permit.take() {
-            Some(WritePermit::Update { version }) => Some(version),
+            Some(WritePermit::Update { version, lease }) => Some((version, lease)),
             _ => None,
         }
     }
@@ -224,7 +230,7 @@ mod tests {
         let (mut observed, now) = (ObservedLease::new("me"), Instant::now());
         assert_eq!(observed.take_update_permit(), None);
         observed.record_found(lease(held_by("me")), now);
-        assert_eq!(observed.take_update_permit().as_deref(), Some("7"));
+        assert_eq!(observed.take_update_permit().unwrap().0, "7");
         assert_eq!(observed.take_update_permit(), None);
     }
 

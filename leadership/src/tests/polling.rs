@@ -148,6 +148,52 @@ async fn a_conflict_on_renewal_does_not_end_leadership() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn leadership_continues_while_half_of_the_requests_are_refused() {
+    let api = FakeApi::default();
+    let mut process = Process::start(&api, "a");
+    process.wait_until_leading().await;
+    api.overload(50);
+    let pass = process.leadership.start_pass(&key()).unwrap();
+    assert!(timeout(LEASE * 40, pass.lost()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_waits_as_long_as_the_server_asks_but_renews_before_its_deadline() {
+    let api = FakeApi::default();
+    let mut process = Process::start(&api, "a");
+    process.wait_until_leading().await;
+    let pass = process.leadership.start_pass(&key()).unwrap();
+    for _ in 0..3 {
+        api.inject_fault(Method::PATCH, Fault::RefusedFor(600));
+    }
+    assert!(timeout(RENEW * 2, pass.lost()).await.is_err());
+
+    api.inject_fault(Method::PATCH, Fault::RefusedFor(3));
+    let (sent, refused_by) = (api.requests(&Method::PATCH).len(), RETRY + Duration::from_millis(100));
+    timeout(RETRY * 3, async {
+        while api.requests(&Method::PATCH).len() == sent {
+            sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .unwrap();
+    sleep(refused_by).await;
+    assert_eq!(api.requests(&Method::PATCH).len(), sent + 1, "the server asked for three seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_renewal_is_repeated_without_a_read() {
+    let api = FakeApi::default();
+    let mut process = Process::start(&api, "a");
+    process.wait_until_leading().await;
+    api.inject_fault(Method::PATCH, Fault::Refused(500));
+    let reads = api.requests(&Method::GET).len();
+    sleep(RETRY * 3).await;
+    assert!(api.requests(&Method::PATCH).len() >= 3);
+    assert_eq!(api.requests(&Method::GET).len(), reads);
+}
+
+#[tokio::test(start_paused = true)]
 async fn leadership_ends_at_the_next_attempt_if_another_process_took_the_lease() {
     let api = FakeApi::default();
     let mut process = Process::start(&api, "a");

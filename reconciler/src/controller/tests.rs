@@ -161,6 +161,19 @@ async fn a_requeue_resets_the_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_waits_as_long_as_the_server_asked_and_its_worker_takes_other_keys() {
+    let refused = || {
+        let status = r#"{"message": "slow down", "code": 429, "details": {"retryAfterSeconds": 60}}"#;
+        Err(kube::Error::Api(Box::new(serde_json::from_str(status).unwrap())).into())
+    };
+    let act = move |n| at_once(move || if n == 0 { refused() } else { Ok(Outcome::done()) });
+    let running = start(&context(&["a", "b"]), Leadership::always(), act, |build| build.workers(1));
+    ["a", "b"].iter().for_each(|name| running.queue.add(key(name)));
+    let starts: Vec<_> = running.wait_for_passes(4).await.iter().map(Duration::as_secs).collect();
+    assert_eq!(starts, [0, 0, 60, 60]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_error_with_a_retry_limit_is_retried_within_it() {
     let limit = Duration::from_secs(30);
     for error in [|| Error::from("as planned"), conflict] {

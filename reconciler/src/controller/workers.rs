@@ -112,7 +112,7 @@ impl Controller {
                 }
             }
             Err(error) if error.is_permanent() && !error.is_conflict() => queue.forget(claimed),
-            Err(error) => queue.retry(claimed, error.longest_retry_wait()),
+            Err(error) => queue.retry(claimed, error.retry_wait()),
         }
     }
 

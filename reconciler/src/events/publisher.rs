@@ -16,7 +16,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use parking_lot::Mutex;
-use reknit_injection::{Context, Inject};
+use reknit_injection::{Context, Inject, internal::retry_after_of};
 use serde_json::json;
 use tokio::{runtime, sync::Notify};
 
@@ -29,7 +29,8 @@ use super::{
 use crate::{error::describe, metrics::Metrics, object_client::status_code};
 
 const CAPACITY: usize = 1000;
-/// The pause before each retry of a request that got no answer.
+/// The pause before each retry of a request that got no answer, or that an overloaded API server refused for longer than
+/// the client retries it.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// The event publisher of a process.
@@ -149,8 +150,9 @@ impl Inner {
                 series.remove(&fingerprint); // the stored event expired
                 continue;
             }
-            match pauses.next().filter(|_| status_code(&error).is_none()) {
-                Some(pause) if self.pause_before_retry(pause).await => {}
+            let asked = retry_after_of(&error);
+            match pauses.next().filter(|_| asked.is_some() || status_code(&error).is_none()) {
+                Some(pause) if self.pause_before_retry(pause.max(asked.unwrap_or_default())).await => {}
                 _ if is_namespace_terminating(&error) => return, // its events are deleted with it
                 _ => return self.dropped.add(pending, &describe(&error)),
             }

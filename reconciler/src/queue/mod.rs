@@ -10,7 +10,12 @@ mod retries;
 mod tests;
 mod token_bucket;
 
-use std::{fmt, ops::Deref, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    ops::{Deref, RangeInclusive},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use reknit_apis::Key;
@@ -137,9 +142,9 @@ impl Queue {
         }
     }
 
-    /// Enqueues a failed key after its backoff and within the [retry rate](retries) of the queue, but at the latest
-    /// after `longest_wait`.
-    pub(crate) fn retry(&self, claimed: &ClaimedKey, longest_wait: Option<Duration>) {
+    /// Enqueues a failed key after its backoff and within the [retry rate](retries) of the queue, but within the limits
+    /// of `wait`.
+    pub(crate) fn retry(&self, claimed: &ClaimedKey, wait: RangeInclusive<Duration>) {
         let is_next_due_earlier = {
             let mut state = self.0.state.lock();
             if state.closed {
@@ -148,7 +153,7 @@ impl Queue {
             if let Some(metrics) = &state.metrics {
                 metrics.retries.inc();
             }
-            state.retries.failed(&claimed.key, longest_wait, Instant::now())
+            state.retries.failed(&claimed.key, wait, Instant::now())
         };
         if is_next_due_earlier {
             self.0.changed.notify_waiters();
@@ -312,7 +317,7 @@ impl Drop for ClaimedKey {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!(key = %self.key, "a pass panicked while it was dropped: its key is retried");
-            self.queue.retry(self, None);
+            self.queue.retry(self, retries::ANY_WAIT);
         }
         let is_queued = self.queue.0.state.lock().done(&self.key);
         if is_queued {

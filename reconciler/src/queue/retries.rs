@@ -10,7 +10,7 @@
 //! passes until the workers are the limit. Once less than half of the retries succeed, the bucket runs empty and the
 //! rate falls back to ten a second.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use reknit_apis::Key;
 use tokio::time::Instant;
@@ -19,6 +19,8 @@ use super::{backoff::Backoff, delayed::Delayed, token_bucket::TokenBucket};
 
 /// The number of tokens that the success of a key adds if it had failed before.
 const TOKENS_FOR_SUCCESS: u32 = 2;
+/// The wait of a retry that nothing but the backoff limits.
+pub(super) const ANY_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::MAX;
 
 /// The failed keys and their limits.
 #[derive(Debug)]
@@ -42,14 +44,14 @@ impl Retries {
         }
     }
 
-    /// Adds a failed key, to be retried after its backoff and with a token, but at the latest after `longest_wait`.
-    /// Returns true if the next retry may be due earlier than before.
-    pub(super) fn failed(&mut self, key: &Arc<Key>, longest_wait: Option<Duration>, now: Instant) -> bool {
-        let longest_wait = longest_wait.unwrap_or(Duration::MAX);
-        let wait = self.backoff.failed(key).min(longest_wait);
+    /// Adds a failed key, to be retried after its backoff and with a token, but within the limits of `wait`. Returns true
+    /// if the next retry may be due earlier than before.
+    pub(super) fn failed(&mut self, key: &Arc<Key>, wait: RangeInclusive<Duration>, now: Instant) -> bool {
+        let (least, most) = wait.into_inner();
+        let wait = self.backoff.failed(key).clamp(least, most);
         // A deadline beyond the range of the clock does not limit the wait.
         let is_first_deadline =
-            now.checked_add(longest_wait).is_some_and(|deadline| self.deadlines.add(key.clone(), deadline));
+            now.checked_add(most).is_some_and(|deadline| self.deadlines.add(key.clone(), deadline));
         self.waiting.add(key.clone(), now + wait) || is_first_deadline
     }
 
@@ -111,9 +113,9 @@ mod tests {
     }
 
     /// Adds failed keys with these numbers.
-    fn fail(retries: &mut Retries, numbers: std::ops::Range<usize>, longest_wait: Option<Duration>) {
+    fn fail(retries: &mut Retries, numbers: std::ops::Range<usize>, wait: RangeInclusive<Duration>) {
         for n in numbers {
-            retries.failed(&key(n), longest_wait, Instant::now());
+            retries.failed(&key(n), wait.clone(), Instant::now());
         }
     }
 
@@ -129,7 +131,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_keys_together_have_a_burst_of_a_hundred_and_ten_retries_a_second() {
         let mut retries = Retries::new(Instant::now());
-        fail(&mut retries, 0..120, None);
+        fail(&mut retries, 0..120, ANY_WAIT);
         assert_eq!(pop_all(&mut retries), 0, "each key waits for its backoff");
         advance(0.005).await;
         assert_eq!(pop_all(&mut retries), 100);
@@ -145,7 +147,7 @@ mod tests {
         let mut retries = Retries::new(Instant::now());
         let limit = Duration::from_secs(30);
         for _ in 0..20 {
-            fail(&mut retries, 0..1000, Some(limit));
+            fail(&mut retries, 0..1000, Duration::ZERO..=limit);
             let mut due = 0;
             for _ in 0..30 {
                 advance(1.0).await;
@@ -153,7 +155,7 @@ mod tests {
             }
             assert_eq!(due, 1000, "each exactly once");
         }
-        retries.failed(&key(1000), None, Instant::now());
+        retries.failed(&key(1000), ANY_WAIT, Instant::now());
         advance(1.0).await;
         assert_eq!(pop_all(&mut retries), 1);
     }
@@ -161,7 +163,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_success_of_a_failed_key_allows_two_more_retries() {
         let mut retries = Retries::new(Instant::now());
-        fail(&mut retries, 0..300, None);
+        fail(&mut retries, 0..300, ANY_WAIT);
         advance(0.01).await;
         assert_eq!(pop_all(&mut retries), 100);
         let now = Instant::now();
@@ -177,9 +179,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_key_waits_at_least_as_long_as_the_server_asked() {
+        let mut retries = Retries::new(Instant::now());
+        let asked = Duration::from_secs(10);
+        retries.failed(&key(1), asked..=Duration::MAX, Instant::now());
+        retries.failed(&key(2), asked..=asked, Instant::now());
+        advance(9.9).await;
+        assert_eq!(pop_all(&mut retries), 0);
+        advance(0.1).await;
+        assert_eq!(pop_all(&mut retries), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_key_that_succeeds_before_its_retry_is_not_retried() {
         let mut retries = Retries::new(Instant::now());
-        retries.failed(&key(1), Some(Duration::from_secs(1)), Instant::now());
+        retries.failed(&key(1), ANY_WAIT, Instant::now());
         retries.succeeded(&key(1), Instant::now());
         advance(2.0).await;
         assert_eq!((pop_all(&mut retries), retries.is_empty()), (0, true));

@@ -168,7 +168,7 @@ async fn a_failed_key_is_retried_after_its_backoff() {
     let queue = queue_of(&["a"]);
     for wait in [5, 10, 20] {
         let claimed = queue.next().await.unwrap();
-        queue.retry(&claimed, None);
+        queue.retry(&claimed, retries::ANY_WAIT);
         drop(claimed);
         let start = Instant::now();
         let again = queue.next().await.unwrap();
@@ -341,7 +341,7 @@ impl Outage {
                 tokio::time::sleep(Self::PASS).await;
                 if Instant::now() < *until.lock() {
                     failures.lock().push(Instant::now());
-                    queue.retry(&claimed, None);
+                    queue.retry(&claimed, retries::ANY_WAIT);
                 } else {
                     recovered.lock().insert(claimed.clone());
                     queue.succeeded(&claimed);
@@ -410,7 +410,7 @@ async fn delayed_keys_follow_a_clock_that_is_set_and_failed_keys_do_not() {
 
     queue.add(key("failed"));
     let claimed = queue.next().await.unwrap();
-    queue.retry(&claimed, None);
+    queue.retry(&claimed, retries::ANY_WAIT);
     drop(claimed);
     assert_eq!(queue.next().await.as_deref(), Some(&key("failed")));
 }

@@ -187,6 +187,6 @@ mod tests {
         let found = FoundKind { kind: ObjectKind { resource, is_namespaced: true }, informer };
         let error = found.first_list().await.unwrap_err();
         assert!(!error.is_permanent());
-        assert_eq!(error.longest_retry_wait(), Some(RETRY_WITHIN));
+        assert_eq!(*error.retry_wait().end(), RETRY_WITHIN);
     }
 }

@@ -13,13 +13,10 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
-use kube::client::{Body, retry::RetryPolicy};
-use reknit_injection::internal::{HttpResponse, NoRetry, ResourcePath, Transport};
-use tokio::time::{Sleep, timeout};
-use tower::{
-    BoxError, Layer,
-    retry::{Policy, RetryLayer},
-};
+use kube::client::Body;
+use reknit_injection::internal::{HttpResponse, NoRetry, ResourcePath, Transport, retry_after};
+use tokio::time::{Instant, sleep, timeout};
+use tower::BoxError;
 
 use self::{
     error::root_cause, kubeconfig::Access, rate_limit::rate_limited, token_file::TokenFile,
@@ -30,6 +27,9 @@ use crate::process::failure::Failure;
 /// The timeout of requests that are not long-running. The API server itself ends them after 60 seconds by default, so a
 /// connection that is silent for longer is dead.
 const TIMEOUT: Duration = Duration::from_secs(75);
+/// The time for the retries of a request. The worker that made the request waits meanwhile, and other keys wait for the
+/// worker. A refusal that asks for a longer wait fails the request: its key waits instead.
+const RETRY_BUDGET: Duration = Duration::from_secs(5);
 
 /// Returns the user agent of every request, without characters that are invalid in a header.
 pub(crate) fn user_agent(component: &str, version: &str) -> String {
@@ -61,23 +61,58 @@ pub(crate) fn controller_transport(
     burst: u32,
 ) -> Transport {
     let bare = bare.clone();
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let long_running = is_long_running(request.uri());
-        let response = bare.send(request);
-        async move {
-            if long_running {
-                return Ok(response.await?);
-            }
-            let timed_out = || format!("the API server did not answer within {TIMEOUT:?}");
-            timeout(TIMEOUT, collect_body(response)).await.unwrap_or_else(|_| Err(timed_out().into()))
-        }
-    });
-    let retried = RetryLayer::new(ServerRetry(RetryPolicy::server_retry())).layer(service);
+    let retried = tower::service_fn(move |request| send_within_budget(bare.clone(), request));
     if per_second > 0.0 {
         Transport::new(rate_limited(retried, per_second, burst), namespace)
     } else {
         Transport::new(retried, namespace)
     }
+}
+
+/// Sends a request, and again as long as the server refuses it and asks for waits that end within the budget.
+async fn send_within_budget(bare: Transport, mut request: Request<Body>) -> Result<HttpResponse, BoxError> {
+    let deadline = Instant::now() + RETRY_BUDGET;
+    loop {
+        let (method, copy) = (request.method().clone(), copy_for_retry(&request));
+        let response = send_with_timeout(&bare, request).await?;
+        let wait = retry_after(response.headers()).filter(|_| is_retriable(response.status(), &method));
+        let (Some(wait), Some(copy)) = (wait, copy) else { return Ok(response) };
+        if Instant::now() + wait > deadline {
+            return Ok(response);
+        }
+        sleep(wait).await;
+        request = copy;
+    }
+}
+
+/// Copies a request, unless its body is a stream or the caller retries it.
+fn copy_for_retry(request: &Request<Body>) -> Option<Request<Body>> {
+    let is_retried_by_caller = request.extensions().get::<NoRetry>().is_some();
+    let body = request.body().try_clone().filter(|_| !is_retried_by_caller)?;
+    let mut copy = Request::new(body);
+    (*copy.method_mut(), *copy.uri_mut()) = (request.method().clone(), request.uri().clone());
+    (*copy.headers_mut(), *copy.extensions_mut()) = (request.headers().clone(), request.extensions().clone());
+    Some(copy)
+}
+
+/// Returns whether a refused request was certainly not executed, or may be executed twice. A request that timed out at
+/// a gateway (504) may have been executed: a second POST could create a second object, under another generated name.
+fn is_retriable(status: StatusCode, method: &Method) -> bool {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
+        StatusCode::GATEWAY_TIMEOUT => method == Method::GET,
+        _ => false,
+    }
+}
+
+async fn send_with_timeout(bare: &Transport, request: Request<Body>) -> Result<HttpResponse, BoxError> {
+    let long_running = is_long_running(request.uri());
+    let response = bare.send(request);
+    if long_running {
+        return Ok(response.await?);
+    }
+    let timed_out = || format!("the API server did not answer within {TIMEOUT:?}");
+    timeout(TIMEOUT, collect_body(response)).await.unwrap_or_else(|_| Err(timed_out().into()))
 }
 
 /// Waits for the response and its whole body, because the connection may die before the end of the body.
@@ -87,36 +122,6 @@ async fn collect_body(
     let (head, body) = response.await?.into_parts();
     let body = Full::from(body.collect().await?.to_bytes());
     Ok(Response::from_parts(head, Box::new(body.map_err(|never| match never {}))))
-}
-
-/// Retries requests if an overloaded API server responds with `Retry-After`, as client-go does, unless the caller
-/// retries itself. A request that timed out at a gateway (504) may have been executed, so of these only a GET is
-/// retried: a second POST could create a second object, under another generated name.
-#[derive(Clone)]
-struct ServerRetry(RetryPolicy);
-
-impl Policy<Request<Body>, HttpResponse, BoxError> for ServerRetry {
-    type Future = Sleep;
-
-    fn retry(
-        &mut self,
-        request: &mut Request<Body>,
-        result: &mut Result<HttpResponse, BoxError>,
-    ) -> Option<Sleep> {
-        let response = result.as_ref().ok()?;
-        let has_retry_after = response.headers().contains_key(header::RETRY_AFTER);
-        let may_have_been_executed =
-            response.status() == StatusCode::GATEWAY_TIMEOUT && request.method() != Method::GET;
-        let is_retried_by_caller = request.extensions().get::<NoRetry>().is_some();
-        if !has_retry_after || may_have_been_executed || is_retried_by_caller {
-            return None;
-        }
-        self.0.retry(request, result)
-    }
-
-    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
-        Policy::<_, HttpResponse, _>::clone_request(&mut self.0, request)
-    }
 }
 
 /// Returns whether the API server treats the request as long-running: then it has no timeout.
@@ -142,8 +147,6 @@ mod tests {
         Api, Client,
         api::{PostParams, WatchParams},
     };
-    use tokio::time::Instant;
-
     use reknit_injection::{Context, Informer, InformerState};
 
     use super::*;
@@ -164,6 +167,14 @@ mod tests {
     }
 
     fn refusing_client(refusal: StatusCode, refusals: u32) -> (Client, Arc<AtomicU32>) {
+        client_to_retry_after("1", refusal, refusals)
+    }
+
+    fn client_to_retry_after(
+        wait: &'static str,
+        refusal: StatusCode,
+        refusals: u32,
+    ) -> (Client, Arc<AtomicU32>) {
         let requests = Arc::new(AtomicU32::new(0));
         let count = requests.clone();
         let service = tower::service_fn(move |_: Request<Body>| {
@@ -175,7 +186,8 @@ mod tests {
                     (StatusCode::OK, r#"{"metadata":{"name":"a"}}"#)
                 };
                 let body = Body::from(body.as_bytes().to_vec());
-                let response = Response::builder().status(status).header(header::RETRY_AFTER, "1").body(body);
+                let response =
+                    Response::builder().status(status).header(header::RETRY_AFTER, wait).body(body);
                 Ok::<_, Infallible>(response.unwrap())
             }
         });
@@ -206,6 +218,24 @@ mod tests {
         let start = Instant::now();
         assert!(get(&unlimited_client(&Client::new(service, "default"))).await.is_err());
         assert_eq!((count.load(Ordering::Relaxed), start.elapsed()), (1, Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retries_end_with_their_budget_whatever_the_server_asks_for() {
+        for (wait, requests, seconds) in [
+            ("1", 6, 5),
+            ("0", 6, 5),
+            ("3", 2, 3),
+            ("10", 1, 0),
+            ("600", 1, 0),
+            ("Fri, 01 Jan 2100 00:00:00 GMT", 1, 0),
+        ] {
+            let (bare, count) = client_to_retry_after(wait, StatusCode::TOO_MANY_REQUESTS, u32::MAX);
+            let start = Instant::now();
+            assert!(get(&unlimited_client(&bare)).await.is_err());
+            let spent = (count.load(Ordering::Relaxed), start.elapsed().as_secs());
+            assert_eq!(spent, (requests, seconds), "Retry-After: {wait}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

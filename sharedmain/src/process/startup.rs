@@ -2,6 +2,7 @@
 use std::{fmt, future::Future, io, time::Duration};
 
 use kube::Client;
+use reknit_injection::internal::retry_after_of;
 use semver::Version;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -74,7 +75,8 @@ impl<'a> Startup<'a> {
                     describe(&error, &server, &root_cause(&error))
                 );
             }
-            sleep(backoff.min(remaining)).await;
+            let wait = backoff.max(retry_after_of(&error).unwrap_or_default());
+            sleep(wait.min(remaining)).await;
             backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }

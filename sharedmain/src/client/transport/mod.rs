@@ -5,14 +5,14 @@
 //! server that is gone while a watch only listens. The service is cloned for each request instead of queueing requests
 //! for one task. A proxy's user and password are percent-decoded, and are also sent to a SOCKS5 proxy. Token files are
 //! read again every ten seconds. Exec plugins run again before their tokens or client certificates expire. Requests do
-//! not ask for compressed responses.
+//! not ask for compressed responses. The wait that a refusal asks for is in its `Status`.
 #[cfg(test)]
 mod tests;
 
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use futures::FutureExt;
+use futures::{FutureExt, TryFutureExt};
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::rt::{Read, Write};
@@ -32,9 +32,9 @@ use kube::{
     Config,
     client::{Body, ConfigExt, DynBody},
 };
-use reknit_injection::internal::{HttpResponse, Transport};
+use reknit_injection::internal::{HttpResponse, Transport, with_retry_after_in_status};
 use tokio::sync::Mutex;
-use tower::{BoxError, Service, ServiceBuilder, service_fn};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 use tracing::{Instrument, Span, field::Empty};
 
 use super::{
@@ -187,6 +187,7 @@ where
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(traced);
+    let service = service.and_then(|answer| with_retry_after_in_status(answer).map_err(BoxError::from));
     Ok(Transport::new(service, &config.default_namespace))
 }
 
