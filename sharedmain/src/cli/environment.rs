@@ -96,9 +96,12 @@ impl Environment {
                 port: port("WEBHOOK_PORT")?.unwrap_or(default_webhook.port),
                 enabled: parse(vars, "ENABLE_WEBHOOKS", "true or false")?.unwrap_or(default_webhook.enabled),
             },
-            min_version: parse_with(vars, "KUBERNETES_MIN_VERSION", "a version such as v1.33.0", |text| {
-                kube_version::parse(text).ok()
-            })?
+            min_version: parse_with(
+                vars,
+                "KUBERNETES_MIN_VERSION",
+                "a version such as v1.33.0",
+                kube_version::parse,
+            )?
             .unwrap_or(kube_version::MINIMUM),
             rust_log: parse_with(
                 vars,

@@ -1,12 +1,15 @@
 //! The search for the API server and its credentials, in the order of kubectl and client-go.
-use std::{env, fmt, path::PathBuf};
+use std::{
+    env, fmt,
+    path::{Path, PathBuf},
+};
 
 use kube::{
     Config,
-    config::{Cluster, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{Cluster, InClusterError, KubeConfigOptions, Kubeconfig},
 };
 
-use super::proxy::ProxySettings;
+use super::{kubeconfig_file, proxy::ProxySettings};
 use crate::{
     cli::flags::{Flags, PathList},
     process::failure::Failure,
@@ -85,7 +88,7 @@ async fn from_files(list: &PathList, flags: &Flags) -> Result<Access, Failure> {
     let (context, cluster) = select_context(&files, &options).map_err(failed)?;
     let has_proxy = cluster.proxy_url.as_deref().is_some_and(|proxy| !proxy.is_empty());
     let mut config =
-        Config::from_custom_kubeconfig(files, &options).await.map_err(|e| failed(explain(&e)))?;
+        Config::from_custom_kubeconfig(files, &options).await.map_err(|e| failed(e.to_string()))?;
     // If the cluster has no proxy, kube has set the proxy of the environment, and ignored NO_PROXY.
     if !has_proxy {
         config.proxy_url = None;
@@ -102,24 +105,18 @@ fn read_all(list: &PathList) -> Result<Kubeconfig, Failure> {
     let mut merged: Option<Kubeconfig> = None;
     let mut missing = None;
     for path in &list.0 {
-        let failed =
-            |e: KubeconfigError| Failure::new(format!("kubeconfig {}: {}", path.display(), explain(&e)));
-        match Kubeconfig::read_from(path) {
-            Ok(file) => {
-                merged = Some(match merged {
-                    Some(before) => before.merge(file).map_err(failed)?,
-                    None => file,
-                });
+        let failed = |why: &dyn fmt::Display| Failure::new(format!("kubeconfig {}: {why}", path.display()));
+        match std::fs::read(path) {
+            Ok(bytes) => {
+                let folder = path.parent().unwrap_or(Path::new(""));
+                let file = kubeconfig_file::parse(&bytes, folder).map_err(|e| failed(&e))?;
+                merged = Some(merged.unwrap_or_default().merge(file).map_err(|e| failed(&e))?);
             }
-            Err(e) if is_missing(&e) => missing = Some(failed(e)),
-            Err(e) => return Err(failed(e)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => missing = Some(failed(&e)),
+            Err(e) => return Err(failed(&e)),
         }
     }
     merged.ok_or_else(|| missing.unwrap_or_else(|| Failure::new("the list of kubeconfig paths is empty")))
-}
-
-fn is_missing(error: &KubeconfigError) -> bool {
-    matches!(error, KubeconfigError::ReadConfig(io, _) if io.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// Returns the name of the context, and the cluster of `--cluster` or else of the context. An error lists the names
@@ -147,15 +144,6 @@ fn select_context<'a>(
 fn list_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.collect();
     if names.is_empty() { "(none)".into() } else { names.join(", ") }
-}
-
-/// Returns kube's message, without the lines of the file that its parser quotes: they may contain a token.
-fn explain(error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::ReadConfig(io, _) => io.to_string(),
-        KubeconfigError::Parse(yaml) => format!("malformed YAML: {}", yaml.without_snippet()),
-        other => other.to_string(),
-    }
 }
 
 fn from_server(server: &str) -> Result<Access, Failure> {
@@ -334,7 +322,8 @@ contexts:
         let files = Files::new();
         let first = files.add("first", "current-context: two\n");
         let second = files.add("second", KUBECONFIG);
-        let access = find_in(&[first, second], &[]).await.unwrap();
+        let empty = files.add("empty", "current-context: ''\nclusters: null\n");
+        let access = find_in(&[empty, first, second], &[]).await.unwrap();
         assert_eq!(access.config.cluster_url.host(), Some("b.example.com"));
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod error;
 mod exec_plugin;
 pub(crate) mod kube_version;
 pub(crate) mod kubeconfig;
+mod kubeconfig_file;
 mod proxy;
 mod rate_limit;
 mod token_file;
@@ -44,8 +45,8 @@ pub(crate) fn bare_transport(access: &Access, agent: &str) -> Result<Transport, 
     // rustls cannot choose a crypto provider if dependencies enable several. If the program has installed a provider,
     // this call fails, and that provider is used.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    access.config.proxy_url.as_ref().map_or(Ok(()), proxy::check_url).map_err(failed)?;
     let mut config = access.config.clone();
+    config.proxy_url = config.proxy_url.map(proxy::checked).transpose().map_err(failed)?;
     let agent = HeaderValue::try_from(agent).map_err(|e| failed(e.to_string()))?;
     config.headers.push((header::USER_AGENT, agent));
     let token = config.auth_info.token_file.take().map(TokenFile::open).transpose().map_err(failed)?;

@@ -47,19 +47,24 @@ impl ProxySettings {
     }
 }
 
-/// Checks the scheme of the proxy's URL, and that a `socks5` URL has a port. kube's own error would show the password.
-pub(super) fn check_url(proxy: &Uri) -> Result<(), String> {
-    let why = match proxy.scheme_str() {
-        Some("http" | "https") => return Ok(()),
-        Some("socks5") if proxy.port().is_some() => return Ok(()),
-        Some("socks5") => "a port is required, as in socks5://proxy:1080",
-        _ => "the scheme must be http, https or socks5",
-    };
-    Err(format!(
-        "unsupported proxy {}: {why}; it is set by HTTPS_PROXY or HTTP_PROXY in the environment, or by proxy-url in the \
-         kubeconfig",
+/// Checks the scheme of the proxy's URL, and adds the default port of SOCKS. kube's own error would show the password.
+pub(super) fn checked(proxy: Uri) -> Result<Uri, String> {
+    match (proxy.scheme_str(), proxy.authority()) {
+        (Some("http" | "https"), _) => Ok(proxy),
+        (Some("socks5" | "socks5h"), Some(authority)) if proxy.port().is_none() => {
+            format!("socks5://{authority}:1080").parse().map_err(|_| unsupported(&proxy))
+        }
+        (Some("socks5" | "socks5h"), _) => Ok(proxy),
+        _ => Err(unsupported(&proxy)),
+    }
+}
+
+fn unsupported(proxy: &Uri) -> String {
+    format!(
+        "unsupported proxy {}: the scheme must be http, https, socks5 or socks5h; it is set by HTTPS_PROXY or HTTP_PROXY \
+         in the environment, or by proxy-url in the kubeconfig",
         without_user(proxy)
-    ))
+    )
 }
 
 /// Returns the user and the password in the proxy's URL, percent-decoded.
@@ -169,14 +174,11 @@ mod tests {
 
     #[test]
     fn the_error_of_an_unsupported_proxy_does_not_show_its_password() {
-        for (proxy, shown, why) in [
-            ("socks4://user:hunter2@proxy:1080", "socks4://proxy:1080", "the scheme must be http"),
-            ("socks5h://proxy", "socks5h://proxy", "the scheme must be http"),
-            ("socks5://proxy", "socks5://proxy", "a port is required"),
-            ("proxy:1080", "proxy:1080", "the scheme must be http"),
-        ] {
-            let error = check_url(&proxy.parse().unwrap()).unwrap_err();
-            assert!(error.starts_with(&format!("unsupported proxy {shown}: {why}")), "{error}");
+        for (proxy, shown) in
+            [("socks4://user:hunter2@proxy:1080", "socks4://proxy:1080"), ("proxy:1080", "proxy:1080")]
+        {
+            let error = checked(proxy.parse().unwrap()).unwrap_err();
+            assert!(error.starts_with(&format!("unsupported proxy {shown}: the scheme must be ")), "{error}");
             assert!(!error.contains("hunter2") && !error.contains("user:"), "{error}");
         }
         for proxy in [
@@ -185,7 +187,16 @@ mod tests {
             "socks5://proxy:1080",
             "socks5://user:hunter2@[::1]:1080",
         ] {
-            assert_eq!(check_url(&proxy.parse().unwrap()), Ok(()), "{proxy}");
+            let proxy: Uri = proxy.parse().unwrap();
+            assert_eq!(checked(proxy.clone()), Ok(proxy));
+        }
+    }
+
+    #[test]
+    fn the_port_of_a_socks_proxy_is_1080_by_default() {
+        for proxy in ["socks5://me:pass@proxy", "socks5h://me:pass@proxy"] {
+            let proxy = checked(proxy.parse().unwrap()).unwrap();
+            assert_eq!(proxy, "socks5://me:pass@proxy:1080");
         }
     }
 

@@ -206,7 +206,7 @@ impl Process {
         let startup = Startup::new(&self.access, self.flags.startup_timeout);
         let version = startup.check_version(&self.bare, &self.environment.min_version).await?;
         let Access { config, origin } = &self.access;
-        tracing::info!(server = %config.cluster_url, version = %format_args!("v{version}"), "connected to the API server of {origin}");
+        tracing::info!(server = %config.cluster_url, version, "connected to the API server of {origin}");
         let maps = match self.environment.system_namespace.as_deref() {
             Some(namespace) => {
                 ConfigMaps::read(&startup, &self.bare, namespace, &self.environment.config_maps).await?

@@ -34,19 +34,22 @@ impl<'a> Startup<'a> {
         Self { access, timeout, deadline: Instant::now() + timeout }
     }
 
-    /// Checks that the server responds, accepts the credentials and is new enough. Returns its version.
-    pub(crate) async fn check_version(&self, client: &Client, minimum: &Version) -> Result<Version, Failure> {
+    /// Checks that the server responds, accepts the credentials and is new enough, if it tells its version. Returns the
+    /// text of its version.
+    pub(crate) async fn check_version(&self, client: &Client, minimum: &Version) -> Result<String, Failure> {
         let info = self.retry(|| client.apiserver_version()).await.map_err(|e| self.failure(&e))?;
-        let text = info.git_version;
-        let version = kube_version::parse(&text)
-            .map_err(|e| Failure::new(format!("malformed kubernetes version {text:?}: {e}")))?;
-        if kube_version::is_compatible(&version, minimum) {
-            return Ok(version);
+        match kube_version::of_server(&info) {
+            Some(version) if !kube_version::is_compatible(&version, minimum) => Err(Failure::new(format!(
+                "kubernetes version \"v{version}\" is not compatible, need at least \"v{minimum}\" (this can be \
+                 overridden with the env var \"KUBERNETES_MIN_VERSION\")"
+            ))),
+            Some(_) => Ok(info.git_version),
+            None => {
+                let version = info.git_version.as_str();
+                tracing::warn!(version, %minimum, "the version of the API server cannot be read, and is not checked");
+                Ok(info.git_version)
+            }
         }
-        Err(Failure::new(format!(
-            "kubernetes version \"v{version}\" is not compatible, need at least \"v{minimum}\" (this can be overridden \
-             with the env var \"KUBERNETES_MIN_VERSION\")"
-        )))
     }
 
     /// Repeats the request while it fails with a transient error, until the timeout. Logs the first failure, and after

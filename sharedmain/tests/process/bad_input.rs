@@ -25,6 +25,8 @@ trials![
     a_server_certificate_of_an_unknown_authority_fails_at_once,
     a_response_that_is_not_from_an_api_server_is_an_error,
     an_incompatible_version_is_refused,
+    the_version_of_a_build_outside_of_a_release_is_accepted,
+    the_first_file_with_a_current_context_sets_it,
     the_error_of_an_invalid_variable_has_name_and_value,
     an_unknown_flag_is_a_usage_error,
     a_user_flag_with_the_name_of_a_framework_flag_is_a_usage_error,
@@ -212,6 +214,35 @@ fn an_incompatible_version_is_refused() {
         message.starts_with(r#"kubernetes version "v1.36.3" is not compatible, need at least "v1.37.0""#),
         "{message}"
     );
+}
+
+fn the_version_of_a_build_outside_of_a_release_is_accepted() {
+    for (version, is_readable) in [
+        ("v1.36.3+$Format:%h$", true),
+        ("v1.36", true),
+        ("v1.33.1-x.06", true),
+        ("v0.0.0-master+$Format:%H$", false),
+        ("", false),
+    ] {
+        let info = format!(
+            r#"{{"major":"","minor":"","gitVersion":"{version}","gitCommit":"","gitTreeState":"","buildDate":"",
+                "goVersion":"","compiler":"","platform":""}}"#
+        );
+        let server = HttpServer::new(move |_| (200, info.clone()));
+        let child = command_for(&server.url(), "{}").spawn();
+        child.wait_for_line("greeter runs");
+        let has_warning = child.lines().iter().any(|line| line.contains("cannot be read"));
+        assert_eq!(has_warning, !is_readable, "{version:?}");
+    }
+}
+
+fn the_first_file_with_a_current_context_sets_it() {
+    let server = HttpServer::without_objects();
+    let command = TestCommand::new().arg("--disable-ha");
+    let empty = command.file("empty", "current-context: ''\nclusters: null\ncontexts: []\nusers: null\n");
+    let path = command.file("config", &kubeconfig(&server.url(), "{}"));
+    let list = std::env::join_paths([empty, command.home().join("missing"), path]).unwrap();
+    command.env("KUBECONFIG", list).spawn().wait_for_line("greeter runs");
 }
 
 fn the_error_of_an_invalid_variable_has_name_and_value() {

@@ -121,7 +121,7 @@ fn through_proxy(config: &Config, token: Option<TokenFile>) -> kube::Result<Tran
     tcp.set_keepalive_retries(Some(3));
     let Some(proxy) = config.proxy_url.clone() else { return over_connector(tcp, config, token) };
     match proxy.scheme_str() {
-        Some("socks5") => {
+        Some("socks5" | "socks5h") => {
             let credentials = proxy::credentials(&proxy);
             let socks = SocksV5::new(proxy, tcp);
             match credentials {
