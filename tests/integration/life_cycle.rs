@@ -27,7 +27,7 @@ async fn an_addressable_service_follows_its_service_until_it_is_deleted() {
     objects.create_addressable("x", "web").await;
     objects.wait_for_state("x", &objects.unavailable("web")).await;
 
-    assert_ready_within_a_second(&objects, &recorder).await;
+    assert_ready_soon(&objects, &recorder).await;
 
     let patched = objects.set_service_name("x", "other").await;
     let reconciled = objects.wait_for_state("x", &objects.unavailable("other")).await;
@@ -50,9 +50,9 @@ async fn an_addressable_service_follows_its_service_until_it_is_deleted() {
     controller.stop().await;
 }
 
-/// Creates the Service `web`, and asserts that a watch of `x` reports it Ready at most a second after a watch of
-/// Services reports the Service.
-async fn assert_ready_within_a_second(objects: &Objects, recorder: &WatchRecorder) {
+/// Creates the Service `web`, and asserts that a watch of `x` soon reports it Ready after a watch of Services has reported
+/// the Service: that event led to the pass, since nothing else does for hours.
+async fn assert_ready_soon(objects: &Objects, recorder: &WatchRecorder) {
     let service_recorder = WatchRecorder::start::<Service>(&objects.client, &objects.namespace).await;
     objects.create_service("web").await;
     let created = service_recorder
@@ -66,7 +66,7 @@ async fn assert_ready_within_a_second(objects: &Objects, recorder: &WatchRecorde
         .await;
     let took = ready.saturating_duration_since(created);
     println!("Ready {took:?} after the Service's event");
-    assert!(took < Duration::from_secs(1), "Ready only {took:?} after the Service's event");
+    assert!(took < Duration::from_secs(30), "Ready only {took:?} after the Service's event");
 }
 
 #[tokio::test(flavor = "multi_thread")]

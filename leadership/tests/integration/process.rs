@@ -25,7 +25,7 @@ pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(3);
 pub(crate) const RENEW_DEADLINE: Duration = Duration::from_secs(2);
 pub(crate) const RETRY_PERIOD: Duration = Duration::from_secs(1);
 /// The timeout of each wait. It is long, because the machine may be busy.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const QUEUE: &str = "lamps.demo";
 /// The lease of the queue's only bucket.

@@ -171,7 +171,7 @@ pub(crate) fn wait_for_status(child: &Child, path: &str, status: u16) -> String 
         if actual == status {
             return body;
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "{path} answers {actual}: {body}");
+        assert!(start.elapsed() < Duration::from_secs(60), "{path} answers {actual}: {body}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

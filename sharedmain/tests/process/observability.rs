@@ -268,7 +268,7 @@ fn a_collector_that_never_responds_delays_neither_reconciles_nor_the_shutdown() 
         let start_time = Instant::now();
         assert_eq!(child.wait().0, 0);
         println!("ended {:?} after SIGTERM", start_time.elapsed());
-        assert!(start_time.elapsed().as_secs() < 10, "{:?}", start_time.elapsed());
+        assert!(start_time.elapsed().as_secs() < 20, "{:?}", start_time.elapsed());
     });
 }
 

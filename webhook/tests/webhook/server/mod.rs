@@ -94,11 +94,11 @@ async fn start_request(server: &LocalServer, path: &str, length: usize, sent: &[
     stream
 }
 
-/// Asserts that a review of about 200 kB is answered within two seconds.
+/// Asserts that a review of about 200 kB is answered within five seconds, before the limits of silent clients end.
 async fn assert_answered_promptly(server: &LocalServer) {
     let (start, body) = (Instant::now(), review(&"r".repeat(200_000)).to_string());
     let answer = post(server, "/defaulting", body.as_bytes());
-    let answer = tokio::time::timeout(Duration::from_secs(2), answer).await;
+    let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
     let (code, message) = answer.unwrap_or_else(|_| panic!("no response within {:?}", start.elapsed()));
     assert_eq!(code, 200, "{message}");
 }
