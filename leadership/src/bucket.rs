@@ -12,8 +12,8 @@
 //! | `Led`, `Draining` | `Unknown` | the deadline, or [`resign`](BucketWriter::resign): the process stops |
 //! | any | `Other` | [`follow`](BucketWriter::follow): another process holds the Lease |
 //!
-//! A leading pass starts only while its bucket is `Led`, and is dropped when the term ends in which it started. Observing
-//! passes are not counted: a handover does not wait for them.
+//! A leading pass starts only while its bucket is `Led`, or `Draining` if the next leader may not know of its work. It is
+//! dropped when the term ends in which it started. Observing passes are not counted: a handover does not wait for them.
 
 use std::{mem, sync::Arc, time::SystemTime};
 
@@ -158,9 +158,18 @@ impl Buckets {
 
     /// Starts a pass of the key. Returns `None` unless the bucket that owns the key is `Led`.
     pub(crate) fn start_pass(&self, key: &Key) -> Option<Pass> {
+        self.start_pass_if(key, |state| matches!(state, BucketState::Led { .. }))
+    }
+
+    /// Starts a pass of the key. Returns `None` unless the bucket that owns the key is `Draining`.
+    pub(crate) fn start_last_pass(&self, key: &Key) -> Option<Pass> {
+        self.start_pass_if(key, |state| matches!(state, BucketState::Draining { .. }))
+    }
+
+    fn start_pass_if(&self, key: &Key, may_start: impl Fn(BucketState) -> bool) -> Option<Pass> {
         let (index, mut term) = (self.owner(key), None);
         self.modify(index, |bucket| {
-            if matches!(bucket.state(), BucketState::Led { .. }) {
+            if may_start(bucket.state()) {
                 bucket.passes += 1;
                 term = Some(bucket.terms);
             }
@@ -277,7 +286,7 @@ impl BucketWriter {
     }
 
     /// Lets no further pass of the bucket's keys start in this term.
-    pub(crate) fn drain(&self) {
+    pub fn drain(&self) {
         self.modify(|bucket| {
             let until = bucket.written.deadline();
             bucket.end_term(BucketState::Draining { until })

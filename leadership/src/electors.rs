@@ -33,7 +33,7 @@ impl Electors {
         let electors =
             writers.map(|bucket| Elector::new(candidate.clone(), balance.clone(), bucket)).collect();
         let electors = Self { candidate: candidate.clone(), controller: controller.into(), electors };
-        Ok((Leadership::of(buckets), electors))
+        Ok((Leadership::of(buckets, candidate.config.lease_duration), electors))
     }
 
     /// Acquires and renews the leases. After `stopping` resolves, no further lease is acquired, but held leases are

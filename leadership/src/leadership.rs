@@ -1,6 +1,6 @@
 //! The keys that this process leads, for a controller to check before and during every pass.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use reknit_apis::Key;
 
@@ -25,6 +25,8 @@ use crate::bucket::{Bucket, BucketState, Buckets, Pass};
 pub struct Leadership {
     /// `None` if every key is always led.
     buckets: Option<Buckets>,
+    /// The time after which another process takes over a Lease that is not renewed.
+    lease_duration: Duration,
     /// The term of each bucket when [`changed`](Self::changed) last returned.
     seen: Vec<Option<u64>>,
 }
@@ -42,24 +44,18 @@ impl Leadership {
     /// Creates the leadership of a process that leads every key for all its life, without leader election
     /// (`--disable-ha`).
     pub fn always() -> Self {
-        Self { buckets: None, seen: Vec::new() }
+        Self { buckets: None, lease_duration: Duration::ZERO, seen: Vec::new() }
     }
 
     /// Creates the leadership of a process that leads a bucket while its state says so.
-    pub(crate) fn of(buckets: Buckets) -> Self {
+    pub(crate) fn of(buckets: Buckets, lease_duration: Duration) -> Self {
         let seen = vec![None; buckets.names().len()];
-        Self { buckets: Some(buckets), seen }
+        Self { buckets: Some(buckets), lease_duration, seen }
     }
 
     /// Returns true if this process leads the bucket that owns the key, at this moment.
     pub fn leads(&self, key: &Key) -> bool {
         matches!(self.state(key), BucketState::Led { .. })
-    }
-
-    /// Returns the name of the bucket that owns the key; `None` if every key is always led.
-    #[doc(hidden)]
-    pub fn bucket(&self, key: &Key) -> Option<Arc<str>> {
-        self.buckets.as_ref().and_then(|buckets| buckets.names().get(buckets.owner(key)).cloned())
     }
 
     /// Returns the state of the bucket that owns the key, at this moment.
@@ -78,6 +74,19 @@ impl Leadership {
             Some(buckets) => buckets.start_pass(key),
             None => Some(Pass::always_led()),
         }
+    }
+
+    /// Starts a pass of the key as [`start_pass`](Self::start_pass) does, but only while this process hands its bucket over,
+    /// for work that the next leader may not know of. The handover waits for the pass, up to the renew deadline.
+    #[doc(hidden)]
+    pub fn start_last_pass(&self, key: &Key) -> Option<Pass> {
+        self.buckets.as_ref().and_then(|buckets| buckets.start_last_pass(key))
+    }
+
+    /// Returns the time after which another process takes over a Lease that is not renewed. Zero without Leases.
+    #[doc(hidden)]
+    pub fn lease_duration(&self) -> Duration {
+        self.lease_duration
     }
 
     /// Waits until a bucket was gained or lost since the last call, and returns which. The first call counts every led
@@ -135,8 +144,6 @@ impl Leadership {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use futures::FutureExt;
     use tokio::time::Instant;
 

@@ -58,6 +58,7 @@ pub mod internal {
     /// For tests: creates a leadership whose buckets have these names, and one writer for each bucket.
     pub fn elected(names: Vec<Arc<str>>) -> (Leadership, Vec<BucketWriter>) {
         let buckets = Buckets::unknown(names);
-        (Leadership::of(buckets.clone()), buckets.writers(&Identity::on("test")))
+        let lease_duration = crate::LeaderElectionConfig::default().lease_duration;
+        (Leadership::of(buckets.clone(), lease_duration), buckets.writers(&Identity::on("test")))
     }
 }

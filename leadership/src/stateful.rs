@@ -1,5 +1,7 @@
 //! Leadership without leases: a StatefulSet's replica N leads bucket N.
 
+use std::time::Duration;
+
 use crate::{
     bucket::{BucketState, Buckets},
     error::Error,
@@ -88,7 +90,7 @@ impl Leadership {
             true => BucketState::Led { until: None },
             false => BucketState::Other,
         };
-        Ok(Self::of(Buckets::new(names.collect(), state)))
+        Ok(Self::of(Buckets::new(names.collect(), state), Duration::ZERO))
     }
 }
 

@@ -4,6 +4,7 @@ mod builder;
 mod health;
 mod options;
 mod permissions;
+mod postponed;
 mod role_builder;
 mod span;
 #[cfg(test)]
@@ -11,11 +12,7 @@ mod tests;
 mod watch;
 mod workers;
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use reknit_apis::Key;
@@ -23,6 +20,7 @@ use reknit_injection::{Context, InformerHandle};
 use tokio::time::Instant;
 use tracing::Instrument;
 
+use self::postponed::Postponed;
 pub use self::{
     builder::{Builder, Keys},
     health::{Health, RunningPass},
@@ -49,8 +47,7 @@ pub struct Controller {
     pub(crate) parts: Parts,
     metrics: PassMetrics,
     pub(crate) driver: Arc<dyn Driver>,
-    /// The keys, by bucket, that became due while no leader of the bucket was known.
-    postponed: Mutex<HashMap<Arc<str>, BTreeSet<Key>>>,
+    postponed: Mutex<Postponed>,
 }
 
 /// The parts of a controller that do not depend on its reconciler.

@@ -9,7 +9,10 @@ use std::{
 use futures::future::join_all;
 use reknit_apis::Key;
 use reknit_injection::{Shutdown, internal::jittered};
-use reknit_leadership::{Leadership, internal::BucketState};
+use reknit_leadership::{
+    Leadership,
+    internal::{BucketState, Pass},
+};
 use tokio::{task::JoinSet, time::Instant};
 
 use super::Controller;
@@ -59,6 +62,7 @@ impl Controller {
         tokio::select! {
             () = stop.wait() => {}
             () = controller.resync() => {}
+            () = controller.expire_postponed(leadership.clone()) => {}
             () = &mut leadership_changes => {}
             () = replace_ended_workers(&mut tasks, || controller.clone().run_worker(leadership.clone())) => {}
         }
@@ -81,7 +85,7 @@ impl Controller {
     /// Runs a pass. Without the lead, or while the bucket is handed over, the pass only observes. With it, the pass
     /// reconciles, and is dropped if the term ends.
     async fn process(&self, claimed: &ClaimedKey, leadership: &Leadership) {
-        let Some(pass) = leadership.start_pass(claimed) else {
+        let Some(pass) = self.start_pass(claimed, leadership) else {
             let result = self.run_pass(claimed, PassMode::Observing).await;
             self.postpone(claimed, leadership);
             return self.requeue(claimed, &result);
@@ -95,9 +99,19 @@ impl Controller {
                 self.postpone(claimed, leadership);
                 self.parts.queue.forget(claimed);
                 self.parts.per_key.drop_values_of(claimed);
+                if self.driver.observes_as_follower() {
+                    self.parts.queue.add((**claimed).clone()); // the dropped pass may not have seen the newest state
+                }
             }
             result = self.run_pass(claimed, PassMode::Leading) => self.requeue(claimed, &result),
         }
+    }
+
+    /// Starts a leading pass. Returns `None` without the lead, and during a handover unless the pass observes a deletion:
+    /// the next leader may have listed the objects after the deletion.
+    fn start_pass(&self, key: &Key, leadership: &Leadership) -> Option<Pass> {
+        let last_pass = || self.driver.observes_deletion_of(key).then(|| leadership.start_last_pass(key))?;
+        leadership.start_pass(key).or_else(last_pass)
     }
 
     /// Requeues, backs off or forgets the key, depending on the result. A conflict is retried even if the error is
@@ -146,26 +160,39 @@ impl Controller {
     fn promote(&self, gained: &[Arc<str>], leadership: &Leadership) {
         let is_gained = |key: &Key| gained.iter().any(|bucket| leadership.bucket_owns(bucket, key));
         let promoted = self.driver.keys_to_promote().into_iter().filter(is_gained);
-        let postponed = gained.iter().filter_map(|bucket| self.postponed.lock().remove(bucket)).flatten();
+        let postponed = self.postponed.lock().take_where(is_gained).into_iter().map(Arc::unwrap_or_clone);
         promoted.chain(postponed).for_each(|key| self.parts.queue.add_slow(key));
     }
 
-    /// Keeps a key that became due while no leader was known, to enqueue it when this process leads. If this process
-    /// leads it by now, it is enqueued at once. Nothing is kept while another process leads, or will after a handover:
-    /// when that process gains the bucket, it enqueues the keys of its own informers.
+    /// Keeps a key that became due while this process did not lead it, if a promotion would miss it. If this process
+    /// leads it by now, it is enqueued at once.
+    ///
+    /// While another process leads, the key is kept for two lease durations: that process may have died, or hand the
+    /// bucket over, before it processed the key.
     fn postpone(&self, key: &Key, leadership: &Leadership) {
-        let Some(bucket) = leadership.bucket(key) else { return };
         // Locked before the leader is read: if this process gains the bucket after that, `promote` waits for the lock
         // and finds the key.
         let mut postponed = self.postponed.lock();
-        match leadership.state(key) {
-            BucketState::Led { .. } => self.parts.queue.add(key.clone()),
-            BucketState::Draining { .. } | BucketState::Other => drop(postponed.remove(&bucket)),
-            BucketState::Unknown { was_led } if self.driver.should_postpone(key, was_led) => {
-                postponed.entry(bucket).or_default().insert(key.clone());
-            }
-            BucketState::Unknown { .. } => {}
+        let led_before = match leadership.state(key) {
+            BucketState::Led { .. } => return self.parts.queue.add(key.clone()),
+            BucketState::Draining { .. } => true,
+            BucketState::Other => false,
+            BucketState::Unknown { was_led } => was_led,
+        };
+        if self.driver.is_missed_by_promotion(key, led_before) {
+            postponed.keep(key.clone(), leadership.lease_duration() * 2);
         }
+    }
+
+    /// Drops the expired postponed keys once in each lease duration. Never resolves.
+    async fn expire_postponed(&self, leadership: Leadership) {
+        let lease_duration = leadership.lease_duration();
+        while !lease_duration.is_zero() {
+            tokio::time::sleep(lease_duration).await;
+            let is_led_by_other = |key: &Key| matches!(leadership.state(key), BucketState::Other);
+            self.postponed.lock().drop_expired(lease_duration * 2, is_led_by_other);
+        }
+        std::future::pending().await
     }
 
     /// Closes the queue, waits for the running passes, and drops those that exceed the limit. Leadership may be lost

@@ -40,8 +40,9 @@ impl<R: ReconcileKey> Driver for KeyDriver<R> {
         self.queue.all_keys()
     }
 
-    /// Every key is postponed, since it may come from a source that does not enqueue it again.
-    fn should_postpone(&self, _: &Key, _: bool) -> bool {
+    /// Every key may be missed, since it may come from a source that does not enqueue it again, or from an object that is
+    /// deleted by now.
+    fn is_missed_by_promotion(&self, _: &Key, _: bool) -> bool {
         true
     }
 }

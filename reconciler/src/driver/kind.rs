@@ -75,6 +75,15 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
         Some(format!("no object can have the key {key}: {problem}"))
     }
 
+    fn observes_as_follower(&self) -> bool {
+        self.roles.observe.is_some()
+    }
+
+    fn observes_deletion_of(&self, key: &Key) -> bool {
+        let only_leader_observes = self.roles.observe_deletion.is_some() && !self.observes_as_follower();
+        only_leader_observes && !self.informer.contains(key)
+    }
+
     fn keys_to_promote(&self) -> Vec<Key> {
         let Some(filter) = &self.promote else { return self.informer.keys() };
         let admits =
@@ -82,20 +91,14 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
         self.informer.list().filter(|object| admits(object)).map(|object| Key::of(&*object)).collect()
     }
 
-    /// Decides whether a key that became due while no leader was known is postponed: kept, and enqueued when this
-    /// process leads.
-    ///
-    /// Until this process leads for the first time, no key is postponed, as in Knative: the promotion then enqueues the
-    /// keys that the promote filter admits, and no others. Later, the key of an existing object is postponed if there
-    /// is a promote filter, which may exclude it from the next promotion. The key of a deleted object is postponed if
-    /// only the leader observes deletions.
-    fn should_postpone(&self, key: &Key, this_process_led_before: bool) -> bool {
-        let observes_without_leading = self.roles.observe.is_some(); // deletions too
-        this_process_led_before
-            && match self.informer.contains(key) {
-                true => self.promote.is_some(),
-                false => self.roles.observe_deletion.is_some() && !observes_without_leading,
-            }
+    /// A promotion misses the key of a deleted object, which is postponed if only the leader observes deletions. It also
+    /// misses objects that the promote filter excludes. Their keys are postponed if this process has led before: until
+    /// then, as in Knative, the promotion enqueues the keys that the filter admits, and no others.
+    fn is_missed_by_promotion(&self, key: &Key, led_before: bool) -> bool {
+        match self.informer.contains(key) {
+            true => self.promote.is_some() && led_before,
+            false => self.observes_deletion_of(key),
+        }
     }
 }
 

@@ -31,10 +31,21 @@ pub(crate) trait Driver: Send + Sync {
         None
     }
 
+    /// Returns true if a process that does not lead a key observes it.
+    fn observes_as_follower(&self) -> bool {
+        false
+    }
+
+    /// Returns true if the key has no object, and only its leader observes the deletion.
+    fn observes_deletion_of(&self, _: &Key) -> bool {
+        false
+    }
+
     /// The keys of all buckets to enqueue when a bucket is gained. The caller filters them by bucket.
     fn keys_to_promote(&self) -> Vec<Key>;
 
-    /// Returns true if a key that becomes due while no leader is known is postponed until this process leads it, in
-    /// addition to the promoted keys. `this_process_led_before`: this process has led the key's bucket before.
-    fn should_postpone(&self, key: &Key, this_process_led_before: bool) -> bool;
+    /// Returns true if [`keys_to_promote`](Self::keys_to_promote) may lack a key that became due while this process did
+    /// not lead it. The key is then postponed until this process leads it. `led_before`: this process was the last
+    /// leader of the key.
+    fn is_missed_by_promotion(&self, key: &Key, led_before: bool) -> bool;
 }

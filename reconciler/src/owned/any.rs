@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fmt,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use kube::{Resource, api::DynamicObject, discovery::ApiResource};
@@ -155,10 +158,8 @@ impl OwnedAny {
             )));
         }
         let key = Key::of(owner);
-        let tracker = self.kinds.record(&found, |reads| reads.use_kind(&key));
-        let children = self.open(&found, tracker);
-        found.first_list().await?;
-        Ok(children)
+        let tracker = self.kinds.record(&found, |reads| reads.use_kind(&key)).await?;
+        Ok(self.open(&found, tracker))
     }
 
     /// Returns the children of a Kind, whose informer is open. Adds the handlers to the informer unless an earlier call
@@ -172,11 +173,20 @@ impl OwnedAny {
             return children;
         }
         let (client, options) = (self.client.with_kind(found.kind.clone()), self.options.clone());
-        let children = Owned::new(client, found.informer.clone(), options, tracker);
+        let children = Owned::new(client, found.informer.clone(), options, tracker.clone());
         let (owner_key, queue) = (self.owner_key, self.kinds.queue.clone());
+        // The first calls are for the children that exist already. The owners that use the Kind read them after this,
+        // so these calls enqueue only other owners: otherwise the pass that opens an informer would enqueue its own key.
+        let is_open = Arc::new(AtomicBool::new(false));
+        let replayed = is_open.clone();
         found.informer.on(move |change| {
-            change.objects().filter_map(|child| owner_key(child)).for_each(|owner| queue.add(owner));
+            let is_open = is_open.load(Ordering::Acquire);
+            let owners = change.objects().filter_map(|child| owner_key(child));
+            owners
+                .filter(|owner| is_open || !tracker.lock().has_reads_of(owner))
+                .for_each(|owner| queue.add(owner));
         });
+        replayed.store(true, Ordering::Release);
         opened.retain(|_, children| children.upgrade().is_some());
         opened.insert(found.kind.resource.clone(), children.downgrade());
         children

@@ -12,7 +12,7 @@ use super::lanes::shrink;
 
 /// The delayed keys, by due time and by key. A ticket orders keys with the same due time.
 #[derive(Debug, Default)]
-pub(super) struct Delayed {
+pub(crate) struct Delayed {
     by_time: BTreeMap<(Instant, u64), Arc<Key>>,
     by_key: HashMap<Arc<Key>, (Instant, u64)>,
     last_ticket: u64,
@@ -20,7 +20,7 @@ pub(super) struct Delayed {
 
 impl Delayed {
     /// Adds the key, unless it is held with an earlier due time. Returns true if it is now the first key to become due.
-    pub(super) fn add(&mut self, key: Arc<Key>, due: Instant) -> bool {
+    pub(crate) fn add(&mut self, key: Arc<Key>, due: Instant) -> bool {
         match self.by_key.get(&key) {
             Some((earlier_due, _)) if *earlier_due <= due => return false,
             Some(later_position) => drop(self.by_time.remove(later_position)),
@@ -34,7 +34,7 @@ impl Delayed {
     }
 
     /// Removes and returns a key that is due, if any.
-    pub(super) fn pop_due(&mut self, now: Instant) -> Option<Arc<Key>> {
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Arc<Key>> {
         let key = self.by_time.first_entry().filter(|first| first.key().0 <= now)?.remove();
         self.by_key.remove(&key);
         shrink(&mut self.by_key);
@@ -42,11 +42,33 @@ impl Delayed {
     }
 
     /// Removes the key, if it is delayed.
-    pub(super) fn remove(&mut self, key: &Key) {
+    pub(crate) fn remove(&mut self, key: &Key) {
         if let Some(position) = self.by_key.remove(key) {
             self.by_time.remove(&position);
             shrink(&mut self.by_key);
         }
+    }
+
+    /// Removes and returns the key with the earliest due time.
+    pub(crate) fn pop_first(&mut self) -> Option<Arc<Key>> {
+        let (_, key) = self.by_time.pop_first()?;
+        self.by_key.remove(&key);
+        Some(key)
+    }
+
+    /// Removes and returns the keys for which `condition` returns true, by due time.
+    pub(crate) fn take_where(&mut self, condition: impl Fn(&Key) -> bool) -> Vec<Arc<Key>> {
+        let taken: Vec<_> =
+            self.by_time.extract_if(.., |_, key| condition(key)).map(|(_, key)| key).collect();
+        for key in &taken {
+            self.by_key.remove(key);
+        }
+        shrink(&mut self.by_key);
+        taken
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {

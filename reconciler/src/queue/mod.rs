@@ -25,8 +25,8 @@ use reknit_injection::{
 };
 use tokio::{sync::Notify, time::Instant};
 
+pub(crate) use self::delayed::Delayed;
 use self::{
-    delayed::Delayed,
     echo::PendingWrites,
     lanes::{AddResult, Lane, Lanes},
     resync::KeySources,

@@ -79,16 +79,13 @@ impl TrackedAny {
         let found = self.kinds.find(&reference.api_version, &reference.kind).await?;
         let namespace = self.kinds.namespace(observer, reference.namespace.as_deref(), &found)?;
         let observer = Key::of(observer);
-        // Recorded before the wait: this keeps the informer open, and no change between list and read is missed.
         if let Some(labels) = &reference.selector {
             let selector: Selector = labels.clone().try_into().permanent()?;
-            self.kinds.record(&found, |reads| reads.read_matching(&observer, namespace, &selector));
-            found.first_list().await?;
+            self.kinds.record(&found, |reads| reads.read_matching(&observer, namespace, &selector)).await?;
             return Ok(matching(&found.informer, namespace, &selector).collect());
         }
         let target = Key::new(namespace, reference.name.as_deref().unwrap_or_default());
-        self.kinds.record(&found, |reads| reads.record_read(&observer, &target));
-        found.first_list().await?;
+        self.kinds.record(&found, |reads| reads.record_read(&observer, &target)).await?;
         Ok(found.informer.get(&target).into_iter().collect())
     }
 

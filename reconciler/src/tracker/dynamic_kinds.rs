@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -53,6 +56,10 @@ struct UsedKind {
     /// The informer to which the handler was added. It outlives `informer` if other code of the process keeps it, and
     /// must then not get a second handler.
     with_handler: Option<Weak<dyn InformerHandle>>,
+    /// True once a pass reads the objects of that informer. Until then the handler ignores events: each pass that has
+    /// recorded a read still waits for the first list. An event of that list would otherwise enqueue the key of the
+    /// pass that opened the informer.
+    is_read: Arc<AtomicBool>,
 }
 
 impl DynamicKinds {
@@ -123,21 +130,21 @@ impl DynamicKinds {
         }
     }
 
-    /// Records a read of the Kind, and returns the tracker of the Kind. The first read keeps the informer open, and makes
-    /// its events enqueue the observers.
-    pub(crate) fn record(&self, found: &FoundKind, read: impl FnOnce(&mut Index)) -> Tracker {
-        let mut used = self.used.0.lock();
-        let kind = used.entry(found.kind.resource.clone()).or_default();
-        read(&mut kind.tracker.lock());
-        kind.keep_open(&found.informer, &self.queue);
-        kind.tracker.clone()
-    }
-}
-
-impl FoundKind {
-    /// Waits for the first list. A failure is retried like an unknown Kind.
-    pub(crate) async fn first_list(&self) -> Result<()> {
-        self.informer.first_list().await.retry_within(RETRY_WITHIN)
+    /// Records a read of the Kind, waits for the first list, and returns the tracker of the Kind. The first read keeps
+    /// the informer open, and makes its later events enqueue the observers. A failure is retried like an unknown Kind.
+    ///
+    /// The read is recorded before the wait, so that no change between the list and the caller's read is missed.
+    pub(crate) async fn record(&self, found: &FoundKind, read: impl FnOnce(&mut Index)) -> Result<Tracker> {
+        let (tracker, is_read) = {
+            let mut used = self.used.0.lock();
+            let kind = used.entry(found.kind.resource.clone()).or_default();
+            read(&mut kind.tracker.lock());
+            kind.keep_open(&found.informer, &self.queue);
+            (kind.tracker.clone(), kind.is_read.clone())
+        };
+        found.informer.first_list().await.retry_within(RETRY_WITHIN)?;
+        is_read.store(true, Ordering::Release);
+        Ok(tracker)
     }
 }
 
@@ -151,7 +158,13 @@ impl UsedKind {
         let with_handler = self.with_handler.as_ref().and_then(Weak::upgrade);
         if with_handler.is_none_or(|informer| !Arc::ptr_eq(&informer, &handle)) {
             self.with_handler = Some(Arc::downgrade(&handle));
-            self.tracker.enqueue_observers_on_change(informer, queue.clone());
+            self.is_read = Arc::default();
+            let (tracker, is_read, queue) = (self.tracker.clone(), self.is_read.clone(), queue.clone());
+            informer.on_key_event(move |event| {
+                if is_read.load(Ordering::Acquire) {
+                    tracker.enqueue_observers(event, &queue);
+                }
+            });
         }
         self.informer = Some(informer.clone());
     }
@@ -174,7 +187,7 @@ impl UsedKinds {
 
 #[cfg(test)]
 mod tests {
-    use reknit_injection::{Context, Informer};
+    use reknit_injection::Context;
     use reknit_testing::ApiServer;
 
     use super::*;
@@ -184,8 +197,16 @@ mod tests {
         let cx = Context::new("test", ApiServer::new().client());
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let informer: Informer<DynamicObject> = cx.informer_of(&resource, select());
+        let kinds = DynamicKinds {
+            allowed: Kinds::any(),
+            informers: cx.informers(),
+            namespaces: select(),
+            queue: Queue::new(),
+            used: UsedKinds::default(),
+        };
         let found = FoundKind { kind: ObjectKind { resource, is_namespaced: true }, informer };
-        let error = found.first_list().await.unwrap_err();
+        let key = Key::new("default", "x");
+        let error = kinds.record(&found, |reads| reads.use_kind(&key)).await.err().unwrap();
         assert!(!error.is_permanent());
         assert_eq!(*error.retry_wait().end(), RETRY_WITHIN);
     }

@@ -32,9 +32,12 @@ impl Tracker {
     /// Enqueues the observers of each object of this informer that changes.
     pub(crate) fn enqueue_observers_on_change<T: Cached>(&self, informer: &Informer<T>, queue: Queue) {
         let tracker = self.clone();
-        informer.on_key_event(move |event| {
-            tracker.observers(event).iter().for_each(|observer| queue.add(Key::from(&**observer)));
-        });
+        informer.on_key_event(move |event| tracker.enqueue_observers(event, &queue));
+    }
+
+    /// Enqueues the observers of the object of this event.
+    pub(super) fn enqueue_observers(&self, event: &KeyEvent<'_>, queue: &Queue) {
+        self.observers(event).iter().for_each(|observer| queue.add(Key::from(&**observer)));
     }
 
     /// The observers of the object of this event, by its name and by its labels before and after the change.
@@ -125,6 +128,11 @@ impl Index {
     /// Returns true if no observer reads anything of the Kind.
     pub(super) fn is_empty(&self) -> bool {
         self.reads.is_empty()
+    }
+
+    /// Returns true if this observer reads anything of the Kind, or uses it.
+    pub(crate) fn has_reads_of(&self, observer: &Key) -> bool {
+        stored_text(&self.reads, &text_of(observer)).is_some()
     }
 
     /// Returns true if any observer reads by labels.

@@ -1,7 +1,10 @@
 //! Passes while this process gains and loses leadership.
 
-use super::*;
+use reknit_leadership::internal::BucketWriter;
 use reknit_testing::InformerExt;
+
+use super::*;
+use crate::{ObserveDeletion, ObserveKind};
 
 const TERM: Duration = Duration::from_secs(100_000);
 
@@ -135,10 +138,117 @@ async fn a_key_that_is_due_while_another_process_leads_is_left_to_it() {
     writers[0].follow("other");
     queue.add(key("theirs"));
     assert!(keys_of_passes(&passes).await.is_empty());
+    tokio::time::sleep(Duration::from_secs(200)).await; // more than three lease durations
     writers[0].lead(Instant::now() + TERM, "test");
     assert!(keys_of_passes(&passes).await.is_empty());
     queue.add(key("ours"));
     assert_eq!(keys_of_passes(&passes).await, ["ours"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_due_before_another_leader_died_is_processed_when_this_process_leads() {
+    let (leadership, writers) = elected(vec!["bucket".into()]);
+    let (passes, queue) = run_without_kind(leadership, |_| at_once(|| Ok(Outcome::done())));
+    writers[0].follow("other");
+    queue.add(key("theirs"));
+    assert!(keys_of_passes(&passes).await.is_empty());
+    writers[0].lead(Instant::now() + TERM, "test");
+    assert_eq!(keys_of_passes(&passes).await, ["theirs"]);
+}
+
+/// Records the keys that it observes and those whose deletion it observes. Its reconcile takes a thousand seconds.
+struct Observer(Arc<Mutex<Vec<String>>>);
+
+impl Observer {
+    fn record(&self, role: &str, name: Option<&str>) -> Result<Outcome> {
+        self.0.lock().push(format!("{role} {}", name.unwrap_or_default()));
+        Ok(Outcome::done())
+    }
+}
+
+impl ReconcileKind for Observer {
+    type Kind = ConfigMap;
+    async fn reconcile_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        tokio::time::sleep(Duration::from_secs(1000)).await;
+        Ok(Outcome::done())
+    }
+}
+
+impl ObserveKind for Observer {
+    async fn observe_kind(&self, map: &ConfigMap) -> Result<Outcome> {
+        self.record("observed", map.metadata.name.as_deref())
+    }
+}
+
+impl ObserveDeletion for Observer {
+    async fn observe_deletion(&self, key: &Key) -> Result<Outcome> {
+        self.record("gone", Some(&key.name))
+    }
+}
+
+/// A running controller of an [`Observer`], the bucket of its keys, and its ConfigMaps `a` to `c`.
+struct Observing {
+    log: Arc<Mutex<Vec<String>>>,
+    bucket: BucketWriter,
+    maps: Informer<ConfigMap>,
+    _stop: ShutdownTrigger,
+}
+
+impl Observing {
+    fn start(as_follower: bool) -> Self {
+        let (leadership, mut writers) = elected(vec!["bucket".into()]);
+        let (cx, log) = (context(&["a", "b", "c"]), Arc::default());
+        let build = Controller::of::<ConfigMap>(&cx).reconciler(Observer(Arc::clone(&log)));
+        let build = build.observing_deletion_as_leader();
+        let build = if as_follower { build.observing_as_follower() } else { build };
+        let ((stop, stopped), maps) = (Shutdown::new(), cx.get());
+        let parameters = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
+        tokio::spawn(build.build().run(parameters));
+        Self { log, bucket: writers.remove(0), maps, _stop: stop }
+    }
+
+    async fn log(&self) -> Vec<String> {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.log.lock().clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_dropped_with_its_lease_is_observed() {
+    let observing = Observing::start(true);
+    observing.bucket.lead(Instant::now() + TERM, "test");
+    assert_eq!(observing.log().await, [""; 0], "the first passes reconcile");
+    observing.bucket.follow("other");
+    let mut log = observing.log().await;
+    log.sort();
+    assert_eq!(log, ["observed a", "observed b", "observed c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_before_another_leader_died_is_observed_by_the_next_leader() {
+    let observing = Observing::start(false);
+    observing.bucket.follow("other");
+    observing.maps.remove(&key("a"));
+    assert_eq!(observing.log().await, [""; 0]);
+    tokio::time::sleep(Duration::from_secs(60)).await; // the Lease of the other process expires
+    observing.bucket.lead(Instant::now() + TERM, "test");
+    tokio::time::sleep(Duration::from_secs(2000)).await;
+    assert_eq!(observing.log().await, ["gone a"]);
+    observing.bucket.follow("other");
+    observing.maps.remove(&key("b"));
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    observing.bucket.lead(Instant::now() + TERM, "test");
+    assert_eq!(observing.log().await, ["gone a"], "the other process has observed it long ago");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_during_a_handover_is_observed() {
+    let observing = Observing::start(false);
+    observing.bucket.lead(Instant::now() + TERM, "test");
+    tokio::time::sleep(Duration::from_secs(3000)).await; // the passes of the promotion end
+    observing.bucket.drain();
+    observing.maps.remove(&key("a"));
+    assert_eq!(observing.log().await, ["gone a"]);
 }
 
 #[tokio::test(start_paused = true)]
