@@ -97,7 +97,8 @@ pub trait ObserveKind: ReconcileKind {
 /// Observes the deletion of objects. Enabled by
 /// [`observing_deletion_as_leader`](crate::RoleBuilder::observing_deletion_as_leader).
 ///
-/// Deletions while the process is down are not observed. Use [`FinalizeKind`] for cleanup that must not be missed.
+/// A deletion is observed at least once if any replica is up, also while the leader changes; it may then be observed
+/// twice. Deletions while no process is up are not observed. Use [`FinalizeKind`] for cleanup that must not be missed.
 ///
 /// This role runs for any key without an object in the cache. With a label or field selector, that includes objects
 /// that left the selection, and objects outside it whose children or tracked objects change. With a

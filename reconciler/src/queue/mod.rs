@@ -38,8 +38,8 @@ use crate::metrics::{Metrics, QueueMetrics, RunningPasses};
 /// a timer. Cheap to clone. Comes from [`Builder::queue`](crate::Builder::queue).
 ///
 /// A queued key is not added again. A key whose pass is running is queued again when that pass ends. So each add is
-/// followed by the start of a pass, once this process leads the key. If another process is known to lead the key, no
-/// pass starts here: that process has its own watches and queue.
+/// followed by the start of a pass, once this process leads the key. If another process has led the key for two lease
+/// durations by then, no pass starts here: that process has its own watches and queue.
 ///
 /// ```
 /// use reknit_reconciler::{Key, Queue};

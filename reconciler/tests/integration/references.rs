@@ -1,14 +1,28 @@
 //! Informers that references open and close, on a real API server.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, PodTemplate};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use reknit_apis::KReference;
-use reknit_injection::{Context, Informer};
-use reknit_reconciler::{Controller, Key, Kinds, Outcome, ReconcileKind, Result, TrackedAny};
-use reknit_testing::{ControlPlane, ControllerExt, eventually};
+use reknit_injection::{Context, Informer, select};
+use reknit_reconciler::{
+    Controller, FinalizeKind, Key, Kinds, Outcome, OwnedAny, OwnedOptions, ReconcileKind, Result, TrackedAny,
+    controller_reference,
+};
+use reknit_testing::{ControlPlane, ControllerExt, Controllers, eventually};
+use serde_json::json;
 
-use crate::{Fixture, TIMEOUT};
+use crate::{FINALIZER, Fixture, TIMEOUT};
 
 /// Reads a PodTemplate by reference while the flag is set.
 struct ReferenceReader {
@@ -19,16 +33,19 @@ struct ReferenceReader {
 impl ReconcileKind for ReferenceReader {
     type Kind = ConfigMap;
     async fn reconcile_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
-        let reference = KReference {
-            api_version: "v1".into(),
-            kind: "PodTemplate".into(),
-            name: "t".into(),
-            ..KReference::default()
-        };
         if *self.has_reference.lock().unwrap() {
-            self.anything.get(map, &reference).await?;
+            self.anything.get(map, &template()).await?;
         }
         Ok(Outcome::done())
+    }
+}
+
+fn template() -> KReference {
+    KReference {
+        api_version: "v1".into(),
+        kind: "PodTemplate".into(),
+        name: "t".into(),
+        ..KReference::default()
     }
 }
 
@@ -73,4 +90,64 @@ async fn the_watch_that_a_reference_opened_ends_with_the_last_reference() {
     *has_reference.lock().unwrap() = false;
     let _ = controller.once(&key).await.unwrap();
     eventually("the end of the watch", TIMEOUT, async || open_watches(&fixture).await == 0).await;
+}
+
+/// Reads and owns PodTemplates while it finalizes, and waits an hour.
+struct WaitingFinalizer {
+    anything: TrackedAny,
+    templates: OwnedAny,
+    calls: Arc<AtomicUsize>,
+}
+
+impl ReconcileKind for WaitingFinalizer {
+    type Kind = ConfigMap;
+    async fn reconcile_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+impl FinalizeKind for WaitingFinalizer {
+    async fn finalize_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        assert!(self.anything.get(map, &template()).await?.is_some());
+        let templates = self.templates.kind(map, "v1", "PodTemplate").await?;
+        assert_eq!(templates.of(map).count(), 1);
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        Ok(Outcome::after(Duration::from_secs(3600)))
+    }
+}
+
+#[tokio::test]
+async fn a_pass_that_opens_informers_is_not_run_again_by_their_first_lists() {
+    let fixture = Fixture::new("opening").await;
+    let owner = fixture.create("owner", &[FINALIZER]).await;
+    let templates: Api<PodTemplate> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
+    let mut stored: PodTemplate = serde_json::from_value(json!({
+        "metadata": {"name": "t"},
+        "template": {"spec": {"containers": [{"name": "a", "image": "a"}]}},
+    }))
+    .unwrap();
+    stored.metadata.owner_references = Some(vec![controller_reference(&owner)]);
+    templates.create(&PostParams::default(), &stored).await.unwrap();
+    fixture.maps().delete("owner", &DeleteParams::default()).await.unwrap();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (counted, namespace) = (calls.clone(), fixture.namespace.clone());
+    let running = Controllers::new(fixture.client.clone()).controller(move |cx| {
+        let mut build =
+            Controller::selected::<ConfigMap>(cx, select().namespace(&namespace)).finalizer(FINALIZER);
+        let reconciler = WaitingFinalizer {
+            anything: build.track_any(Kinds::any()),
+            templates: build.owns_any(Kinds::any(), OwnedOptions::default()),
+            calls: counted,
+        };
+        Ok(build.reconciler(reconciler).finalizing().build())
+    });
+    let running = running.start();
+    eventually("the first call", TIMEOUT, async || calls.load(Ordering::SeqCst) > 0).await;
+    // A change of an object that the pass has read is the only reason for another one.
+    let change = json!({"metadata": {"labels": {"changed": "yes"}}});
+    templates.patch("t", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(change)).await.unwrap();
+    eventually("the second call", TIMEOUT, async || calls.load(Ordering::SeqCst) == 2).await;
+    running.stop().await;
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    fixture.merge("owner", json!({"metadata": {"finalizers": null}})).await;
 }
