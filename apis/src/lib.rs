@@ -52,7 +52,7 @@ pub use self::{
     key::{Key, KeyError},
     kinds::*,
     names::{
-        child_name, cluster_domain, dns_label, dns_subdomain, kind_to_resource, qualified_name,
+        Bounds, child_name, cluster_domain, dns_label, dns_subdomain, kind_to_resource, qualified_name,
         service_host_name,
     },
     reference::{InvalidReference, KReference, Reference},

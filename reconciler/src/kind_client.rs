@@ -39,8 +39,10 @@ impl From<&ObjectMeta> for WriteMeta {
 
 /// The part of the answer to a status write that is read.
 #[derive(Deserialize)]
-struct StatusAnswer {
-    metadata: WriteMeta,
+pub(crate) struct StatusAnswer {
+    pub(crate) metadata: WriteMeta,
+    #[serde(default)]
+    pub(crate) status: Value,
 }
 
 impl StatusAnswer {
@@ -90,14 +92,13 @@ impl<K: Kind> KindClient<K> {
         version: Option<&str>,
         status: &Value,
         attempt: Attempt,
-    ) -> kube::Result<WriteMeta> {
+    ) -> kube::Result<StatusAnswer> {
         let write =
             self.client.merge_status(key, json!({ "metadata": precondition(version), "status": status }));
-        let answer: StatusAnswer = match attempt {
-            Attempt::First => self.queue.suppressing_echo(key.clone(), write, StatusAnswer::version).await?,
-            Attempt::Later => write.await?,
-        };
-        Ok(answer.metadata)
+        match attempt {
+            Attempt::First => self.queue.suppressing_echo(key.clone(), write, StatusAnswer::version).await,
+            Attempt::Later => write.await,
+        }
     }
 }
 

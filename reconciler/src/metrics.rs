@@ -26,6 +26,7 @@ pub(crate) struct Metrics {
     passes: CounterVec,
     pass_time: HistogramVec,
     status_writes: CounterVec,
+    dropped_status_fields: CounterVec,
     pub(crate) events_dropped: Counter,
 }
 
@@ -107,6 +108,11 @@ impl Metrics {
                 "Number of status writes by result: success or error",
                 &["controller", "result"],
             ),
+            dropped_status_fields: counter(
+                "reknit_status_fields_dropped_total",
+                "Number of status writes of which the API server did not store all fields",
+                &["controller"],
+            ),
             events_dropped: register_metric(registry, events_dropped),
         }
     }
@@ -136,6 +142,10 @@ impl PassMetrics {
     pub(crate) fn record_status_write(&self, succeeded: bool) {
         let result = if succeeded { "success" } else { "error" };
         self.metrics.status_writes.with_label_values(&[&*self.controller, result]).inc();
+    }
+
+    pub(crate) fn record_dropped_status_fields(&self) {
+        self.metrics.dropped_status_fields.with_label_values(&[&*self.controller]).inc();
     }
 }
 

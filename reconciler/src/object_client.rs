@@ -8,10 +8,26 @@ use kube::{
     api::{DeleteParams, DynamicObject, GetParams, Patch, PatchParams, PostParams},
     core::{ApiResource, Request},
 };
-use reknit_apis::{Key, Scope};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use reknit_apis::{Bounds, Key, Scope};
 use reknit_injection::{Context, internal::Transport};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+/// The characters that are encoded in a segment of a path.
+const RESERVED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}')
+    .add(b'\\');
 
 /// The answer to a request, boxed: it would enlarge the future of every pass, and few passes send a request.
 pub(crate) type Answer<T> = BoxFuture<'static, kube::Result<T>>;
@@ -61,7 +77,7 @@ impl ObjectClient {
 
     /// Reads an object. `None` if it does not exist.
     pub(crate) async fn get<T: Decode>(&self, key: &Key) -> kube::Result<Option<T>> {
-        match self.send(self.at(key).get(&key.name, &GetParams::default())).await {
+        match self.send(self.at(key).get(&segment(&key.name), &GetParams::default())).await {
             Err(error) if status_code(&error) == Some(404) => Ok(None),
             answer => answer.map(Some),
         }
@@ -74,7 +90,11 @@ impl ObjectClient {
 
     /// Replaces an object.
     pub(crate) fn replace<T: Decode>(&self, key: &Key, object: &Value) -> Answer<T> {
-        self.send(self.at(key).replace(&key.name, &self.post_params(), object.to_string().into_bytes()))
+        self.send(self.at(key).replace(
+            &segment(&key.name),
+            &self.post_params(),
+            object.to_string().into_bytes(),
+        ))
     }
 
     /// Sends a merge patch.
@@ -85,7 +105,7 @@ impl ObjectClient {
     /// Sends a merge patch of the status.
     pub(crate) fn merge_status<T: Decode>(&self, key: &Key, patch: Value) -> Answer<T> {
         let patch = Patch::Merge(patch);
-        self.send(self.at(key).patch_subresource("status", &key.name, &self.patch_params(), &patch))
+        self.send(self.at(key).patch_subresource("status", &segment(&key.name), &self.patch_params(), &patch))
     }
 
     pub(crate) fn patch<T: Decode>(
@@ -94,17 +114,18 @@ impl ObjectClient {
         params: &PatchParams,
         patch: &Patch<Value>,
     ) -> Answer<T> {
-        self.send(self.at(key).patch(&key.name, params, patch))
+        self.send(self.at(key).patch(&segment(&key.name), params, patch))
     }
 
     /// Deletes an object. The answer is its last state or a `Status`.
     pub(crate) fn delete(&self, key: &Key, params: &DeleteParams) -> Answer<Value> {
-        self.send(self.at(key).delete(&key.name, params))
+        self.send(self.at(key).delete(&segment(&key.name), params))
     }
 
     /// Returns a builder of requests in the namespace of this key.
     fn at(&self, key: &Key) -> Request {
-        Request::new(DynamicObject::url_path(&self.kind.resource, key.namespace.as_deref()))
+        let namespace = key.namespace.as_deref().map(segment);
+        Request::new(DynamicObject::url_path(&self.kind.resource, namespace.as_deref()))
     }
 
     fn post_params(&self) -> PostParams {
@@ -124,9 +145,15 @@ impl ObjectClient {
     }
 }
 
-/// The field manager of a component, cut to 100 characters. The API server's limit is 128.
+/// A name as a segment of a path. kube does not encode it, so a name with a slash or a question mark would address
+/// another object.
+fn segment(name: &str) -> String {
+    utf8_percent_encode(name, RESERVED).to_string()
+}
+
+/// The field manager of a component, in the form that the API server requires.
 pub fn field_manager(component: &str) -> String {
-    component.chars().filter(|c| !c.is_control()).take(100).collect()
+    Bounds::FIELD_MANAGER.apply(component).into()
 }
 
 /// The HTTP status code, if the error is an answer of the API server.

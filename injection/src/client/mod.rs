@@ -5,6 +5,7 @@ mod read_back;
 mod resource_path;
 mod retry_after;
 mod transport;
+mod warnings;
 
 pub(crate) use self::{
     own_writes::deliver_own_writes,

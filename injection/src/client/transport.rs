@@ -15,7 +15,7 @@ use kube::{
 use serde::de::{DeserializeOwned, Error};
 use tower::{BoxError, Service, ServiceExt};
 
-use super::retry_after::set_wait;
+use super::{retry_after::set_wait, warnings::log_warnings};
 
 /// A response whose body has yet to be read.
 pub type HttpResponse = Response<Box<DynBody>>;
@@ -60,7 +60,8 @@ impl Transport {
     {
         // Not an async block, which would store the service's future twice.
         let send = move |request| -> ResponseFuture {
-            service.clone().oneshot(request).map_err(|error| into_kube_error(error.into())).boxed()
+            let response = service.clone().oneshot(request).map_err(|error| into_kube_error(error.into()));
+            response.inspect_ok(|response| log_warnings(response.headers())).boxed()
         };
         Self { send: Arc::new(send), default_namespace: default_namespace.into(), valid_until: None }
     }
@@ -113,7 +114,11 @@ impl From<Client> for Transport {
         let (default_namespace, valid_until) = (client.default_namespace().into(), *client.valid_until());
         let send = move |request| -> ResponseFuture {
             let client = client.clone();
-            Box::pin(async move { Ok(client.send(request).await?.map(boxed_body)) })
+            Box::pin(async move {
+                let response = client.send(request).await?;
+                log_warnings(response.headers());
+                Ok(response.map(boxed_body))
+            })
         };
         Self { send: Arc::new(send), default_namespace, valid_until }
     }

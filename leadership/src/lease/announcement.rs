@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
+use reknit_apis::Bounds;
 use serde_json::{Value, json};
 
 /// The label with the component, for `kubectl get leases -l`, and the annotation, which members read.
@@ -14,8 +15,6 @@ const COMPONENT: &str = "leaderelection.reknit.dev/component";
 const BUCKETS: &str = "leaderelection.reknit.dev/buckets";
 /// The annotation with the names of the controllers that run, separated by commas.
 const CONTROLLERS: &str = "leaderelection.reknit.dev/controllers";
-/// The longest value of a label.
-const MAX_LABEL: usize = 63;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Announcement {
@@ -41,7 +40,7 @@ impl Announcement {
         self.component == component && self.controllers.contains(controller)
     }
 
-    /// The metadata of the member's lease. A component whose name is too long for a label has only the annotation.
+    /// The metadata of the member's lease. A component whose name is not valid as a label has only the annotation.
     pub(crate) fn metadata(&self) -> Value {
         let controllers = self.controllers.iter().map(String::as_str).collect::<Vec<_>>().join(",");
         let annotations = BTreeMap::from([
@@ -49,7 +48,8 @@ impl Announcement {
             (BUCKETS, self.buckets.to_string()),
             (CONTROLLERS, controllers),
         ]);
-        let label = Some(&self.component).filter(|component| component.len() <= MAX_LABEL);
+        let label =
+            Some(&self.component).filter(|component| Bounds::LABEL_VALUE.apply(component) == **component);
         json!({"annotations": annotations, "labels": label.map(|component| json!({COMPONENT: component}))})
     }
 }

@@ -303,7 +303,8 @@ impl<K: Kind> Builder<K> {
         tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
         let writes = Permission::of::<T>(options.verbs_of_writes().iter().copied());
         self.declare_children([writes.or_namespaces(selection(informer).selected_namespaces())]);
-        Owned::new(ObjectClient::of::<T>(&self.cx), informer.clone(), options, tracker)
+        let recorder = self.recorder();
+        Owned::new(ObjectClient::of::<T>(&self.cx), informer.clone(), options, tracker, recorder)
     }
 
     /// Returns the owned objects of these Kinds, which are known only at run time. While the passes of any owner use a
@@ -326,7 +327,7 @@ impl<K: Kind> Builder<K> {
         self.declare_children(writes.map(|writes| writes.or_namespaces(namespaces)));
         self.declare_reads_of(&kinds);
         let (kinds, client) = (self.dynamic_kinds(kinds), ObjectClient::of::<K>(&self.cx));
-        OwnedAny::new(kinds, client, options, owner_key::<K, DynamicObject>)
+        OwnedAny::new(kinds, client, options, self.recorder(), owner_key::<K, DynamicObject>)
     }
 
     /// Keeps a value per key between passes, until the object is deleted or this process loses leadership of the

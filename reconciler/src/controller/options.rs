@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reknit_apis::Kind;
+use reknit_apis::{Bounds, Kind};
 use reknit_injection::Filter;
 
 use super::Builder;
@@ -56,7 +56,7 @@ impl<K: Kind> Builder<K> {
     /// Adding the finalizer then never conflicts with the finalizer of another controller, but the watch event of the
     /// write costs one more pass. Apply nothing else with this field manager, since that would remove the finalizer.
     pub fn apply_finalizer_as(mut self, field_manager: &str) -> Self {
-        self.finalizer_manager = Some(field_manager.into());
+        self.finalizer_manager = Some(Bounds::FIELD_MANAGER.apply(field_manager).into());
         self
     }
 

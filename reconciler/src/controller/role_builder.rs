@@ -1,6 +1,7 @@
 //! The last step of building a controller of a Kind: its reconciler, and the roles of the reconciler.
 
 use futures::FutureExt;
+use parking_lot::Mutex;
 use reknit_apis::Kind;
 
 use super::{Controller, builder::Builder};
@@ -10,6 +11,7 @@ use crate::{
     finalizer::Finalizer,
     kind_client::KindClient,
     object_client::ObjectClient,
+    status::UnstoredChanges,
 };
 
 /// The last step of building a controller of a Kind: the optional roles of its reconciler. Created by
@@ -105,6 +107,8 @@ impl<R: ReconcileKind> RoleBuilder<R> {
             informer,
             client: KindClient::new(ObjectClient::of::<R::Kind>(&cx), parts.queue.clone()),
             recorder: parts.recorder.clone(),
+            unstored: UnstoredChanges::new(parts.recorder.clone(), metrics.clone()),
+            bounded: Mutex::default(),
             finalizer,
             class,
             filter,

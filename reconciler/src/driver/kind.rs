@@ -5,8 +5,12 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
+use parking_lot::Mutex;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
-use reknit_injection::{DecodeError, Filter, Informer, internal::with_pinned_config};
+use reknit_injection::{
+    DecodeError, Filter, Informer,
+    internal::{LogLimit, with_pinned_config},
+};
 
 use super::{Driver, PassMode};
 use crate::{
@@ -18,7 +22,7 @@ use crate::{
     metrics::PassMetrics,
     object_client::status_code,
     per_key::PerKeyStores,
-    status::{self, StatusChange},
+    status::{self, StatusChange, UnstoredChanges},
     tracker::Trackers,
 };
 
@@ -48,6 +52,9 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
     pub(crate) informer: Informer<R::Kind>,
     pub(crate) client: KindClient<R::Kind>,
     pub(crate) recorder: Recorder,
+    pub(crate) unstored: UnstoredChanges,
+    /// The fields of conditions that were last made acceptable.
+    pub(crate) bounded: Mutex<LogLimit<Vec<String>>>,
     /// Used only if the reconciler finalizes.
     pub(crate) finalizer: Finalizer,
     pub(crate) class: Option<(String, String)>,
@@ -166,6 +173,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     fn forget(&self, key: &Key) {
         self.trackers.forget(key);
         self.per_key.drop_values_of(key);
+        self.unstored.forget(key);
     }
 
     fn is_of_class(&self, object: &R::Kind) -> bool {
@@ -274,6 +282,10 @@ impl<R: ReconcileKind> KindDriver<R> {
     async fn add_finalizer(&self, object: &R::Kind) -> Result<Option<Arc<R::Kind>>> {
         match self.finalizer()?.add(&self.client, object).await {
             Ok(None) => Ok(None),
+            Ok(Some(added)) if !self.finalizer.is_on(added.meta()) => Err(Error::from(format!(
+                "the API server did not store the finalizer {:?}: an admission webhook may remove it",
+                self.finalizer.name()
+            ))),
             added => self.record_finalizer(object, added.map(|added| added.map(Arc::new))),
         }
     }
@@ -310,9 +322,12 @@ impl<R: ReconcileKind> KindDriver<R> {
         after: &mut StatusFor<R>,
     ) -> Result<Option<WriteMeta>> {
         R::Kind::set_condition_generations(after, stored, object.meta().generation);
+        self.bound_conditions(stored, after)?;
         let written = match StatusChange::between::<R::Kind>(stored, after) {
             Ok(None) => return Ok(Some(object.meta().into())),
-            Ok(Some(change)) => status::write(&self.client, object, stored, change, &self.metrics).await,
+            Ok(Some(change)) => {
+                status::write(&self.client, object, stored, change, &self.unstored, &self.metrics).await
+            }
             Err(error) => Err(error),
         };
         written.map_err(|error| {
@@ -322,6 +337,18 @@ impl<R: ReconcileKind> KindDriver<R> {
             }
             error
         })
+    }
+
+    fn bound_conditions(&self, stored: Option<&StatusFor<R>>, after: &mut StatusFor<R>) -> Result<()> {
+        let changed = status::bound::<R::Kind>(stored, after)?;
+        if !changed.is_empty() && self.bounded.lock().allows(&changed) {
+            let fields = changed.join(", ");
+            tracing::warn!(
+                fields,
+                "conditions were cut or changed, because the API server would refuse them"
+            );
+        }
+        Ok(())
     }
 
     fn record_result(&self, object: &R::Kind, result: &Result<Outcome>) {

@@ -1,6 +1,6 @@
 //! An event that waits to be published, cut to the limits of the events API.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -8,15 +8,9 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::api::ObjectMeta;
-use reknit_apis::dns_subdomain;
+use reknit_apis::{Bounds, dns_subdomain, qualified_name};
 
 use super::event::Event;
-
-const MAX_NOTE: usize = 1024;
-/// The limit of reasons and reporting instances, in bytes.
-const MAX_WORD: usize = 128;
-/// The limit of reporting controllers, in bytes. The API server validates them like label keys.
-const MAX_CONTROLLER: usize = 63;
 
 /// An event that is not published yet.
 pub(super) struct PendingEvent {
@@ -39,16 +33,15 @@ impl PendingEvent {
         self.regarding.namespace.as_deref().unwrap_or("default")
     }
 
-    pub(super) fn reason(&self) -> &str {
-        cut(&self.event.reason, MAX_WORD)
+    pub(super) fn reason(&self) -> Cow<'_, str> {
+        Bounds::EVENT_REASON.apply(&self.event.reason)
     }
 
-    pub(super) fn note(&self) -> &str {
-        cut(&self.event.message, MAX_NOTE)
+    pub(super) fn note(&self) -> Cow<'_, str> {
+        Bounds::EVENT_NOTE.apply(&self.event.message)
     }
 
     pub(super) fn to_stored(&self, instance: &str) -> StoredEvent {
-        let reason = self.reason();
         StoredEvent {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
@@ -58,7 +51,7 @@ impl PendingEvent {
             action: Some("Reconcile".into()),
             event_time: Some(self.time.clone()),
             note: Some(self.note().into()),
-            reason: Some(if reason.is_empty() { "Unspecified" } else { reason }.into()),
+            reason: Some(self.reason().into()),
             regarding: Some(self.regarding.clone()),
             reporting_controller: Some(self.controller.to_string()),
             reporting_instance: Some(instance.into()),
@@ -71,9 +64,9 @@ impl PendingEvent {
 /// The object's name and a random suffix, as client-go names events.
 fn event_name(object: &str) -> String {
     let prefix = if dns_subdomain(object).is_empty() {
-        cut(object, 230).trim_end_matches(['.', '-'])
+        Bounds::LABEL_VALUE.within(230).apply(object)
     } else {
-        "event"
+        "event".into()
     };
     format!("{prefix}.{:016x}", rand::random::<u64>())
 }
@@ -82,15 +75,10 @@ fn event_name(object: &str) -> String {
 pub(super) fn reporting_instance() -> String {
     let pod = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
     let instance = pod.unwrap_or_else(|| gethostname::gethostname().to_string_lossy().into_owned());
-    cut(&instance, MAX_WORD).into()
+    Bounds::REPORTING_INSTANCE.apply(&instance).into()
 }
 
-/// The controller's name, cut to what the events API allows.
-pub(super) fn reporting_controller(name: &str) -> &str {
-    cut(name, MAX_CONTROLLER).trim_end_matches(['-', '.', '_'])
-}
-
-/// Cuts the text to at most this many bytes.
-fn cut(text: &str, bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
+/// The controller's name in the form that the events API requires, that of a label's key.
+pub(super) fn reporting_controller(name: &str) -> Cow<'_, str> {
+    if qualified_name(name).is_empty() { name.into() } else { Bounds::LABEL_VALUE.apply(name) }
 }

@@ -19,7 +19,7 @@ use super::{
     options::OwnedOptions,
 };
 use crate::{
-    Error, Result,
+    Error, Recorder, Result,
     object_client::ObjectClient,
     tracker::{DynamicKinds, FoundKind, Tracker},
 };
@@ -55,6 +55,7 @@ pub struct OwnedAny {
     kinds: DynamicKinds,
     client: ObjectClient,
     options: OwnedOptions,
+    recorder: Recorder,
     /// The key of the object that controls a child.
     owner_key: fn(&DynamicObject) -> Option<Key>,
     /// The children of each Kind that was used. The entries do not keep the informers open: the tracked uses of the
@@ -73,9 +74,10 @@ impl OwnedAny {
         kinds: DynamicKinds,
         client: ObjectClient,
         options: OwnedOptions,
+        recorder: Recorder,
         owner_key: fn(&DynamicObject) -> Option<Key>,
     ) -> Self {
-        Self { kinds, client, options, owner_key, opened: Arc::default() }
+        Self { kinds, client, options, recorder, owner_key, opened: Arc::default() }
     }
 
     /// Returns the children of this Kind. A change of a child enqueues its owner.
@@ -173,7 +175,8 @@ impl OwnedAny {
             return children;
         }
         let (client, options) = (self.client.with_kind(found.kind.clone()), self.options.clone());
-        let children = Owned::new(client, found.informer.clone(), options, tracker.clone());
+        let children =
+            Owned::new(client, found.informer.clone(), options, tracker.clone(), self.recorder.clone());
         let (owner_key, queue) = (self.owner_key, self.kinds.queue.clone());
         // The first calls are for the children that exist already. The owners that use the Kind read them after this,
         // so these calls enqueue only other owners: otherwise the pass that opens an informer would enqueue its own key.

@@ -132,6 +132,9 @@ where
     if key.name.is_empty() {
         return Err(unusable(kind, "without a name"));
     }
+    if matches!(&*key.name, "." | "..") || key.name.contains(['/', '%']) {
+        return Err(unusable(kind, format!("of the invalid name {:?}", key.name)));
+    }
     let namespace = owner.meta().namespace.clone().filter(|_| kind.is_namespaced);
     match (&key.namespace, namespace) {
         (Some(own), Some(namespace)) if *own != namespace => {

@@ -4,8 +4,11 @@ use std::{collections::HashMap, hash::RandomState, sync::Arc};
 
 use kube::Resource;
 use parking_lot::Mutex;
-use reknit_apis::{Key, to_json};
-use reknit_injection::{Cached, Index, Informer, controller_name, internal::WeakIndex};
+use reknit_apis::{Bounds, Key, to_json};
+use reknit_injection::{
+    Cached, Index, Informer, controller_name,
+    internal::{LogLimit, WeakIndex},
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -13,7 +16,10 @@ use super::{
     options::OwnedOptions,
     owner::{Owner, controller_of},
 };
-use crate::{object_client::ObjectClient, tracker::Tracker};
+use crate::{Recorder, object_client::ObjectClient, tracker::Tracker};
+
+/// The maximum length of a field manager in bytes.
+const MAX_MANAGER: usize = 128;
 
 /// The objects of one Kind, by their owner: the object that controls them. A change of an object enqueues its owner's
 /// key.
@@ -48,6 +54,9 @@ pub(super) struct WeakOwned<T: Cached> {
 pub(super) struct Shared {
     pub(super) client: ObjectClient,
     pub(super) options: OwnedOptions,
+    pub(super) recorder: Recorder,
+    /// The fields that the API server last did not store.
+    pub(super) logged_dropped: Mutex<LogLimit<Vec<String>>>,
     /// The names that owners wanted for children. A change of an object of such a name enqueues the owner even if the
     /// owner does not control it.
     pub(super) tracker: Tracker,
@@ -62,6 +71,7 @@ impl<T: Cached> Owned<T> {
         informer: Informer<T>,
         options: OwnedOptions,
         tracker: Tracker,
+        recorder: Recorder,
     ) -> Self {
         let by_owner = informer.index(|object: &T| match controller_of(object) {
             Some(owner) => [owner.uid.clone()],
@@ -74,7 +84,9 @@ impl<T: Cached> Owned<T> {
                 hashes.lock().remove(event.key());
             }
         });
-        let shared = Shared { client, options, tracker, up_to_date, hash_builder: RandomState::new() };
+        let hash_builder = RandomState::new();
+        let logged_dropped = Mutex::default();
+        let shared = Shared { client, options, recorder, logged_dropped, tracker, up_to_date, hash_builder };
         Self { informer, by_owner, shared: Arc::new(shared) }
     }
 
@@ -114,7 +126,7 @@ impl<T: Cached> Owned<T> {
     pub(super) fn manager_for(&self, owner: &impl Owner) -> String {
         let manager = &self.shared.client.manager;
         match &owner.meta().uid {
-            Some(uid) => format!("{manager:.91}-{uid}"),
+            Some(uid) => manager_of(manager, uid),
             None => manager.to_string(),
         }
     }
@@ -138,6 +150,12 @@ impl<T: Cached> WeakOwned<T> {
         let by_owner = self.by_owner.upgrade()?;
         Some(Owned { informer: by_owner.informer().clone(), by_owner, shared: self.shared.clone() })
     }
+}
+
+/// The field manager of a component for the children of the owner with this uid.
+pub(super) fn manager_of(component: &str, uid: &str) -> String {
+    let room = MAX_MANAGER.saturating_sub(uid.len() + 1);
+    format!("{}-{uid}", Bounds::FIELD_MANAGER.within(room).apply(component))
 }
 
 /// The index value of objects without a controller. A uid never contains a slash.

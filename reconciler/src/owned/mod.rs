@@ -6,6 +6,7 @@
 mod any;
 mod applied;
 mod desired;
+mod dropped;
 mod error;
 mod existing;
 mod lister;

@@ -1,15 +1,17 @@
 //! Writes the status of a pass: sends only the difference, and never overwrites another client's change.
 
 pub(crate) mod diff;
+mod unstored;
 
 use std::{sync::Arc, time::Duration};
 
-use reknit_apis::{Key, Kind, StatusOf, equality::are_equal, to_json};
+use reknit_apis::{Key, Kind, StatusOf, bound_conditions, equality::are_equal, to_json};
 use reknit_injection::internal::jittered;
 use serde_json::{Value, json};
 
 pub use self::diff::merge_patch;
 use self::diff::{conflicts_with, diff};
+pub(crate) use self::unstored::UnstoredChanges;
 use crate::{
     Result,
     kind_client::{Attempt, KindClient, WriteMeta},
@@ -19,6 +21,20 @@ use crate::{
 
 const ATTEMPTS: usize = 5;
 const RETRY_PAUSE: Duration = Duration::from_millis(15);
+
+/// Makes the conditions of the status acceptable to the API server, and returns the names of the changed fields. Does
+/// nothing if the pass has not changed the stored status.
+pub(crate) fn bound<K: Kind>(stored: Option<&StatusOf<K>>, after: &mut StatusOf<K>) -> Result<Vec<String>> {
+    if stored == Some(after) {
+        return Ok(Vec::new());
+    }
+    let mut json = to_json(after)?;
+    let changed = bound_conditions(&mut json);
+    if !changed.is_empty() {
+        *after = serde_json::from_value(json)?;
+    }
+    Ok(changed)
+}
 
 /// The change of a status by a pass, as a merge patch.
 pub(crate) struct StatusChange(Value);
@@ -71,16 +87,25 @@ pub(crate) async fn write<K: Kind>(
     object: &K,
     before: Option<&StatusOf<K>>,
     change: StatusChange,
+    unstored: &UnstoredChanges,
     metrics: &PassMetrics,
 ) -> Result<Option<WriteMeta>> {
     let key = Arc::new(Key::of(object));
+    if unstored.contains(&key, &change.0) {
+        return Ok(Some(object.meta().into()));
+    }
     let version = object.meta().resource_version.as_deref();
     let answer = client.patch_status(&key, version, &change.0, Attempt::First).await;
     metrics.record_status_write(answer.is_ok());
     match answer {
-        Ok(newest) => Ok(Some(newest)),
+        Ok(answer) => {
+            unstored.check(object, &change.0, &answer.status);
+            Ok(Some(answer.metadata))
+        }
         // Boxed, so that this rare future does not enlarge the future of every pass.
-        Err(error) => Box::pin(write_again(client, &key, object, before, change, metrics, error)).await,
+        Err(error) => {
+            Box::pin(write_again(client, &key, object, before, change, unstored, metrics, error)).await
+        }
     }
 }
 
@@ -91,6 +116,7 @@ async fn write_again<K: Kind>(
     object: &K,
     before: Option<&StatusOf<K>>,
     mut change: StatusChange,
+    unstored: &UnstoredChanges,
     metrics: &PassMetrics,
     mut error: kube::Error,
 ) -> Result<Option<WriteMeta>> {
@@ -118,7 +144,10 @@ async fn write_again<K: Kind>(
         let answer = client.patch_status(key, version, &change.0, Attempt::Later).await;
         metrics.record_status_write(answer.is_ok());
         match answer {
-            Ok(_) => break,
+            Ok(answer) => {
+                unstored.check(object, &change.0, &answer.status);
+                break;
+            }
             Err(next) => error = next,
         }
         last_read = Some(now);

@@ -11,6 +11,7 @@ mod namespaces;
 mod references;
 mod resync;
 mod schemas;
+mod status;
 
 use std::time::Duration;
 
@@ -152,6 +153,23 @@ async fn events_of_a_controller_with_a_long_name_are_stored() {
     let [seen] = &events[..] else { panic!("not one event: {events:?}") };
     let reporter = format!("{}.of", "long".repeat(15));
     assert_eq!(seen.reporting_controller, Some(reporter));
+}
+
+#[tokio::test]
+async fn events_of_a_controller_with_an_odd_name_are_stored() {
+    let fixture = Fixture::new("events").await;
+    let map = fixture.create("about", &[]).await;
+    for (name, reporter) in
+        [("Über uns / 日本", "ber-uns------controller"), ("a.example.com/b", "a.example.com/b-controller")]
+    {
+        let recorder = Controller::named(name, &fixture.context()).recorder();
+        recorder.record(&map, Event::normal(&format!("{name} {}", "ä".repeat(100)), ""));
+        recorder.flush().await;
+        let events = fixture.events_about(&fixture.namespace, &map.uid().unwrap()).await;
+        let reporters: Vec<_> =
+            events.iter().filter_map(|event| event.reporting_controller.as_deref()).collect();
+        assert!(reporters.contains(&reporter), "{reporters:?}");
+    }
 }
 
 #[tokio::test]

@@ -198,7 +198,7 @@ impl<T: Cached + Serialize> Owned<T> {
         let body = desired.with_uid(existing.as_ref().and_then(|existing| existing.meta().uid.as_deref()));
         match self.shared.client.patch(&desired.key, &params, &Patch::Apply(body)).await {
             Ok(answer) => {
-                self.remember(desired, &answer);
+                self.remember(owner, desired, &answer);
                 Ok(Applied::of(existing, Arc::new(answer)))
             }
             Err(error) => Err(self.name_taken_or_refused(owner, desired, error).await),
@@ -224,8 +224,9 @@ impl<T: Cached + Serialize> Owned<T> {
     /// Remembers that the child is up to date, if it is in the cache. For any other child, the informer would not
     /// report the deletion that removes the entry. The entry is added before the cache is checked, so a deletion in
     /// between is not missed.
-    fn remember(&self, desired: Desired, answer: &T) {
+    fn remember(&self, owner: &impl Owner, desired: Desired, answer: &T) {
         let Ok(observed) = desired.observe(answer, &self.shared.client.kind) else { return };
+        self.report_dropped(owner, &desired.name, &desired.body, &observed.fields);
         let state_hash = self.state_hash(&desired, &observed);
         self.shared.up_to_date.lock().insert(desired.key.clone(), state_hash);
         if !self.informer.contains(&desired.key) {

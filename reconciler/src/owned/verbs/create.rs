@@ -54,6 +54,10 @@ impl<T: Cached> Owned<T> {
             meta.namespace = Some(namespace.clone());
         }
         set_controller(meta, owner);
-        self.shared.client.create(&Key::of(&child), &self.to_json(&child)?).await.map(Arc::new)
+        let body = self.to_json(&child)?;
+        let created: T = self.shared.client.create(&Key::of(&child), &body).await?;
+        let name = self.shared.client.kind.with_key(&Key::of(&created));
+        self.report_dropped(owner, &name, &body, &self.to_json(&created)?);
+        Ok(Arc::new(created))
     }
 }

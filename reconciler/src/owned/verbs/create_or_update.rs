@@ -93,7 +93,9 @@ impl<T: Cached + Serialize> Owned<T> {
         }
         let answer: T =
             self.shared.client.replace(&desired.key, &body).await.map_err(|error| desired.refused(error))?;
-        if self.update_hash(&change, self.json(&answer, desired)?) == no_effect {
+        let stored = self.json(&answer, desired)?;
+        self.report_dropped(owner, &desired.name, &change, &stored);
+        if self.update_hash(&change, stored) == no_effect {
             self.shared.up_to_date.lock().insert(desired.key.clone(), no_effect);
         }
         Ok(Applied::of(Some(cached), Arc::new(answer)))
@@ -120,8 +122,12 @@ impl<T: Cached + Serialize> Owned<T> {
         mutate: impl FnOnce(&mut T) + Send,
     ) -> ApplyResult<Applied<T>> {
         let child = mutated(owner, &desired.key, new, mutate);
-        match self.shared.client.create(&desired.key, &self.json(&child, desired)?).await {
-            Ok(created) => Ok(Applied::Created(Arc::new(created))),
+        let body = self.json(&child, desired)?;
+        match self.shared.client.create::<T>(&desired.key, &body).await {
+            Ok(created) => {
+                self.report_dropped(owner, &desired.name, &body, &self.json(&created, desired)?);
+                Ok(Applied::Created(Arc::new(created)))
+            }
             Err(error) => {
                 if status_code(&error) == Some(409) {
                     self.read_live(owner, desired).await?; // fails if the name is taken

@@ -82,6 +82,8 @@ enum Mode {
 struct EngineSpec {
     mode: Option<Mode>,
     parts: Vec<Part>,
+    /// The installed schema lacks this field.
+    gears: Option<u8>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, JsonSchema)]
@@ -90,11 +92,17 @@ struct Part {
     mode: Option<Mode>,
 }
 
-/// Installs the Kind, whose enums are not nullable.
+fn engine(name: &str) -> Engine {
+    let parts = vec![Part { name: "a".into(), mode: None }];
+    Engine::new(name, EngineSpec { mode: None, parts, gears: None })
+}
+
+/// Installs the Kind, whose enums are not nullable, without `spec.gears`.
 async fn install_engines(fixture: &Fixture) {
     let mut crd = serde_json::to_value(Engine::crd()).unwrap();
     let mode = json!({"type": "string", "enum": ["Fast"]});
     let spec = crd.pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties").unwrap();
+    spec.as_object_mut().unwrap().remove("gears").unwrap();
     spec["mode"] = mode.clone();
     spec["parts"]["items"]["properties"]["mode"] = mode;
     let crds: Api<CustomResourceDefinition> = Api::all(fixture.client.clone());
@@ -115,9 +123,6 @@ async fn unset_options_are_sent_by_no_method() {
     let owner = fixture.create("owner", &[]).await;
     let cx = Context::preloaded("applier", fixture.client.clone(), vec![]);
     let engines: Owned<Engine> = Controller::of::<ConfigMap>(&cx).owns();
-    let engine = |name: &str| {
-        Engine::new(name, EngineSpec { mode: None, parts: vec![Part { name: "a".into(), mode: None }] })
-    };
     let assert_written = |method: &str, result: Result<Applied<Engine>, NotApplied>| {
         let engine = result.unwrap_or_else(|error| panic!("{method}: {:?}", error));
         assert_eq!(engine.spec.mode, None, "{method}");
@@ -128,6 +133,38 @@ async fn unset_options_are_sent_by_no_method() {
         let add_part = |engine: &mut Engine| engine.spec.parts.push(Part { name: "b".into(), mode: None });
         assert_written(name, engines.create_or_update(&owner, engine(name), add_part).await);
     }
+}
+
+#[tokio::test]
+async fn a_field_that_the_schema_of_a_child_lacks_is_reported_and_sent_once() {
+    let fixture = Fixture::new("dropped").await;
+    install_engines(&fixture).await;
+    let owner = fixture.create("owner", &[]).await;
+    let cx = Context::preloaded("applier", fixture.client.clone(), vec![]);
+    let mut build = Controller::of::<ConfigMap>(&cx);
+    let (engines, recorder): (Owned<Engine>, _) = (build.owns(), build.recorder());
+    let update = async || {
+        let set_gears = |engine: &mut Engine| engine.spec.gears = Some(5);
+        engines.create_or_update(&owner, engine("x"), set_gears).await.unwrap()
+    };
+    assert!(matches!(update().await, Applied::Created(_)));
+    recorder.flush().await;
+    let events = fixture.events_about(&fixture.namespace, &owner.uid().unwrap()).await;
+    let [event] = &events[..] else { panic!("not one event: {events:?}") };
+    let expected = format!("the API server did not store spec.gears of Engine {}/x", fixture.namespace);
+    assert_eq!([&event.reason, &event.note], [&Some("ChildFieldsDropped".to_owned()), &Some(expected)]);
+    assert_eq!(update().await.spec.gears, None);
+    recorder.flush().await;
+    let reports = async || {
+        let events = fixture.events_about(&fixture.namespace, &owner.uid().unwrap()).await;
+        events[0].series.as_ref().map(|series| series.count)
+    };
+    assert_eq!(reports().await, Some(2), "the update is not reported");
+    for _ in 0..3 {
+        update().await;
+    }
+    recorder.flush().await;
+    assert_eq!(reports().await, Some(2), "the update is sent again");
 }
 
 /// Sets fields to values that the API server stores in another form.

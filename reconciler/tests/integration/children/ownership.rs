@@ -129,7 +129,7 @@ async fn a_terminating_child_is_left_alone_and_created_again_afterwards() {
 }
 
 #[tokio::test]
-async fn a_child_without_a_name_or_in_another_namespace_is_refused_without_a_request() {
+async fn a_child_without_a_valid_name_or_in_another_namespace_is_refused_without_a_request() {
     let fixture = Fixture::new("children").await;
     fixture.create("owner", &[]).await;
     let desired = desired_deployment(3);
@@ -140,5 +140,13 @@ async fn a_child_without_a_name_or_in_another_namespace_is_refused_without_a_req
     set(&desired, "/metadata", json!({"generateName": "child-"}));
     let nameless = process.pass().await.unwrap_err();
     assert_eq!(nameless.to_string(), "a Deployment without a name cannot be applied");
+    for name in ["child/status", "..", "100%"] {
+        set(&desired, "/metadata", json!({"name": name}));
+        let invalid = process.pass().await.unwrap_err();
+        assert_eq!(
+            invalid.to_string(),
+            format!("a Deployment of the invalid name {name:?} cannot be applied")
+        );
+    }
     assert_eq!(process.take_requests(), NO_REQUESTS);
 }
