@@ -76,19 +76,18 @@
 //! watches within two minutes. Small writes are sent at once (`TCP_NODELAY`). Leases have a client with its own
 //! connections.
 //!
-//! An exec credential plugin runs once for each of the two clients, again a minute before its credentials expire, and
-//! again after the API server rejected them. A token file is read again every ten seconds.
+//! Credentials are shared by all clients, and may change while the process runs. Files of a kubeconfig (certificates, keys,
+//! authorities, tokens) are read again every ten seconds, and a certificate that does not fit its key yet is not used. An
+//! exec credential plugin runs again a minute before its credentials expire, or after three quarters of their life if that
+//! is shorter, and after the API server rejected them, but at most three times a minute. The token of an `auth-provider`
+//! named `oidc` is refreshed, but not written to the kubeconfig; other auth-providers are not supported. If the API server
+//! answers every request with 401 for two minutes, the health probe fails.
 //!
 //! # Logs
 //!
 //! Each line is a JSON object with the keys of Knative's components: `severity`, `timestamp`, `logger`, `caller`,
 //! `message`, and the fields of the event and its spans. A field with the name of one of these keys gets the prefix
 //! `fields.`. On a terminal, lines are text.
-//!
-//! # Limitations
-//!
-//! Client certificates and certificate authorities in files of a kubeconfig are read at the start only. Restart the
-//! process when they are rotated.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

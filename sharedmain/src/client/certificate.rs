@@ -1,23 +1,159 @@
-//! The validity period of a kubeconfig's client certificate. The API server rejects an expired certificate with only
-//! "Unauthorized".
+//! The certificates of a configuration, and why rustls refuses one.
+//!
+//! rustls refuses certificates that Go's clients accept, and its own texts name neither the certificate nor a way out.
+use std::{fmt, fs, path::PathBuf};
 
-use k8s_openapi::ByteString;
-use kube::config::AuthInfo;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kube::{Config, client::ConfigExt};
 use rustls::{
-    CertificateError, Error, RootCertStore,
+    AlertDescription, CertificateError, Error, RootCertStore,
     crypto::ring,
     pki_types::{CertificateDer, UnixTime, pem::PemObject},
     server::WebPkiClientVerifier,
 };
 
-/// Returns a message if the client certificate is expired or not yet valid. Returns `None` if the certificate is valid,
-/// if it cannot be read or parsed, or if there is none.
-pub(crate) fn validity_error(auth: &AuthInfo) -> Option<String> {
-    let pem = match (&auth.client_certificate_data, &auth.client_certificate) {
-        (Some(data), _) => serde_json::from_value::<ByteString>(data.as_str().into()).ok()?.0,
-        (None, Some(path)) => std::fs::read(path).ok()?,
-        (None, None) => return None,
+const ALGORITHMS: &str = "RSA of 2048 to 8192 bits, ECDSA P-256 or P-384, or Ed25519";
+
+/// PEM in a kubeconfig, as such or as the path of a file that may be replaced at any time.
+#[derive(Clone, Debug)]
+pub(crate) enum Pem {
+    Data { field: &'static str, bytes: Vec<u8> },
+    File { field: &'static str, path: PathBuf },
+}
+
+impl Pem {
+    /// Takes a field of the kubeconfig. As in client-go, its data take precedence over its path.
+    pub(crate) fn take(
+        field: &'static str,
+        data: Option<String>,
+        path: Option<String>,
+    ) -> Result<Option<Self>, String> {
+        let decode = |data: String| {
+            STANDARD.decode(data).map_err(|e| format!("{field}-data is not valid base64: {e}"))
+        };
+        match (data.map(decode).transpose()?, path) {
+            (Some(bytes), _) => Ok(Some(Self::Data { field, bytes })),
+            (None, path) => Ok(path.map(|path| Self::File { field, path: path.into() })),
+        }
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self, Self::File { .. })
+    }
+
+    pub(crate) fn read(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Data { bytes, .. } => Ok(bytes.clone()),
+            Self::File { path, .. } => fs::read(path).map_err(|e| format!("{self}: {e}")),
+        }
+    }
+}
+
+impl fmt::Display for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Data { field, .. } => write!(f, "{field}-data"),
+            Self::File { field, path } => write!(f, "{field} {}", path.display()),
+        }
+    }
+}
+
+/// Returns the certificates of authorities. As in Go, one that cannot be used is skipped, with a warning, unless there is
+/// no other.
+pub(crate) fn authorities(source: &Pem, pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    let (mut usable, mut problem) = (Vec::new(), "it contains no PEM block of type CERTIFICATE".to_owned());
+    for (number, certificate) in (1..).zip(CertificateDer::pem_slice_iter(pem)) {
+        let certificate = certificate.map_err(|e| e.to_string()).and_then(|certificate| {
+            RootCertStore::empty().add(certificate.clone()).map_err(|e| e.to_string())?;
+            Ok(certificate.to_vec())
+        });
+        match certificate {
+            Ok(certificate) => usable.push(certificate),
+            Err(why) => {
+                problem = format!("its certificate {number} cannot be used: {why}");
+                tracing::warn!("{source}: {problem}");
+            }
+        }
+    }
+    if usable.is_empty() { Err(format!("{source}: {problem}")) } else { Ok(usable) }
+}
+
+/// Checks that rustls accepts the certificates and keys of a configuration.
+pub(crate) fn check(config: &Config, certificate: Option<&Pem>, key: Option<&Pem>) -> Result<(), String> {
+    let Err(error) = config.rustls_client_config() else { return Ok(()) };
+    Err(match (certificate, key) {
+        (Some(certificate), Some(key)) => format!(
+            "{certificate} with {key}: {error}; the certificate and its key have to belong together, and the key has to \
+             be {ALGORITHMS}, in PKCS#8, PKCS#1 or SEC 1 without a password"
+        ),
+        (Some(certificate), None) => format!("{certificate}: there is no client-key"),
+        (None, Some(key)) => format!("{key}: there is no client-certificate"),
+        (None, None) => error.to_string(),
+    })
+}
+
+/// Returns the text of a failed handshake, with what to do.
+pub(crate) fn explain(error: &Error) -> String {
+    let way_out = match error {
+        Error::InvalidCertificate(problem) => of_certificate(problem),
+        Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
+        | Error::PeerIncompatible(_) => {
+            "the server has to offer TLS 1.2 or 1.3 with ECDHE and AES-GCM or ChaCha20".into()
+        }
+        Error::AlertReceived(_) => "the server refused this client, or its certificate".into(),
+        _ => return error.to_string(),
     };
+    format!("{error}; {way_out}")
+}
+
+/// Returns why the certificate that a server presented is refused, and the way out.
+fn of_certificate(problem: &CertificateError) -> String {
+    use CertificateError as E;
+    let stricter = |why: &str| {
+        format!(
+            "{why}: issue another certificate to the server. Clients in Go may accept this one, but rustls does not"
+        )
+    };
+    match problem {
+        E::Expired | E::ExpiredContext { .. } | E::NotValidYet | E::NotValidYetContext { .. } => {
+            "renew the certificate of the server and those of its authorities, or correct the clock of this machine"
+                .into()
+        }
+        E::UnknownIssuer => {
+            "set certificate-authority of the cluster to the authority that issued the certificate of the server".into()
+        }
+        E::NotValidForName | E::NotValidForNameContext { .. } => {
+            "use a name or an address that the certificate of the server has as a subject alternative name, or set \
+             tls-server-name of the cluster to one"
+                .into()
+        }
+        E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
+            "the certificate of the server needs the extended key usage serverAuth".into()
+        }
+        E::BadEncoding => stricter(
+            "the certificate of the server, or of an authority, breaks the rules of X.509, for example by a negative \
+             serial number",
+        ),
+        E::Other(other) => match other.to_string() {
+            text if text.contains("CaUsedAsEndEntity") => {
+                stricter("the server presents the certificate of an authority (CA:TRUE) as its own")
+            }
+            text if text.contains("UnsupportedCertVersion") => {
+                stricter("the certificate of the server is of X.509 version 1, not 3")
+            }
+            text => stricter(&format!("the certificate of the server, or of an authority, is refused ({text})")),
+        },
+        other => stricter(&format!(
+            "the certificate of the server, or of an authority, is refused ({other:?}); it has to be signed by {ALGORITHMS}"
+        )),
+    }
+}
+
+/// Returns a message if the client certificate is expired or not yet valid. Returns `None` if the certificate is valid,
+/// if it cannot be read or parsed, or if there is none. The API server rejects an expired certificate with only
+/// "Unauthorized".
+pub(crate) fn validity_error(config: &Config) -> Option<String> {
+    let pem = STANDARD.decode(config.auth_info.client_certificate_data.as_ref()?).ok()?;
     let certificate = CertificateDer::from_pem_slice(&pem).ok()?;
     match verify(&certificate)?.err()? {
         Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
@@ -48,28 +184,90 @@ fn date(time: UnixTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+    use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P384_SHA384, date_time_ymd};
+    use rustls::OtherError;
 
-    /// Returns a client certificate that is valid from January 1 of `from_year` to January 1 of `to_year`.
-    fn auth(from_year: i32, to_year: i32) -> AuthInfo {
+    fn self_signed(from_year: i32, to_year: i32) -> (String, KeyPair) {
         let mut params = CertificateParams::new(vec!["user".into()]).unwrap();
         (params.not_before, params.not_after) =
             (date_time_ymd(from_year, 1, 1), date_time_ymd(to_year, 1, 1));
-        let pem = params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
-        let data = serde_json::to_value(ByteString(pem.into_bytes())).unwrap();
-        AuthInfo { client_certificate_data: Some(data.as_str().unwrap().to_owned()), ..AuthInfo::default() }
+        let key = KeyPair::generate().unwrap();
+        (params.self_signed(&key).unwrap().pem(), key)
+    }
+
+    /// Returns a configuration with a client certificate that is valid from January 1 of `from_year` to January 1 of
+    /// `to_year`.
+    fn config(from_year: i32, to_year: i32) -> Config {
+        let mut config = Config::new("https://api.example.com".parse().unwrap());
+        config.auth_info.client_certificate_data = Some(STANDARD.encode(self_signed(from_year, to_year).0));
+        config
+    }
+
+    fn data(bytes: &[u8]) -> Pem {
+        Pem::Data { field: "certificate-authority", bytes: bytes.into() }
     }
 
     #[test]
     fn the_error_of_an_expired_certificate_has_its_date() {
-        let text = validity_error(&auth(2019, 2020)).unwrap();
+        let text = validity_error(&config(2019, 2020)).unwrap();
         assert_eq!(text, "the client certificate expired on 2020-01-01T00:00:00Z");
     }
 
     #[test]
     fn a_certificate_of_the_future_is_an_error_and_a_valid_one_is_not() {
-        assert!(validity_error(&auth(2900, 3000)).unwrap().contains("not valid before 2900-01-01"));
-        assert_eq!(validity_error(&auth(2020, 3000)), None);
-        assert_eq!(validity_error(&AuthInfo::default()), None);
+        assert!(validity_error(&config(2900, 3000)).unwrap().contains("not valid before 2900-01-01"));
+        assert_eq!(validity_error(&config(2020, 3000)), None);
+        assert_eq!(validity_error(&Config::new("https://api.example.com".parse().unwrap())), None);
+    }
+
+    #[test]
+    fn an_authority_that_cannot_be_used_is_skipped_unless_there_is_no_other() {
+        let (good, unusable) =
+            (self_signed(2019, 2020).0, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+        let bundle = format!("subject=CN = user\n{unusable}{good}Bag Attributes\n{good}");
+        assert_eq!(authorities(&data(b""), bundle.as_bytes()).unwrap().len(), 2);
+        let error = authorities(&data(b""), unusable.as_bytes()).unwrap_err();
+        assert!(
+            error.starts_with("certificate-authority-data: its certificate 1 cannot be used: "),
+            "{error}"
+        );
+        let error = authorities(&data(b""), b"AAAA").unwrap_err();
+        assert!(error.ends_with("it contains no PEM block of type CERTIFICATE"), "{error}");
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_an_error_that_names_both() {
+        let _ = ring::default_provider().install_default();
+        let other = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
+        let mut config = config(2020, 3000);
+        config.auth_info.client_key_data = Some(STANDARD.encode(other.serialize_pem()).into());
+        let file = |path: &str| Pem::File { field: "client-key", path: path.into() };
+        let error = check(&config, Some(&data(b"")), Some(&file("/key.pem"))).unwrap_err();
+        assert!(error.starts_with("certificate-authority-data with client-key /key.pem: "), "{error}");
+        assert!(error.contains("have to belong together"), "{error}");
+    }
+
+    #[test]
+    fn what_rustls_refuses_has_a_reason_and_a_way_out() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{0}")]
+        struct Refusal(&'static str);
+        let other = |text| CertificateError::Other(OtherError(std::sync::Arc::new(Refusal(text))));
+        for (problem, part) in [
+            (CertificateError::Expired, "renew the certificate"),
+            (CertificateError::UnknownIssuer, "certificate-authority"),
+            (CertificateError::NotValidForName, "tls-server-name"),
+            (CertificateError::InvalidPurpose, "serverAuth"),
+            (CertificateError::BadEncoding, "negative serial number"),
+            (CertificateError::BadSignature, "RSA of 2048 to 8192 bits"),
+            (other("CaUsedAsEndEntity"), "(CA:TRUE) as its own: issue another certificate"),
+            (other("UnsupportedCertVersion"), "X.509 version 1"),
+            (other("MaximumSignatureChecksExceeded"), "Clients in Go may accept this one"),
+        ] {
+            let text = explain(&Error::InvalidCertificate(problem));
+            assert!(text.starts_with("invalid peer certificate: ") && text.contains(part), "{text}");
+        }
+        let text = explain(&Error::AlertReceived(AlertDescription::HandshakeFailure));
+        assert!(text.contains("TLS 1.2 or 1.3"), "{text}");
     }
 }

@@ -4,6 +4,8 @@ use std::{error::Error as StdError, io, process::Output};
 use kube::client::AuthError;
 use tower::BoxError;
 
+use super::certificate::explain;
+
 /// An error in a chain of sources.
 type ErrorRef<'a> = &'a (dyn StdError + 'static);
 
@@ -13,12 +15,20 @@ type ErrorRef<'a> = &'a (dyn StdError + 'static);
 #[error("{0}")]
 pub(super) struct CredentialError(pub(super) String);
 
-/// Replaces kube's error of a failed credential plugin. kube's text contains the environment, arguments and output of
-/// the plugin, which may be secrets, and errors end up in logs, events and the readiness probe. Other errors stay as
-/// they are.
-pub(super) fn without_credentials(error: BoxError) -> BoxError {
-    let text = chain(&*error).find_map(|link| link.downcast_ref::<AuthError>()).map(auth_text);
-    text.map_or(error, |text| CredentialError(text).into())
+/// A TLS handshake that failed, with what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct TlsError(String);
+
+/// Replaces errors whose text is not for operators: kube's error of failed credentials contains the environment, arguments
+/// and output of a plugin, which may be secrets, and rustls's error of a refused certificate does not say what to do. Errors
+/// end up in logs, events and the readiness probe. Other errors stay as they are.
+pub(super) fn explained(error: BoxError) -> BoxError {
+    if let Some(text) = chain(&*error).find_map(|link| link.downcast_ref::<AuthError>()).map(auth_text) {
+        return CredentialError(text).into();
+    }
+    let refusal = chain(&*error).find_map(|link| link.downcast_ref::<rustls::Error>()).map(explain);
+    refusal.map_or(error, |text| TlsError(text).into())
 }
 
 /// Returns the message of an API server's response or of failed credentials, or else the text of the last error in the
@@ -40,7 +50,7 @@ pub(crate) fn is_transient(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
-            find_in_chain::<rustls::Error>(error).is_none()
+            find_in_chain::<TlsError>(error).is_none()
                 && find_in_chain::<AuthError>(error).is_none()
                 && find_in_chain::<CredentialError>(error).is_none()
         }
@@ -103,9 +113,10 @@ mod tests {
     fn a_broken_connection_is_transient_and_invalid_tls_is_permanent() {
         assert!(is_transient(&service(io::Error::from(io::ErrorKind::ConnectionRefused))));
         let expired = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
-        let wrapped = service(io::Error::new(io::ErrorKind::InvalidData, expired));
-        assert!(!is_transient(&wrapped));
-        assert!(root_cause(&wrapped).contains("Expired"), "{}", root_cause(&wrapped));
+        let refused = io::Error::new(io::ErrorKind::InvalidData, expired);
+        let error = kube::Error::Service(explained(refused.into()));
+        assert!(!is_transient(&error));
+        assert!(root_cause(&error).contains("Expired; renew the certificate"), "{}", root_cause(&error));
     }
 
     #[test]
@@ -133,12 +144,12 @@ mod tests {
         };
         let initial = kube::Error::Auth(failed());
         assert!(root_cause(&initial).contains("please log in") && !root_cause(&initial).contains("hunter2"));
-        let later = kube::Error::Service(without_credentials(failed().into()));
+        let later = kube::Error::Service(explained(failed().into()));
         let all: Vec<_> = chain(&later).map(ToString::to_string).collect();
         let shown = format!("{all:?} {later:?} {}", root_cause(&later));
         assert!(shown.contains("please log in") && !shown.contains("hunter2"), "{shown}");
         assert!(!is_transient(&later));
-        let other = without_credentials(io::Error::other("no route").into());
+        let other = explained(io::Error::other("no route").into());
         assert_eq!(other.to_string(), "no route");
     }
 }

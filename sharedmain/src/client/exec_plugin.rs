@@ -1,43 +1,55 @@
 //! Exec credential plugins of a kubeconfig, run as client-go runs them.
 //!
-//! kube runs a plugin as well, but keeps using its client certificate after the certificate has expired.
+//! kube runs a plugin as well, but for every request if its tokens live for less than a minute, and it keeps using a client
+//! certificate after the certificate has expired.
 use std::{
     io::{IsTerminal, stdin},
     process::{Command, Stdio},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::{
     Config,
-    config::{ExecConfig, ExecInteractiveMode},
+    config::{AuthInfo, ExecAuthCluster, ExecConfig, ExecInteractiveMode},
 };
 use serde::Deserialize;
 use serde_json::json;
 
 use super::error::{CredentialError, plugin_failure};
 
-/// The time before their expiry at which credentials are replaced.
-pub(super) const EXPIRY_MARGIN: SignedDuration = SignedDuration::from_secs(60);
-
 /// A credential plugin: a program that prints credentials.
 pub(super) struct ExecPlugin(ExecConfig);
 
 #[derive(Deserialize)]
 struct ExecCredential {
-    status: Option<Credentials>,
+    status: Option<PluginCredentials>,
 }
 
+/// The credentials that a plugin printed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Credentials {
+pub(super) struct PluginCredentials {
     expiration_timestamp: Option<Timestamp>,
     token: Option<String>,
     client_certificate_data: Option<String>,
     client_key_data: Option<String>,
 }
 
-impl Credentials {
+impl PluginCredentials {
+    pub(super) fn expires(&self) -> Option<Timestamp> {
+        self.expiration_timestamp
+    }
+
+    /// Sets the credentials of a user.
+    pub(super) fn apply(&self, auth: &mut AuthInfo) {
+        auth.token = self.token.clone().map(Into::into);
+        if let (Some(certificate), Some(key)) = (&self.client_certificate_data, &self.client_key_data) {
+            auth.client_certificate_data = Some(STANDARD.encode(certificate));
+            auth.client_key_data = Some(STANDARD.encode(key).into());
+        }
+    }
+
     /// Returns the credentials, unless they are incomplete.
     fn checked(self) -> Result<Self, CredentialError> {
         let problem = match (&self.token, &self.client_certificate_data, &self.client_key_data) {
@@ -61,25 +73,11 @@ impl ExecPlugin {
         auth.exec.clone().filter(|_| !has_other_credentials).map(Self)
     }
 
-    /// Runs the plugin. Returns the configuration with its credentials, and the time at which they expire, if any.
-    pub(super) fn log_in(&self, config: &Config) -> Result<(Config, Option<Timestamp>), CredentialError> {
-        let Credentials { expiration_timestamp, token, client_certificate_data, client_key_data } =
-            self.run()?.checked()?;
-        let mut config = config.clone();
-        let auth = &mut config.auth_info;
-        auth.exec = None;
-        auth.token = token.map(Into::into);
-        if let (Some(certificate), Some(key)) = (client_certificate_data, client_key_data) {
-            auth.client_certificate_data = Some(STANDARD.encode(certificate));
-            auth.client_key_data = Some(STANDARD.encode(key).into());
-        }
-        Ok((config, expiration_timestamp))
-    }
-
-    fn run(&self) -> Result<Credentials, CredentialError> {
+    /// Runs the plugin, which gets the authorities of the cluster if it asks for the cluster. Blocks the thread.
+    pub(super) fn run(&self, authorities: Option<&[u8]>) -> Result<PluginCredentials, CredentialError> {
         let failed = |why: String| CredentialError(format!("the credential plugin {why}"));
         let is_interactive = self.is_interactive(stdin().is_terminal()).map_err(failed)?;
-        let output = self.command(is_interactive).output().map_err(|e| {
+        let output = self.command(is_interactive, authorities).output().map_err(|e| {
             let (name, hint) = (&self.0.command, self.0.install_hint.as_deref().unwrap_or_default());
             let hint = if hint.is_empty() { String::new() } else { format!(". {hint}") };
             failed(format!("{} cannot be run: {e}{hint}", name.as_deref().unwrap_or_default()))
@@ -90,7 +88,10 @@ impl ExecPlugin {
         // client-go decodes YAML as well, and some plugins print it.
         let credential: ExecCredential = serde_saphyr::from_slice(&output.stdout)
             .map_err(|e| failed(format!("printed a malformed ExecCredential: {}", e.without_snippet())))?;
-        credential.status.ok_or_else(|| failed("printed an ExecCredential without a status".into()))
+        credential
+            .status
+            .ok_or_else(|| failed("printed an ExecCredential without a status".into()))?
+            .checked()
     }
 
     /// Returns whether the plugin may ask the user, who is there if the standard input is a terminal.
@@ -104,7 +105,7 @@ impl ExecPlugin {
         }
     }
 
-    fn command(&self, is_interactive: bool) -> Command {
+    fn command(&self, is_interactive: bool, authorities: Option<&[u8]>) -> Command {
         let exec = &self.0;
         let mut command = Command::new(exec.command.as_deref().unwrap_or_default());
         command.args(exec.args.iter().flatten());
@@ -113,7 +114,9 @@ impl ExecPlugin {
         if is_interactive {
             command.stdin(Stdio::inherit()).stderr(Stdio::inherit());
         }
-        let cluster = exec.cluster.as_ref().filter(|_| exec.provide_cluster_info);
+        let cluster = exec.cluster.clone().filter(|_| exec.provide_cluster_info).map(|cluster| {
+            ExecAuthCluster { certificate_authority_data: authorities.map(Into::into), ..cluster }
+        });
         let info = json!({
             "apiVersion": exec.api_version, "kind": "ExecCredential",
             "spec": {"interactive": is_interactive, "cluster": cluster},
@@ -127,7 +130,7 @@ impl ExecPlugin {
 mod tests {
     use super::*;
 
-    fn run(command: &str, args: &[&str]) -> Result<Credentials, String> {
+    fn run(command: &str, args: &[&str]) -> Result<PluginCredentials, String> {
         let exec = ExecConfig {
             command: Some(command.into()),
             args: Some(args.iter().map(ToString::to_string).collect()),
@@ -135,7 +138,7 @@ mod tests {
             install_hint: Some("install it".into()),
             ..ExecConfig::default()
         };
-        ExecPlugin(exec).run().map_err(|e| e.to_string())
+        ExecPlugin(exec).run(None).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -161,8 +164,7 @@ mod tests {
             ("clientCertificateData: c", "a client certificate without its key"),
             ("clientKeyData: k", "a key without its client certificate"),
         ] {
-            let credentials = run("printf", &[&format!("status:\n  {status}\n")]).unwrap();
-            let error = credentials.checked().map(drop).unwrap_err().to_string();
+            let error = run("printf", &[&format!("status:\n  {status}\n")]).map(drop).unwrap_err();
             assert!(error.contains(part), "{status}: {error}");
         }
     }

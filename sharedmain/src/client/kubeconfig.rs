@@ -9,7 +9,11 @@ use kube::{
     config::{Cluster, InClusterError, KubeConfigOptions, Kubeconfig},
 };
 
-use super::{kubeconfig_file, proxy::ProxySettings};
+use super::{
+    certificate::Pem,
+    kubeconfig_file,
+    proxy::{self, ProxySettings},
+};
 use crate::{
     cli::flags::{Flags, PathList},
     process::failure::Failure,
@@ -18,8 +22,17 @@ use crate::{
 /// An API server with credentials, and the source of both for error messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
+    /// The configuration without the authorities.
     pub(crate) config: Config,
+    /// The authorities that issue the certificate of the server. `None`: those of the system.
+    pub(crate) authorities: Option<Pem>,
     pub(crate) origin: Origin,
+}
+
+impl Access {
+    pub(crate) fn without_credentials(server: http::Uri) -> Self {
+        Self { config: Config::new(server), authorities: None, origin: Origin::ServerFlag }
+    }
 }
 
 /// The source of a configuration.
@@ -67,6 +80,8 @@ pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
     if access.config.proxy_url.is_none() {
         access.config.proxy_url = ProxySettings::from_env().for_url(&access.config.cluster_url)?;
     }
+    let proxy = access.config.proxy_url.take().map(proxy::checked).transpose();
+    access.config.proxy_url = proxy.map_err(|why| Failure::new(format!("{}: {why}", access.origin)))?;
     Ok(access)
 }
 
@@ -82,11 +97,13 @@ fn home_path() -> Option<PathBuf> {
 async fn from_files(list: &PathList, flags: &Flags) -> Result<Access, Failure> {
     let paths = list.0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let failed = |why: String| Failure::new(format!("kubeconfig {paths}: {why}"));
-    let files = read_all(list)?;
+    let mut files = read_all(list)?;
     let options =
         KubeConfigOptions { context: flags.context.clone(), cluster: flags.cluster.clone(), user: None };
-    let (context, cluster) = select_context(&files, &options).map_err(failed)?;
-    let has_proxy = cluster.proxy_url.as_deref().is_some_and(|proxy| !proxy.is_empty());
+    let (context, cluster) = select_context(&mut files, &options).map_err(failed)?;
+    let has_proxy = cluster.proxy_url.is_some();
+    let (data, path) = (cluster.certificate_authority_data.take(), cluster.certificate_authority.take());
+    let authorities = Pem::take("certificate-authority", data, path).map_err(failed)?;
     let mut config =
         Config::from_custom_kubeconfig(files, &options).await.map_err(|e| failed(e.to_string()))?;
     // If the cluster has no proxy, kube has set the proxy of the environment, and ignored NO_PROXY.
@@ -97,7 +114,7 @@ async fn from_files(list: &PathList, flags: &Flags) -> Result<Access, Failure> {
     if config.auth_info.token_file.is_some() {
         config.auth_info.token = None;
     }
-    Ok(Access { config, origin: Origin::Files { paths, context } })
+    Ok(Access { config, authorities, origin: Origin::Files { paths, context } })
 }
 
 /// Merges the files. As in kubectl, missing files are skipped unless all are missing.
@@ -122,9 +139,9 @@ fn read_all(list: &PathList) -> Result<Kubeconfig, Failure> {
 /// Returns the name of the context, and the cluster of `--cluster` or else of the context. An error lists the names
 /// that exist.
 fn select_context<'a>(
-    files: &'a Kubeconfig,
-    options: &'a KubeConfigOptions,
-) -> Result<(String, &'a Cluster), String> {
+    files: &'a mut Kubeconfig,
+    options: &KubeConfigOptions,
+) -> Result<(String, &'a mut Cluster), String> {
     let contexts = files.contexts.iter().map(|c| c.name.as_str());
     let name = options.context.as_ref().or(files.current_context.as_ref()).filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| {
@@ -133,12 +150,12 @@ fn select_context<'a>(
     let context = files.contexts.iter().find(|c| c.name == *name).and_then(|c| c.context.as_ref());
     let context =
         context.ok_or_else(|| format!("context {name:?} does not exist, only: {}", list_of(contexts)))?;
-    let cluster_name = options.cluster.as_ref().unwrap_or(&context.cluster);
-    let cluster = files.clusters.iter().find(|c| c.name == *cluster_name).and_then(|c| c.cluster.as_ref());
-    let clusters = files.clusters.iter().map(|c| c.name.as_str());
-    let cluster = cluster
-        .ok_or_else(|| format!("cluster {cluster_name:?} does not exist, only: {}", list_of(clusters)))?;
-    Ok((name.clone(), cluster))
+    let (name, cluster_name) = (name.clone(), options.cluster.as_ref().unwrap_or(&context.cluster).clone());
+    let clusters = list_of(files.clusters.iter().map(|c| c.name.as_str()));
+    let cluster = files.clusters.iter_mut().find(|c| c.name == cluster_name).and_then(|c| c.cluster.as_mut());
+    let cluster =
+        cluster.ok_or_else(|| format!("cluster {cluster_name:?} does not exist, only: {clusters}"))?;
+    Ok((name, cluster))
 }
 
 fn list_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -147,7 +164,7 @@ fn list_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 fn from_server(server: &str) -> Result<Access, Failure> {
-    Ok(Access { config: Config::new(url(server)?), origin: Origin::ServerFlag })
+    Ok(Access::without_credentials(url(server)?))
 }
 
 fn url(server: &str) -> Result<http::Uri, Failure> {
@@ -160,7 +177,11 @@ fn url(server: &str) -> Result<http::Uri, Failure> {
 
 fn in_cluster() -> Result<Access, Failure> {
     match Config::incluster() {
-        Ok(config) => Ok(Access { config, origin: Origin::Pod }),
+        Ok(mut config) => {
+            let path = config.root_cert_file.take();
+            let authorities = path.map(|path| Pem::File { field: "certificate-authority", path });
+            Ok(Access { config, authorities, origin: Origin::Pod })
+        }
         Err(InClusterError::ReadEnvironmentVariable(_)) => Err(Failure::new(format!(
             "no configuration has been provided: set --kubeconfig or KUBECONFIG, create {}, or run in a cluster \
              (unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be \

@@ -1,5 +1,7 @@
 //! The clients of a process: a bare client, and on top of it the client for controllers.
+mod auth_provider;
 pub(crate) mod certificate;
+pub(crate) mod credentials;
 pub(crate) mod error;
 mod exec_plugin;
 pub(crate) mod kube_version;
@@ -7,12 +9,13 @@ pub(crate) mod kubeconfig;
 mod kubeconfig_file;
 mod proxy;
 mod rate_limit;
+mod refusals;
 mod token_file;
 mod transport;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use reknit_injection::internal::{HttpResponse, NoRetry, ResourcePath, Transport, retry_after};
@@ -20,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
 use self::{
-    error::root_cause, kubeconfig::Access, rate_limit::rate_limited, token_file::TokenFile,
+    credentials::Credentials, error::root_cause, kubeconfig::Access, rate_limit::rate_limited,
     transport::transport,
 };
 use crate::process::failure::Failure;
@@ -38,19 +41,15 @@ pub(crate) fn user_agent(component: &str, version: &str) -> String {
     agent.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect()
 }
 
+/// Reads the credentials of the API server. If there is a credential plugin, this function runs it.
+pub(crate) fn load_credentials(access: &Access, agent: &str) -> Result<Arc<Credentials>, Failure> {
+    Credentials::load(access, agent).map_err(|why| Failure::new(format!("{}: {why}", access.origin)))
+}
+
 /// Creates a transport that neither retries nor limits requests, for leader election and the start of the process. Each
-/// transport has its own connections. If there is a credential plugin, this function runs it.
-pub(crate) fn bare_transport(access: &Access, agent: &str) -> Result<Transport, Failure> {
-    let failed = |why: String| Failure::new(format!("{}: {why}", access.origin));
-    // rustls cannot choose a crypto provider if dependencies enable several. If the program has installed a provider,
-    // this call fails, and that provider is used.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut config = access.config.clone();
-    config.proxy_url = config.proxy_url.map(proxy::checked).transpose().map_err(failed)?;
-    let agent = HeaderValue::try_from(agent).map_err(|e| failed(e.to_string()))?;
-    config.headers.push((header::USER_AGENT, agent));
-    let token = config.auth_info.token_file.take().map(TokenFile::open).transpose().map_err(failed)?;
-    transport(&config, token).map_err(|e| failed(root_cause(&e)))
+/// transport has its own connections.
+pub(crate) fn bare_transport(access: &Access, credentials: &Arc<Credentials>) -> Result<Transport, Failure> {
+    transport(credentials).map_err(|e| Failure::new(format!("{}: {}", access.origin, root_cause(&e))))
 }
 
 /// Creates the transport for controllers on top of a bare transport: it retries requests that an overloaded API server
@@ -143,6 +142,7 @@ mod tests {
         },
     };
 
+    use http::{HeaderValue, header};
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::{
         Api, Client,

@@ -9,6 +9,7 @@ use reknit_leadership::Leadership;
 use reknit_reconciler::{Health, RunningPass};
 
 use super::probes::{Check, HealthCheck};
+use crate::client::credentials::Credentials;
 
 /// An informer counts as stuck if it has made no request for this time, and a reconcile if it has run for this time. A
 /// watch ends within minutes, and a failed request is retried within a minute. For a
@@ -20,6 +21,7 @@ pub(crate) type LivenessCheck = Box<dyn Fn() -> Check + Send + Sync>;
 
 /// The controllers, informers and webhooks of a process.
 pub(crate) struct ProcessHealth {
+    pub(crate) credentials: Arc<Credentials>,
     pub(crate) controllers: Vec<(Health, Leadership)>,
     pub(crate) informers: Informers,
     pub(crate) webhooks: Vec<LivenessCheck>,
@@ -46,7 +48,8 @@ impl HealthCheck for ProcessHealth {
         });
         let webhooks = self.webhooks.iter().map(|check| check());
         let informers = Check::new("informers", informers.collect());
-        [informers].into_iter().chain(reconciles).chain(webhooks).collect()
+        let credentials = Check::new("credentials", self.credentials.problem().into_iter().collect());
+        [credentials, informers].into_iter().chain(reconciles).chain(webhooks).collect()
     }
 }
 
@@ -106,6 +109,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::client::kubeconfig::Access;
 
     fn ago(seconds: u64) -> Instant {
         Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap()
@@ -152,9 +156,11 @@ mod tests {
         let cx = Context::preloaded("test", kube::Client::try_from(unreachable).unwrap(), vec![]);
         let (informers, webhooks) =
             (cx.informers(), vec![crate::webhook::health_check(internal::health(&webhook))]);
-        let health = ProcessHealth { controllers: vec![], informers, webhooks };
+        let access = Access::without_credentials("http://127.0.0.1:1".parse().unwrap());
+        let credentials = Credentials::load(&access, "test").unwrap();
+        let health = ProcessHealth { credentials, controllers: vec![], informers, webhooks };
         let reasons = || health.health().iter().map(Check::to_string).collect::<Vec<_>>();
-        assert_eq!(reasons(), ["[+]informers ok", "[+]webhook ok"]);
+        assert_eq!(reasons(), ["[+]credentials ok", "[+]informers ok", "[+]webhook ok"]);
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-gate"}});
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
             "uid": "u1", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
@@ -172,7 +178,7 @@ mod tests {
         );
         drop(release);
         eventually("the process to be healthy", Duration::from_secs(5), async || {
-            reasons() == ["[+]informers ok", "[+]webhook ok"]
+            reasons() == ["[+]credentials ok", "[+]informers ok", "[+]webhook ok"]
         })
         .await;
     }

@@ -22,6 +22,7 @@ use crate::{
     cli::{environment::Environment, flags::Flags, listen_address::BindAddress},
     client::{
         self,
+        credentials::Credentials,
         kubeconfig::{self, Access},
     },
     config::{
@@ -99,6 +100,7 @@ impl Program {
         let running = process.start(&election, lifecycle)?;
         probes.set_running(Arc::new(ProcessHealth {
             controllers: running.health.clone(),
+            credentials: process.credentials,
             informers: process.informers,
             webhooks: process.constructed.webhook_health,
         }));
@@ -115,7 +117,8 @@ impl Program {
         shutdown: Shutdown,
     ) -> Result<Process, Failure> {
         let Self { component, version, flags, constructors } = self;
-        let bare = client::bare_transport(&access, &client::user_agent(&component, &version))?;
+        let credentials = client::load_credentials(&access, &client::user_agent(&component, &version))?;
+        let bare = client::bare_transport(&access, &credentials)?;
         let namespace = &access.config.default_namespace;
         let transport =
             client::controller_transport(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
@@ -142,6 +145,7 @@ impl Program {
             version,
             flags,
             access,
+            credentials,
             environment,
             logging,
             registry,
@@ -176,6 +180,7 @@ struct Process {
     version: String,
     flags: Flags,
     access: Access,
+    credentials: Arc<Credentials>,
     environment: Environment,
     logging: Logging,
     /// The client for the start of the process, which neither retries nor limits requests.
@@ -203,9 +208,9 @@ impl Process {
         participant: Option<Participant>,
         shutdown: &Shutdown,
     ) -> Result<(Election, Exports), Failure> {
-        let startup = Startup::new(&self.access, self.flags.startup_timeout);
+        let startup = Startup::new(&self.access, &self.credentials, self.flags.startup_timeout);
         let version = startup.check_version(&self.bare, &self.environment.min_version).await?;
-        let Access { config, origin } = &self.access;
+        let Access { config, origin, .. } = &self.access;
         tracing::info!(server = %config.cluster_url, version, "connected to the API server of {origin}");
         let maps = match self.environment.system_namespace.as_deref() {
             Some(namespace) => {
@@ -223,8 +228,7 @@ impl Process {
             tracing::info!("leader election is disabled");
             return Ok(Election::Disabled);
         };
-        let agent = client::user_agent(&self.component, &self.version);
-        let client = || client::bare_transport(&self.access, &agent).map(|bare| bare.client());
+        let client = || client::bare_transport(&self.access, &self.credentials).map(|bare| bare.client());
         let pod = Pod { name: self.environment.pod.as_deref(), uid: self.environment.pod_uid.as_deref() };
         let (leases, config) = (self.leases.clone(), &maps.leader_election);
         participant.elect(&self.component, pod, leases, client, config, &self.registry)

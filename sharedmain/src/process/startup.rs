@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::failure::Failure;
 use crate::client::{
-    certificate,
+    credentials::Credentials,
     error::{is_transient, root_cause},
     kube_version,
     kubeconfig::Access,
@@ -24,14 +24,15 @@ const MAX_BACKOFF: Duration = Duration::from_secs(4);
 /// Sends the first requests of a process to an API server, with a timeout that all of them share.
 pub(crate) struct Startup<'a> {
     access: &'a Access,
+    credentials: &'a Credentials,
     timeout: Duration,
     deadline: Instant,
 }
 
 impl<'a> Startup<'a> {
     /// Starts the timeout.
-    pub(crate) fn new(access: &'a Access, timeout: Duration) -> Self {
-        Self { access, timeout, deadline: Instant::now() + timeout }
+    pub(crate) fn new(access: &'a Access, credentials: &'a Credentials, timeout: Duration) -> Self {
+        Self { access, credentials, timeout, deadline: Instant::now() + timeout }
     }
 
     /// Checks that the server responds, accepts the credentials and is new enough, if it tells its version. Returns the
@@ -86,14 +87,14 @@ impl<'a> Startup<'a> {
 
     /// Returns the error that ends the process after a failed request.
     pub(crate) fn failure(&self, error: &kube::Error) -> Failure {
-        let Access { config, origin } = self.access;
+        let Access { config, origin, .. } = self.access;
         let proxy = config.proxy_url.as_ref().map_or_else(String::new, |proxy| {
             let (host, port) = (proxy.host().unwrap_or_default(), proxy.port_u16().unwrap_or(80));
             format!(" through the proxy {host}:{port}")
         });
         let cause = match (error, root_cause(error)) {
             (kube::Error::Api(status), cause) if status.code == 401 => {
-                let validity_error = certificate::validity_error(&config.auth_info);
+                let validity_error = self.credentials.validity_error();
                 format!("you must be logged in to the server: {}", validity_error.unwrap_or(cause))
             }
             (_, cause) if is_transient(error) => format!("{cause}; gave up after {:.0?}", self.timeout),
@@ -124,8 +125,8 @@ mod tests {
     use crate::client::kubeconfig::Origin;
 
     fn test_access() -> Access {
-        let config = kube::Config::new("https://api.example.com:6443".parse().unwrap());
-        Access { config, origin: Origin::Pod }
+        let access = Access::without_credentials("https://api.example.com:6443".parse().unwrap());
+        Access { origin: Origin::Pod, ..access }
     }
     fn api(code: u16) -> kube::Error {
         kube::Error::Api(Box::new(Status::failure("denied", "Reason").with_code(code)))
@@ -138,7 +139,8 @@ mod tests {
     /// requests, and the time that they took.
     async fn retry_with(responses: &[fn() -> kube::Result<u8>]) -> (Result<u8, String>, usize, Duration) {
         let access = test_access();
-        let startup = Startup::new(&access, Duration::from_secs(60));
+        let credentials = Credentials::load(&access, "test").unwrap();
+        let startup = Startup::new(&access, &credentials, Duration::from_secs(60));
         let (start, count) = (Instant::now(), RefCell::new(0));
         let result = startup
             .retry(async || {
@@ -180,7 +182,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn retries_of_a_server_that_never_responds_end_after_the_minute() {
         let access = test_access();
-        let startup = Startup::new(&access, Duration::from_secs(60));
+        let credentials = Credentials::load(&access, "test").unwrap();
+        let startup = Startup::new(&access, &credentials, Duration::from_secs(60));
         let start = Instant::now();
         let result = startup.retry(std::future::pending::<kube::Result<()>>).await;
         assert!(startup.failure(&result.unwrap_err()).to_string().contains("timed out"));

@@ -1,21 +1,31 @@
 //! Tests of credentials and proxies.
-use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt};
+use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, api::PostParams};
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
+use reknit_testing::ControlPlane;
+use time::OffsetDateTime;
 
 use crate::{
     child::{TestCommand, failed_at_once_with_one_line, failed_with_one_line},
+    scenarios::LABEL,
     server::{self, HttpServer, TlsServer},
     trials,
 };
 
 trials![
     the_token_of_an_exec_plugin_is_used,
-    an_exec_plugin_is_run_again_before_its_token_expires,
+    an_exec_plugin_is_run_again_before_its_token_expires_but_not_for_each_request,
     an_exec_plugin_is_run_again_after_its_token_was_refused,
     a_client_certificate_of_an_exec_plugin_is_replaced_before_it_expires,
+    a_rotated_client_certificate_and_authority_are_read_again,
+    an_object_is_reconciled_after_the_first_client_certificate_has_expired,
+    a_token_of_an_oidc_provider_is_refreshed,
+    the_error_of_an_unsupported_auth_provider_says_what_to_use,
+    a_server_that_presents_the_certificate_of_an_authority_is_refused_with_a_way_out,
     the_error_of_a_failed_exec_plugin_shows_its_standard_error_and_no_secret,
     a_token_file_may_end_with_a_newline,
     a_rotated_token_file_is_read_again,
@@ -67,21 +77,21 @@ fn the_token_of_an_exec_plugin_is_used() {
     assert!(fs::read_to_string(calls).unwrap().starts_with("called\n"));
 }
 
-fn an_exec_plugin_is_run_again_before_its_token_expires() {
+fn an_exec_plugin_is_run_again_before_its_token_expires_but_not_for_each_request() {
     let server = HttpServer::without_objects();
     let command = TestCommand::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
-    // Half a minute is so short that the plugin runs for each request.
     let script = r#"echo called >> "$HOME/calls"
-        in_half_a_minute=$(date -u -d @$(($(date +%s) + 30)) +%Y-%m-%dT%H:%M:%SZ)
+        soon=$(date -u -d @$(($(date +%s) + 4)) +%Y-%m-%dT%H:%M:%SZ)
         echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{
-            \"token\":\"call-$(wc -l < "$HOME/calls")\",\"expirationTimestamp\":\"$in_half_a_minute\"}}""#;
+            \"token\":\"call-$(wc -l < "$HOME/calls")\",\"expirationTimestamp\":\"$soon\"}}""#;
     write_plugin(&command, script);
     let path = command.file("config", &kubeconfig(&server.url(), PLUGIN_USER));
+    let calls = command.home().join("calls");
     let child = command.env("KUBECONFIG", path).spawn();
     child.wait_for_line("greeter runs");
-    let tokens: BTreeSet<_> =
-        server.heads().iter().flatten().filter(|line| line.contains("bearer call-")).cloned().collect();
-    assert!(tokens.len() >= 3, "{tokens:?}");
+    // Informers keep requesting ConfigMaps that do not exist.
+    server.wait_for_requests(3, |line| line == "authorization: bearer call-3");
+    assert_eq!(fs::read_to_string(calls).unwrap().lines().count(), 3, "no more in a minute");
 }
 
 fn an_exec_plugin_is_run_again_after_its_token_was_refused() {
@@ -135,6 +145,128 @@ fn a_client_certificate_of_an_exec_plugin_is_replaced_before_it_expires() {
     assert_eq!(fs::read_to_string(calls).unwrap().lines().count(), 2);
 }
 
+fn a_rotated_client_certificate_and_authority_are_read_again() {
+    let authority = Authority::new();
+    let server = TlsServer::requiring_client_certificates(authority.certificate.der());
+    let command = TestCommand::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
+    let [first, second] = [authority.client(), authority.client()];
+    let write = |(certificate, key): &(Certificate, KeyPair)| {
+        command.file("client.pem", &certificate.pem());
+        command.file("client.key", &key.serialize_pem());
+    };
+    write(&first);
+    command.file("ca.pem", &server.ca);
+    let config = kubeconfig(&server.url(), "{client-certificate: client.pem, client-key: client.key}")
+        .replace("{server: ", "{certificate-authority: ca.pem, server: ");
+    let path = command.file("config", &config);
+    let home = command.home().to_owned();
+    let _child = command.env("KUBECONFIG", path).spawn();
+    let presented = |client: &(Certificate, KeyPair)| format!("{:?}", &**client.0.der());
+    // Informers keep requesting ConfigMaps that do not exist.
+    server.http.wait_for_requests(2, |line| line == presented(&first));
+    // A certificate without its key is not used, and a file with another authority besides is.
+    fs::write(home.join("client.pem"), second.0.pem()).unwrap();
+    fs::write(home.join("ca.pem"), format!("{}{}", authority.certificate.pem(), server.ca)).unwrap();
+    fs::write(home.join("client.key"), second.1.serialize_pem()).unwrap();
+    server.http.wait_for_requests(2, |line| line == presented(&second));
+}
+
+fn an_object_is_reconciled_after_the_first_client_certificate_has_expired() {
+    let authority = Authority::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let command = TestCommand::with_scenario("maps").env("WATCHED", "default");
+        let command = command.env("SYSTEM_NAMESPACE", "default");
+        let ca = command.file("clients.pem", &authority.certificate.pem());
+        let plane = ControlPlane::builder().arg(format!("--client-ca-file={}", ca.display()));
+        let plane = plane.start().await.unwrap();
+        let write = |expires: OffsetDateTime| {
+            let (certificate, key) = authority.administrator(expires);
+            fs::write(ca.with_file_name("client.pem"), certificate.pem()).unwrap();
+            fs::write(ca.with_file_name("client.key"), key.serialize_pem()).unwrap();
+        };
+        let mut kubeconfig: serde_json::Value =
+            serde_json::from_slice(&fs::read(plane.kubeconfig()).unwrap()).unwrap();
+        kubeconfig["users"][0]["user"] =
+            serde_json::json!({"client-certificate": "client.pem", "client-key": "client.key"});
+        let path = command.file("config", &kubeconfig.to_string());
+        let maps: Api<ConfigMap> = Api::namespaced(plane.client().unwrap(), "default");
+        let create = async |name: &str, labels: serde_json::Value, data: serde_json::Value| {
+            let map = serde_json::json!({"metadata": {"name": name, "labels": labels}, "data": data});
+            maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+        };
+        let times = serde_json::json!({"lease-duration": "6s", "renew-deadline": "4s", "retry-period": "1s"});
+        create("config-leader-election", serde_json::json!({}), times).await;
+        let first_expires = OffsetDateTime::now_utc() + Duration::from_secs(15);
+        write(first_expires);
+        let child = command.env("KUBECONFIG", path).spawn();
+        child.wait_for_line("became leader");
+        write(OffsetDateTime::now_utc() + Duration::from_secs(3600));
+        // With the first certificate, the lease could not be renewed until then.
+        let renew_deadline = first_expires + Duration::from_secs(4);
+        tokio::time::sleep((renew_deadline - OffsetDateTime::now_utc()).try_into().unwrap()).await;
+        create("late", serde_json::json!({LABEL: "yes"}), serde_json::json!({})).await;
+        child.wait_for_line("reconcile of late ends");
+    });
+}
+
+fn a_token_of_an_oidc_provider_is_refreshed() {
+    let token = |name: &str, expires: u64| {
+        let claims = base64::Engine::encode(
+            &base64::engine::general_purpose::URL_SAFE_NO_PAD,
+            format!(r#"{{"exp":{expires}}}"#),
+        );
+        format!("{name}.{claims}.x")
+    };
+    let fresh = token("fresh", 4_000_000_000);
+    let answer = serde_json::json!({"id_token": fresh, "refresh_token": "next"}).to_string();
+    let provider = TlsServer::answering(move |head, url| match &head[0] {
+        path if path.contains("/.well-known/openid-configuration") => {
+            (200, format!(r#"{{"token_endpoint": "{url}/token"}}"#))
+        }
+        path if path.contains("/token") => (200, answer.clone()),
+        _ => server::not_found(),
+    });
+    let server = HttpServer::without_objects();
+    let command = TestCommand::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
+    let ca = command.file("idp.pem", &provider.ca);
+    let user = format!(
+        "{{auth-provider: {{name: oidc, config: {{idp-issuer-url: '{}', client-id: me, refresh-token: r,
+          id-token: {}}}}}}}",
+        provider.url(),
+        token("old", 1)
+    );
+    let path = command.file("config", &kubeconfig(&server.url(), &user));
+    let child = command.env("KUBECONFIG", path).env("SSL_CERT_FILE", ca).spawn();
+    child.wait_for_line("greeter runs");
+    let bearer = format!("authorization: bearer {}", fresh.to_lowercase());
+    server.wait_for_requests(2, |line| line == bearer);
+    assert_eq!(provider.http.heads().len(), 2, "refreshed once for all clients");
+}
+
+fn the_error_of_an_unsupported_auth_provider_says_what_to_use() {
+    let command = TestCommand::new().arg("--disable-ha");
+    let user = "{auth-provider: {name: gcp, config: {access-token: hunter2}}}";
+    let path = command.file("config", &kubeconfig("http://127.0.0.1:1", user));
+    let message = failed_at_once_with_one_line(command.env("KUBECONFIG", path).run());
+    for part in ["the auth-provider \"gcp\" is not supported", "gke-gcloud-auth-plugin"] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+fn a_server_that_presents_the_certificate_of_an_authority_is_refused_with_a_way_out() {
+    let server = TlsServer::presenting_an_authority();
+    let command = TestCommand::new().arg("--disable-ha");
+    command.file("ca.pem", &server.ca);
+    let config =
+        kubeconfig(&server.url(), "{}").replace("{server: ", "{certificate-authority: ca.pem, server: ");
+    let path = command.file("config", &config);
+    let message = failed_with_one_line(command.env("KUBECONFIG", path).run());
+    for part in [&*server.url(), "CA:TRUE", "issue another certificate", "Clients in Go"] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
 /// An authority that signs client certificates.
 struct Authority {
     certificate: Certificate,
@@ -147,6 +279,16 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         Self { certificate: params.self_signed(&key).unwrap(), issuer: Issuer::new(params, key) }
+    }
+
+    /// Returns the certificate of an administrator, valid until this time.
+    fn administrator(&self, expires: OffsetDateTime) -> (Certificate, KeyPair) {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.not_after = expires;
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 
     fn client(&self) -> (Certificate, KeyPair) {

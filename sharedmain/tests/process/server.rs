@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer},
@@ -207,20 +207,38 @@ pub(crate) struct TlsServer {
 impl TlsServer {
     /// Listens with a certificate that is valid from January 1 of `from_year` to January 1 of `to_year`.
     pub(crate) fn valid_from_to(from_year: i32, to_year: i32) -> Self {
-        Self::new(from_year, to_year, None)
+        let mut params = server_params();
+        (params.not_before, params.not_after) =
+            (date_time_ymd(from_year, 1, 1), date_time_ymd(to_year, 1, 1));
+        Self::new(params, None, |head, _| answer_without_objects(head))
     }
 
     /// Listens, and requires client certificates that this authority signed.
     pub(crate) fn requiring_client_certificates(authority: &CertificateDer<'_>) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned()).unwrap();
-        Self::new(2020, 3000, Some(roots))
+        Self::new(server_params(), Some(roots), |head, _| answer_without_objects(head))
     }
 
-    fn new(from_year: i32, to_year: i32, client_roots: Option<RootCertStore>) -> Self {
-        let mut params = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
-        (params.not_before, params.not_after) =
-            (date_time_ymd(from_year, 1, 1), date_time_ymd(to_year, 1, 1));
+    /// Listens with the certificate of an authority.
+    pub(crate) fn presenting_an_authority() -> Self {
+        let mut params = server_params();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self::new(params, None, |head, _| answer_without_objects(head))
+    }
+
+    /// Listens, and answers each request, for which it gets the URL of the server.
+    pub(crate) fn answering(
+        respond_to: impl Fn(&Head, &str) -> (u16, String) + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(server_params(), None, respond_to)
+    }
+
+    fn new(
+        params: CertificateParams,
+        client_roots: Option<RootCertStore>,
+        respond_to: impl Fn(&Head, &str) -> (u16, String) + Send + Sync + 'static,
+    ) -> Self {
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -239,11 +257,12 @@ impl TlsServer {
         let heads = Heads::default();
         let seen = heads.clone();
         let address = listen(move |stream| {
+            let url = format!("https://{}", stream.local_addr().unwrap());
             let stream = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream);
             let client = |stream: &StreamOwned<ServerConnection, TcpStream>| {
                 Some(format!("{:?}", &**stream.conn.peer_certificates()?.first()?))
             };
-            answer(stream, client, &seen, &answer_without_objects);
+            answer(stream, client, &seen, &|head: &Head| respond_to(head, &url));
         });
         Self { http: HttpServer { address, heads }, ca: certificate.pem() }
     }
@@ -251,4 +270,10 @@ impl TlsServer {
     pub(crate) fn url(&self) -> String {
         format!("https://{}", self.http.address)
     }
+}
+
+fn server_params() -> CertificateParams {
+    let mut params = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
+    (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(3000, 1, 1));
+    params
 }

@@ -4,7 +4,7 @@
 //! (kube-rs/kube#2056), which delays the first request on a new connection by 40 ms. TCP keepalive detects an API
 //! server that is gone while a watch only listens. The service is cloned for each request instead of queueing requests
 //! for one task. A proxy's user and password are percent-decoded, and are also sent to a SOCKS5 proxy. Token files are
-//! read again every ten seconds. Exec plugins run again before their tokens or client certificates expire. Requests do
+//! read again every ten seconds. [`Credentials`] that change are used at once. Requests do
 //! not ask for compressed responses. The wait that a refusal asks for is in its `Status`.
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::{FutureExt, TryFutureExt};
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Request, Response, Uri};
 use http_body_util::BodyExt;
 use hyper::rt::{Read, Write};
 use hyper_timeout::TimeoutConnector;
@@ -27,21 +27,16 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioTimer},
 };
-use jiff::Timestamp;
-use kube::{
-    Config,
-    client::{Body, ConfigExt, DynBody},
-};
+use kube::client::{Body, ConfigExt, DynBody};
+use parking_lot::Mutex;
 use reknit_injection::internal::{HttpResponse, Transport, with_retry_after_in_status};
-use tokio::sync::Mutex;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 use tracing::{Instrument, Span, field::Empty};
 
 use super::{
-    error::without_credentials,
-    exec_plugin::{EXPIRY_MARGIN, ExecPlugin},
+    credentials::{Credentials, Login},
+    error::explained,
     proxy,
-    token_file::TokenFile,
 };
 
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -49,62 +44,30 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// request is sent on a connection that is being closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Creates a transport with the credentials of the configuration, or with the token of the file if there is one.
+/// Creates a transport that uses the credentials of the moment. After they have changed, requests do not use connections
+/// with previous ones.
 ///
 /// # Errors
 ///
-/// Fails if the exec plugin fails, or if certificates or headers of the configuration are malformed.
-pub(super) fn transport(config: &Config, token: Option<TokenFile>) -> kube::Result<Transport> {
-    match ExecPlugin::from_config(config) {
-        Some(plugin) => with_plugin(plugin, config.clone()),
-        None => through_proxy(config, token),
-    }
-}
-
-/// A transport with credentials of an exec plugin, which may expire.
-struct Expiring {
-    transport: Transport,
-    expires: Option<Timestamp>,
-}
-
-impl Expiring {
-    /// Runs the plugin, and creates a transport with its credentials. New requests do not use connections with previous
-    /// credentials.
-    fn log_in(plugin: &ExecPlugin, config: &Config) -> kube::Result<Self> {
-        let (config, expires) = plugin.log_in(config).map_err(|e| kube::Error::Service(e.into()))?;
-        Ok(Self { transport: through_proxy(&config, None)?, expires })
-    }
-
-    fn is_expiring(&self) -> bool {
-        self.expires.is_some_and(|expires| Timestamp::now() + EXPIRY_MARGIN >= expires)
-    }
-}
-
-/// Creates a transport that runs the plugin again before its credentials expire, and after the API server rejected
-/// them, as client-go does.
-fn with_plugin(plugin: ExecPlugin, config: Config) -> kube::Result<Transport> {
-    let default_namespace = config.default_namespace.clone();
-    let current = Arc::new(Mutex::new(Expiring::log_in(&plugin, &config)?));
-    let plugin_and_config = Arc::new((plugin, config));
+/// Fails if headers or the proxy of the configuration are malformed.
+pub(super) fn transport(credentials: &Arc<Credentials>) -> kube::Result<Transport> {
+    let login = credentials.last();
+    let default_namespace = login.config.default_namespace.clone();
+    let current = Arc::new(Mutex::new((through_proxy(&login, credentials)?, login)));
+    let credentials = credentials.clone();
     let service = service_fn(move |request: Request<Body>| {
-        let (current, plugin_and_config) = (current.clone(), plugin_and_config.clone());
+        let (current, credentials) = (current.clone(), credentials.clone());
         async move {
+            let login = credentials.current().await?;
             let transport = {
-                let mut current = current.lock().await;
-                if current.is_expiring() {
-                    let log_in = move || {
-                        let (plugin, config) = &*plugin_and_config;
-                        Expiring::log_in(plugin, config)
-                    };
-                    *current = tokio::task::spawn_blocking(log_in).await??;
+                let mut current = current.lock();
+                if !Arc::ptr_eq(&current.1, &login) {
+                    *current = (through_proxy(&login, &credentials)?, login.clone());
                 }
-                current.transport.clone()
+                current.0.clone()
             };
             let answer = transport.send(request).await?;
-            if answer.status() == StatusCode::UNAUTHORIZED {
-                // The next request runs the plugin.
-                current.lock().await.expires = Some(Timestamp::MIN);
-            }
+            credentials.record(&login, answer.status());
             Ok::<_, BoxError>(answer)
         }
     });
@@ -112,28 +75,29 @@ fn with_plugin(plugin: ExecPlugin, config: Config) -> kube::Result<Transport> {
 }
 
 /// Creates a transport that connects through the proxy of the configuration, if it has one.
-fn through_proxy(config: &Config, token: Option<TokenFile>) -> kube::Result<Transport> {
+fn through_proxy(login: &Login, credentials: &Arc<Credentials>) -> kube::Result<Transport> {
+    let config = &login.config;
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE));
     tcp.set_keepalive_retries(Some(3));
-    let Some(proxy) = config.proxy_url.clone() else { return over_connector(tcp, config, token) };
+    let Some(proxy) = config.proxy_url.clone() else { return over_connector(tcp, login, credentials) };
     match proxy.scheme_str() {
         Some("socks5" | "socks5h") => {
-            let credentials = proxy::credentials(&proxy);
+            let user = proxy::credentials(&proxy);
             let socks = SocksV5::new(proxy, tcp);
-            match credentials {
-                Some((user, password)) => over_connector(socks.with_auth(user, password), config, token),
-                None => over_connector(socks, config, token),
+            match user {
+                Some((user, password)) => over_connector(socks.with_auth(user, password), login, credentials),
+                None => over_connector(socks, login, credentials),
             }
         }
         Some("https") => {
             let tls = config.rustls_https_connector_with_connector(tcp)?;
-            over_connector(tunnel(proxy, tls), config, token)
+            over_connector(tunnel(proxy, tls), login, credentials)
         }
-        _ => over_connector(tunnel(proxy, tcp), config, token),
+        _ => over_connector(tunnel(proxy, tcp), login, credentials),
     }
 }
 
@@ -149,7 +113,11 @@ fn tunnel<C>(proxy: Uri, connector: C) -> Tunnel<C> {
 }
 
 /// Creates a transport that opens connections with this connector.
-fn over_connector<C>(connector: C, config: &Config, token: Option<TokenFile>) -> kube::Result<Transport>
+fn over_connector<C>(
+    connector: C,
+    Login { config, auth }: &Login,
+    credentials: &Arc<Credentials>,
+) -> kube::Result<Transport>
 where
     C: Service<Uri, Response: Connection + Read + Write + Send + Unpin, Future: Send, Error: Into<BoxError>>
         + Clone
@@ -171,19 +139,15 @@ where
         let request_span = span.clone();
         client.request(request).inspect(move |answer| record(&request_span, answer)).instrument(span)
     });
-    let token = token.map(Arc::new);
-    let authorize = move |request| match &token {
-        Some(token) => token.authorize(request),
-        None => request,
-    };
+    let credentials = credentials.clone();
     let service = ServiceBuilder::new()
-        .map_err(without_credentials)
+        .map_err(explained)
         .map_response(|answer: Response<_>| -> HttpResponse {
             answer.map(|body: hyper::body::Incoming| Box::new(body.map_err(BoxError::from)) as Box<DynBody>)
         })
-        .map_request(authorize)
+        .map_request(move |request| credentials.authorize(request))
         .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
+        .option_layer(auth.as_deref())
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(traced);

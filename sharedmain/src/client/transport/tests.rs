@@ -27,17 +27,22 @@ use tracing_subscriber::{
     layer::{self, SubscriberExt},
 };
 
-use super::{super::error::chain, transport};
+use super::super::{credentials::Credentials, error::chain, kubeconfig::Access};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
 
+/// Creates a transport with this configuration.
+fn transport(config: Config) -> Transport {
+    let access = Access { config, ..Access::without_credentials(Uri::from_static("http://127.0.0.1:1")) };
+    super::transport(&Credentials::load(&access, "test").unwrap()).unwrap()
+}
+
 /// Listens on a local port, and returns a transport to it.
 async fn start_server() -> (TcpListener, Transport) {
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    (listener, transport(&Config::new(address), None).unwrap())
+    (listener, transport(Config::new(address)))
 }
 
 /// Reads the head of the next request.
@@ -329,7 +334,7 @@ async fn the_first_request_on_a_connection_is_sent_at_once() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = tls_server().await;
     eventually("a request within 35 ms", Duration::from_secs(30), async || {
-        let transport = super::transport(&config, None).unwrap();
+        let transport = transport(config.clone());
         let start = Instant::now();
         transport.client().request_text(Request::get("/").body(Vec::new()).unwrap()).await.unwrap();
         let took = start.elapsed();
@@ -354,7 +359,7 @@ async fn the_status_of_a_request_is_not_recorded_on_the_span_around_it() {
     let layer = Recorded(Arc::clone(&recorded)).with_filter(LevelFilter::INFO);
     let _recording = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
     let reconcile = tracing::info_span!("reconcile", otel.status_code = Empty);
-    let request = super::transport(&unreachable, None).unwrap().send(Request::new(Body::empty()));
+    let request = transport(unreachable).send(Request::new(Body::empty()));
     assert!(request.instrument(reconcile.clone()).await.is_err());
     assert!(recorded.lock().is_empty(), "{:?}", recorded.lock());
     reconcile.record("otel.status_code", "ERROR");

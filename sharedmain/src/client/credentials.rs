@@ -1,0 +1,415 @@
+//! The credentials and authorities of an API server, which change while the process runs. All clients share them.
+//!
+//! Files are read again every ten seconds, and after the API server refused the credentials. An exec plugin runs again
+//! before its credentials expire and after they were refused, at most three times a minute.
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{HeaderValue, Request, StatusCode, header};
+use jiff::{SignedDuration, Timestamp};
+use kube::{
+    Config,
+    client::{ConfigExt, middleware::AuthLayer},
+};
+use parking_lot::Mutex;
+use reknit_injection::internal::LogLimit;
+use secrecy::ExposeSecret;
+use tokio::time::Instant;
+
+use super::{
+    auth_provider,
+    certificate::{self, Pem},
+    error::{CredentialError, root_cause},
+    exec_plugin::{ExecPlugin, PluginCredentials},
+    kubeconfig::Access,
+    refusals::Refusals,
+    token_file::TokenFile,
+};
+
+/// The age at which files are read again.
+const MAX_AGE: Duration = Duration::from_secs(10);
+/// The age at which files are read again after the API server refused the credentials.
+const MAX_AGE_IF_REFUSED: Duration = Duration::from_secs(1);
+/// The maximum number of runs of a plugin in a minute.
+const RUNS_PER_MINUTE: usize = 3;
+const MINUTE: Duration = Duration::from_secs(60);
+/// The longest time before their expiry at which credentials are replaced. Short-lived ones are replaced after three
+/// quarters of their life.
+const MAX_MARGIN: SignedDuration = SignedDuration::from_secs(60);
+
+/// The credentials of a process for its API server.
+pub(crate) struct Credentials {
+    /// The configuration as found, without what the files and the plugin supply.
+    base: Config,
+    pems: Pems,
+    plugin: Option<ExecPlugin>,
+    token: Option<TokenFile>,
+    refusals: Refusals,
+    state: Mutex<State>,
+    /// Locked while files are read and the plugin runs.
+    renewal: tokio::sync::Mutex<()>,
+}
+
+/// A configuration with the credentials of one moment.
+pub(crate) struct Login {
+    pub(super) config: Config,
+    /// Sets the header of a token or a password. Refreshes the token of an auth-provider, for all clients and logins.
+    pub(super) auth: Option<Arc<AuthLayer>>,
+}
+
+/// The sources of certificates and keys.
+struct Pems {
+    authorities: Option<Pem>,
+    certificate: Option<Pem>,
+    key: Option<Pem>,
+}
+
+/// What the sources contained at the last read.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Contents {
+    authorities: Option<Vec<u8>>,
+    certificate: Option<Vec<u8>>,
+    key: Option<Vec<u8>>,
+}
+
+struct State {
+    login: Arc<Login>,
+    contents: Contents,
+    plugin: PluginState,
+    read: Instant,
+    is_refused: bool,
+    log_limit: LogLimit<String>,
+}
+
+/// The last credentials of a plugin, and its last runs.
+#[derive(Default)]
+struct PluginState {
+    credentials: Option<PluginCredentials>,
+    /// The time at which to replace the credentials.
+    renew_at: Option<Timestamp>,
+    runs: VecDeque<Instant>,
+    failure: Option<String>,
+}
+
+impl Credentials {
+    /// Reads the files, and runs the plugin if there is one. `agent` is the user agent of each request.
+    pub(crate) fn load(access: &Access, agent: &str) -> Result<Arc<Self>, String> {
+        // rustls cannot choose a crypto provider if dependencies enable several. If the program has installed a
+        // provider, this call fails, and that provider is used.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut base = access.config.clone();
+        base.headers.push((header::USER_AGENT, HeaderValue::try_from(agent).map_err(|e| e.to_string())?));
+        auth_provider::complete(&mut base.auth_info)?;
+        let plugin = ExecPlugin::from_config(&base);
+        let auth = &mut base.auth_info;
+        let token = auth.token_file.take().map(TokenFile::open).transpose()?;
+        auth.exec = None;
+        let pems = Pems {
+            authorities: access.authorities.clone(),
+            certificate: Pem::take(
+                "client-certificate",
+                auth.client_certificate_data.take(),
+                auth.client_certificate.take(),
+            )?,
+            key: Pem::take(
+                "client-key",
+                auth.client_key_data.take().map(|data| data.expose_secret().to_owned()),
+                auth.client_key.take(),
+            )?,
+        };
+        let contents = pems.read()?;
+        let mut plugin_state = PluginState::default();
+        if let Some(plugin) = &plugin {
+            plugin_state.start_run(Instant::now());
+            plugin_state.end_run(plugin.run(contents.authorities.as_deref())).map_err(|e| e.to_string())?;
+        }
+        let login = login(&base, &pems, &contents, plugin_state.credentials.as_ref(), None)?;
+        let state = State {
+            login: Arc::new(login),
+            contents,
+            plugin: plugin_state,
+            read: Instant::now(),
+            is_refused: false,
+            log_limit: LogLimit::default(),
+        };
+        let (refusals, state) = (Refusals::default(), Mutex::new(state));
+        Ok(Arc::new(Self {
+            base,
+            pems,
+            plugin,
+            token,
+            refusals,
+            state,
+            renewal: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    /// Returns the credentials of this moment. Renews them first if that is due.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plugin fails, and until it may run again if the last credentials have expired or were refused.
+    pub(super) async fn current(self: &Arc<Self>) -> Result<Arc<Login>, CredentialError> {
+        if self.is_due() {
+            let _renewal = self.renewal.lock().await;
+            if self.is_due() {
+                let this = self.clone();
+                let renewed = tokio::task::spawn_blocking(move || this.renew()).await;
+                renewed.map_err(|e| CredentialError(e.to_string()))??;
+            }
+        }
+        let state = self.state.lock();
+        match &state.plugin.failure {
+            Some(failure) if state.is_plugin_due() => Err(CredentialError(failure.clone())),
+            _ => Ok(state.login.clone()),
+        }
+    }
+
+    /// Returns the last credentials.
+    pub(super) fn last(&self) -> Arc<Login> {
+        self.state.lock().login.clone()
+    }
+
+    /// Sets the header with the token of a file, if there is one.
+    pub(super) fn authorize<B>(&self, request: Request<B>) -> Request<B> {
+        match &self.token {
+            Some(token) => token.authorize(request),
+            None => request,
+        }
+    }
+
+    /// Records whether the API server accepted these credentials.
+    pub(super) fn record(&self, login: &Arc<Login>, status: StatusCode) {
+        self.refusals.record(status);
+        if status == StatusCode::UNAUTHORIZED {
+            let mut state = self.state.lock();
+            state.is_refused |= Arc::ptr_eq(login, &state.login);
+        }
+    }
+
+    /// Returns a message if the client certificate is expired or not yet valid.
+    pub(crate) fn validity_error(&self) -> Option<String> {
+        certificate::validity_error(&self.last().config)
+    }
+
+    /// Returns the problem if the API server has refused the credentials of every request for minutes.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let refused_for = self.refusals.duration()?.as_secs();
+        let why = self.validity_error().map_or_else(String::new, |why| format!(": {why}"));
+        Some(format!(
+            "the API server has answered every request with 401 (Unauthorized) for {refused_for}s{why}"
+        ))
+    }
+
+    fn is_due(&self) -> bool {
+        let (state, now) = (self.state.lock(), Instant::now());
+        let max_age = if state.is_refused { MAX_AGE_IF_REFUSED } else { MAX_AGE };
+        let may_run = self.plugin.is_some() && state.is_plugin_due() && state.plugin.may_run(now);
+        may_run || self.pems.has_files() && now - state.read >= max_age
+    }
+
+    /// Reads the files, and runs the plugin if that is due. Blocks the thread.
+    fn renew(&self) -> Result<(), CredentialError> {
+        let (plugin, authorities) = {
+            let (mut state, now) = (self.state.lock(), Instant::now());
+            state.read = now;
+            let plugin = self.plugin.as_ref().filter(|_| state.is_plugin_due() && state.plugin.may_run(now));
+            state.is_refused &= self.plugin.is_some() && plugin.is_none();
+            if plugin.is_some() {
+                state.plugin.start_run(now);
+            }
+            (plugin, state.contents.authorities.clone())
+        };
+        let run = plugin.map(|plugin| plugin.run(authorities.as_deref()));
+        let contents = self.pems.read();
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let has_run = run.is_some();
+        run.map_or(Ok(()), |run| state.plugin.end_run(run))?;
+        let renewed = contents.and_then(|contents| {
+            if has_run || contents != state.contents {
+                let plugin = state.plugin.credentials.as_ref();
+                let login = login(&self.base, &self.pems, &contents, plugin, Some(&state.login))?;
+                (state.login, state.contents) = (Arc::new(login), contents);
+            }
+            Ok(())
+        });
+        match renewed {
+            Err(why) if state.log_limit.allows(&why) => {
+                tracing::warn!("{why}; the last credentials stay in use");
+            }
+            Err(_) => {}
+            Ok(()) => drop(state.log_limit.reset()),
+        }
+        Ok(())
+    }
+}
+
+/// Returns the configuration with these certificates and the credentials of a plugin.
+fn login(
+    base: &Config,
+    pems: &Pems,
+    contents: &Contents,
+    plugin: Option<&PluginCredentials>,
+    last: Option<&Login>,
+) -> Result<Login, String> {
+    let mut config = base.clone();
+    if let (Some(source), Some(pem)) = (&pems.authorities, &contents.authorities) {
+        config.root_cert = Some(certificate::authorities(source, pem)?);
+    }
+    let auth = &mut config.auth_info;
+    auth.client_certificate_data = contents.certificate.as_ref().map(|pem| STANDARD.encode(pem));
+    auth.client_key_data = contents.key.as_ref().map(|pem| STANDARD.encode(pem).into());
+    if let Some(plugin) = plugin {
+        plugin.apply(auth);
+    }
+    certificate::check(&config, pems.certificate.as_ref(), pems.key.as_ref())?;
+    let auth = match last.filter(|_| config.auth_info.auth_provider.is_some()) {
+        Some(last) => last.auth.clone(), // a refreshed token is nowhere else
+        None => config.auth_layer().map_err(|e| root_cause(&e))?.map(Arc::new),
+    };
+    Ok(Login { config, auth })
+}
+
+impl Pems {
+    fn has_files(&self) -> bool {
+        [&self.authorities, &self.certificate, &self.key].into_iter().flatten().any(Pem::is_file)
+    }
+
+    fn read(&self) -> Result<Contents, String> {
+        let read = |pem: &Option<Pem>| pem.as_ref().map(Pem::read).transpose();
+        Ok(Contents {
+            authorities: read(&self.authorities)?,
+            certificate: read(&self.certificate)?,
+            key: read(&self.key)?,
+        })
+    }
+}
+
+impl State {
+    /// Returns whether the plugin has to run, if it may.
+    fn is_plugin_due(&self) -> bool {
+        self.is_refused || self.plugin.renew_at.is_some_and(|time| time <= Timestamp::now())
+    }
+}
+
+impl PluginState {
+    fn may_run(&self, now: Instant) -> bool {
+        self.runs.len() < RUNS_PER_MINUTE || self.runs.front().is_none_or(|run| now - *run >= MINUTE)
+    }
+
+    fn start_run(&mut self, now: Instant) {
+        if self.runs.len() == RUNS_PER_MINUTE {
+            self.runs.pop_front();
+        }
+        self.runs.push_back(now);
+    }
+
+    fn end_run(&mut self, run: Result<PluginCredentials, CredentialError>) -> Result<(), CredentialError> {
+        match run {
+            Ok(credentials) => {
+                self.renew_at = credentials.expires().map(|expires| {
+                    let life = expires.duration_since(Timestamp::now());
+                    expires - (life / 4).clamp(SignedDuration::ZERO, MAX_MARGIN)
+                });
+                (self.credentials, self.failure) = (Some(credentials), None);
+                Ok(())
+            }
+            Err(error) => {
+                self.failure = Some(error.to_string());
+                Err(error)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use kube::config::{ExecConfig, ExecInteractiveMode};
+
+    use super::*;
+
+    /// The credentials of a plugin that prints this time of expiry, and counts its runs.
+    struct Counted {
+        credentials: Arc<Credentials>,
+        runs: tempfile::NamedTempFile,
+    }
+
+    impl Counted {
+        fn expiring(expiry: &str) -> Self {
+            let runs = tempfile::NamedTempFile::new().unwrap();
+            let script =
+                format!("echo run >> {}; printf '{{status: {{token: t{expiry}}}}}'", runs.path().display());
+            let mut access = Access::without_credentials("http://127.0.0.1:1".parse().unwrap());
+            access.config.auth_info.exec = Some(ExecConfig {
+                command: Some("sh".into()),
+                args: Some(vec!["-c".into(), script]),
+                interactive_mode: Some(ExecInteractiveMode::Never),
+                ..ExecConfig::default()
+            });
+            Self { credentials: Credentials::load(&access, "test").unwrap(), runs }
+        }
+
+        fn expiring_in(seconds: i64) -> Self {
+            Self::expiring(&format!(
+                ", expirationTimestamp: {}",
+                Timestamp::now() + SignedDuration::from_secs(seconds)
+            ))
+        }
+
+        /// The number of runs after these requests, a second apart.
+        async fn runs_after(&self, requests: usize) -> usize {
+            for _ in 0..requests {
+                self.credentials.current().await.unwrap();
+                tokio::time::advance(Duration::from_secs(1)).await;
+            }
+            fs::read_to_string(self.runs.path()).unwrap().lines().count()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_runs_once_while_its_credentials_are_valid() {
+        for seconds in [45, 300, 3600, 1_000_000_000] {
+            assert_eq!(Counted::expiring_in(seconds).runs_after(50).await, 1, "{seconds}");
+        }
+        assert_eq!(Counted::expiring("").runs_after(50).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_runs_a_few_times_a_minute_whatever_the_expiry_of_its_credentials() {
+        for seconds in [-1_000_000_000, -1, 0] {
+            let runs = Counted::expiring_in(seconds).runs_after(300).await;
+            assert!((5..=18).contains(&runs), "{runs} runs in five minutes, {seconds}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_runs_again_after_its_credentials_were_refused() {
+        let counted = Counted::expiring("");
+        let login = counted.credentials.current().await.unwrap();
+        counted.credentials.record(&login, StatusCode::UNAUTHORIZED);
+        assert_eq!(counted.runs_after(10).await, 2);
+        counted.credentials.record(&login, StatusCode::UNAUTHORIZED);
+        assert_eq!(counted.runs_after(10).await, 2, "they have been replaced by now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_credentials_of_every_request_are_a_problem_after_two_minutes() {
+        let counted = Counted::expiring("");
+        let credentials = &counted.credentials;
+        for _ in 0..130 {
+            assert_eq!(credentials.problem(), None);
+            credentials.record(&credentials.last(), StatusCode::UNAUTHORIZED);
+            tokio::time::advance(Duration::from_secs(1)).await;
+            if credentials.problem().is_some() {
+                break;
+            }
+        }
+        let problem = credentials.problem().unwrap();
+        assert_eq!(problem, "the API server has answered every request with 401 (Unauthorized) for 120s");
+        credentials.record(&credentials.last(), StatusCode::FORBIDDEN);
+        assert_eq!(credentials.problem(), None);
+    }
+}
