@@ -172,7 +172,7 @@
 //! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `admission.Defaulter`, `admission.Validator` |
 //! | read a ConfigMap in defaults and validation | [`Request::config`](apis::Request::config), [`Webhook::config`](prelude::Webhook::config) | the `configmap.Store` in the context of `SetDefaults` |
 //! | say which fields are invalid, and how | [`FieldError`](prelude::FieldError), with [`CauseType`](apis::CauseType) | `apis.FieldError`; `field.ErrorList` |
-//! | print a CustomResourceDefinition | [`kubernetes_schema(MyKind::crd())`](apis::kubernetes_schema), with [`drop_descriptions`](apis::drop_descriptions) on fields of core types | controller-gen; `CustomResourceExt::crd` |
+//! | print a CustomResourceDefinition | [`definition_of::<MyKind>()`](apis::definition_of), with [`structural`](apis::structural) on specs that have enums with data, and [`drop_descriptions`](apis::drop_descriptions) on fields of core types | controller-gen; `CustomResourceExt::crd` |
 //! | patch an object by its difference to an earlier state | [`merge_patch`](reconciler::merge_patch) | `duck.CreateMergePatch`; `client.MergeFrom` |
 //! | declare a source, a channel or a binding | [`SourceSpec`](knative::SourceSpec), [`ChannelableSpec`](knative::ChannelableSpec), [`BindingSpec`](knative::BindingSpec), [`DeliverySpec`](knative::DeliverySpec) and their statuses; the feature `knative` | Knative's `duck/v1` |
 //! | serve two versions of a Kind | [`Convertible`](apis::Convertible), `Webhook::conversion`, and one CustomResourceDefinition for both with `kube::core::crd::merge_crds` | hub and spokes |

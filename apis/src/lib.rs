@@ -56,6 +56,8 @@ pub use self::{
         service_host_name,
     },
     reference::{InvalidReference, KReference, Reference},
-    schema::{drop_descriptions, kubernetes_schema},
+    schema::{
+        SchemaError, check_definition, definition_of, drop_descriptions, kubernetes_schema, structural,
+    },
     status::*,
 };

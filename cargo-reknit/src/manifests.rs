@@ -3,13 +3,15 @@
 use std::{fs, process::Stdio};
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use reknit_apis::check_definition;
 
 use crate::{
     output,
     project::{Project, cargo},
 };
 
-/// Runs the program `crd` of the project, which prints the CustomResourceDefinitions
+/// Runs the program `crd` of the project, which prints the CustomResourceDefinitions, and checks them
 #[derive(Debug, clap::Args)]
 pub(crate) struct Crd {
     /// Writes them to config/300-crds.yaml
@@ -19,7 +21,7 @@ pub(crate) struct Crd {
 
 impl Crd {
     pub(crate) fn run(self) -> Result<()> {
-        generate("crd", "config/300-crds.yaml", self.write)
+        generate("crd", "config/300-crds.yaml", self.write, check_definitions)
     }
 }
 
@@ -33,29 +35,63 @@ pub(crate) struct Rbac {
 
 impl Rbac {
     pub(crate) fn run(self) -> Result<()> {
-        generate("rbac", "config/200-rbac.yaml", self.write)
+        generate("rbac", "config/200-rbac.yaml", self.write, |_| Ok(()))
     }
 }
 
-/// Runs a program of the project, and prints its output, or writes it to the file.
-fn generate(program: &str, path: &str, write: bool) -> Result<()> {
+/// Runs a program of the project, checks its output, and prints it, or writes it to the file.
+fn generate(program: &str, path: &str, write: bool, check: fn(&str) -> Result<()>) -> Result<()> {
     let project = Project::current()?;
     let mut cargo = cargo();
     cargo.args(["run", "--quiet", "--bin", program]).current_dir(&project.folder);
-    if !write {
-        let status = cargo.status().context("cannot run cargo")?;
-        return if status.success() { Ok(()) } else { bail!("the program {program} of the project failed") };
-    }
     let output = cargo.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    let unchanged = if write { format!("; {path} is unchanged") } else { String::new() };
     if !output.status.success() {
-        bail!("the program {program} of the project failed; {path} is unchanged");
+        bail!("the program {program} of the project failed{unchanged}");
+    }
+    let text = String::from_utf8(output.stdout)
+        .with_context(|| format!("the program {program} of the project printed no text{unchanged}"))?;
+    check(&text).with_context(|| format!("the output of the program {program} is not usable{unchanged}"))?;
+    if !write {
+        print!("{text}");
+        return Ok(());
     }
     let file = project.folder.join(path);
-    if fs::read(&file).is_ok_and(|old| old == output.stdout) {
+    if fs::read_to_string(&file).is_ok_and(|old| old == text) {
         output::step("unchanged", path);
         return Ok(());
     }
-    fs::write(&file, output.stdout).with_context(|| format!("cannot write {path}"))?;
+    fs::write(&file, text).with_context(|| format!("cannot write {path}"))?;
     output::step("changed", path);
     Ok(())
+}
+
+/// Checks CustomResourceDefinitions by the rules of the API server.
+fn check_definitions(yaml: &str) -> Result<()> {
+    for definition in
+        serde_saphyr::from_multiple::<CustomResourceDefinition>(yaml).context("it is no definition")?
+    {
+        check_definition(&definition)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_that_the_api_server_refuses_is_not_written() {
+        let definition = |schema: &str| {
+            format!(
+                "# Generated.\n---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+                 metadata: {{name: lamps.demo.reknit.dev}}\nspec:\n  group: demo.reknit.dev\n  scope: Namespaced\n  \
+                 names: {{kind: Lamp, plural: lamps}}\n  versions:\n  - {{name: v1, served: true, storage: true, \
+                 schema: {{openAPIV3Schema: {{type: object, properties: {{spec: {schema}}}}}}}}}\n"
+            )
+        };
+        check_definitions(&definition("{type: string}")).unwrap();
+        let error = check_definitions(&definition("{description: anything}")).unwrap_err().to_string();
+        assert!(error.contains("lamps.demo.reknit.dev\n  v1: spec: it has no type"), "{error}");
+    }
 }

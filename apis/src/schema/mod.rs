@@ -1,19 +1,32 @@
 //! Schemas of CustomResourceDefinitions in the form that Kubernetes uses for its own types.
 
+mod alternatives;
+mod definition;
 mod descriptions;
 mod formats;
 mod free_form;
 mod list_types;
+mod rules;
+mod structural;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 
-pub use self::descriptions::drop_descriptions;
+use serde::Serialize;
+use serde_json::Value;
 
-/// Returns the definition with the integer formats and list types of Kubernetes. Call it where a definition is printed
-/// or installed.
+pub use self::{
+    definition::definition_of,
+    descriptions::drop_descriptions,
+    rules::{SchemaError, check_definition},
+    structural::structural,
+};
+
+/// Returns the definition with the structural schemas, integer formats and list types of Kubernetes. [`definition_of`]
+/// calls it; call it for a definition that you make in another way.
 ///
+/// - **Structural schemas.** As [`structural`] writes them, for types that kube's derive can generate without it.
 /// - **Integer formats.** schemars writes formats such as `uint32`, for which kubectl warns `unrecognized format`. They
 ///   become `int32` or `int64` with the minimum and maximum of the Rust type.
 /// - **List types.** A list named `conditions` becomes a map by `type`, and the lists of embedded core types, such as
@@ -50,6 +63,9 @@ pub fn kubernetes_schema(mut definition: CustomResourceDefinition) -> CustomReso
     for version in &mut definition.spec.versions {
         let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
         let Some(schema) = schema else { continue };
+        if let Ok(structural) = to_structural(schema) {
+            *schema = structural;
+        }
         visit(schema, &mut |node| {
             formats::use_known_format(node);
             free_form::preserve_unknown_fields(node);
@@ -57,6 +73,18 @@ pub fn kubernetes_schema(mut definition: CustomResourceDefinition) -> CustomReso
         });
     }
     definition
+}
+
+/// Rewrites the schemas of the spec and the status. The object itself is an object already.
+fn to_structural(schema: &impl Serialize) -> serde_json::Result<JSONSchemaProps> {
+    let mut root = serde_json::to_value(schema)?;
+    for (_, part) in root["properties"].as_object_mut().into_iter().flatten() {
+        *part = Value::Object(structural::rewrite(part.take()));
+    }
+    if let Value::Object(root) = &mut root {
+        root.retain(|key, _| !matches!(&**key, "components" | "definitions" | "$defs"));
+    }
+    serde_json::from_value(root)
 }
 
 /// Calls the visitor with each node of the schema, a parent before its children.

@@ -64,7 +64,7 @@ impl AddVersion {
         }
         plan.insert(&path, "modules", format!("pub mod {version};"));
         plan.insert(&path, "modules", format!("mod {version}_conversion;"));
-        plan.insert(&path, "versions", format!("{version}::{name}::crd(),"));
+        plan.insert(&path, "versions", format!("definition_of::<{version}::{name}>()?,"));
         if !kind.is_converted {
             let conversion = "let definition = crate::conversion::by_webhook(definition);";
             plan.insert(&path, "conversion", conversion);

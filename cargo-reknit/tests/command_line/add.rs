@@ -205,7 +205,10 @@ fn a_further_version_is_converted_by_the_same_hub() {
     let definition = read(&project.folder, "src/greeting/mod.rs");
     assert_eq!(definition.matches("conversion::by_webhook").count(), 1, "{definition}");
     for version in ["v1", "v2beta1"] {
-        assert!(definition.contains(&format!("        {version}::Greeting::crd(),\n")), "{definition}");
+        assert!(
+            definition.contains(&format!("        definition_of::<{version}::Greeting>()?,\n")),
+            "{definition}"
+        );
         let conversion = read(&project.folder, &format!("src/greeting/{version}_conversion.rs"));
         assert!(!conversion.contains("v1beta1"), "{conversion}");
         assert!(conversion.contains(&format!("between {version} and the hub, v1alpha1")), "{conversion}");
@@ -257,7 +260,11 @@ fn a_dry_run_prints_what_would_change_and_changes_nothing() {
         (WEBHOOK, ["would create src/webhook.rs", "+ \"webhook\",", "+ mod rules;"]),
         (
             VERSION,
-            ["would create src/webhook.rs", "would create src/greeting/v1.rs", "+ v1::Greeting::crd(),"],
+            [
+                "would create src/webhook.rs",
+                "would create src/greeting/v1.rs",
+                "+ definition_of::<v1::Greeting>()?,",
+            ],
         ),
     ];
     for (args, parts) in cases {

@@ -1,13 +1,13 @@
 //! Installation of CustomResourceDefinitions.
 
-use std::time::Duration;
+use std::{panic::catch_unwind, time::Duration};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, CustomResourceExt, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
-use reknit_apis::kubernetes_schema;
+use reknit_apis::{check_definition, kubernetes_schema};
 
 use super::{ControlPlane, Error};
 use crate::eventually::until;
@@ -16,13 +16,20 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 impl ControlPlane {
     /// Installs the definition of a Kind and waits until the API server serves it. Replaces a definition that is
-    /// already installed. [`kubernetes_schema`] converts its schema first: integer formats and list types.
+    /// already installed. [`kubernetes_schema`] converts its schema first. Fails if a type has no structural schema.
     pub async fn install<K: CustomResourceExt>(&self) -> Result<(), Error> {
-        self.install_crd(kubernetes_schema(K::crd())).await
+        let generate = || format!("generate CustomResourceDefinition {}", K::crd_name());
+        let definition = catch_unwind(K::crd).map_err(|_| {
+            Error::cannot(generate())(
+                "crd() panicked: add `#[schemars(transform = reknit::apis::structural)]` to the spec and the status",
+            )
+        })?;
+        let definition = kubernetes_schema(definition);
+        check_definition(&definition).map_err(Error::cannot(generate()))?;
+        self.install_crd(definition).await
     }
 
-    /// Installs a definition that is not derived from a type, as [`install`](Self::install) does, but without
-    /// [`kubernetes_schema`].
+    /// Installs a definition that is not derived from a type, as [`install`](Self::install) does, but as it is.
     pub async fn install_crd(&self, crd: CustomResourceDefinition) -> Result<(), Error> {
         let origin = format!("CustomResourceDefinition {}", crd.name_any());
         let text = serde_json::to_string(&crd).map_err(Error::cannot(format!("write {origin}")))?;

@@ -4,4 +4,5 @@
 mod cleanup;
 mod control_plane;
 mod controllers;
+mod definitions;
 mod nodes;

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, collections::BTreeMap, marker::PhantomData, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, marker::PhantomData, panic::catch_unwind, sync::Arc};
 
 use kube::CustomResourceExt;
 use reknit_apis::{CauseType, FieldError, Kind};
@@ -78,8 +78,15 @@ pub(crate) fn decode_leniently<'a, K: Kind>(
 
 impl Definition {
     fn of<K: Kind + CustomResourceExt>() -> Self {
-        // A CustomResourceDefinition always serializes. Without a schema, every field is known.
-        let crd = serde_json::to_value(K::crd()).unwrap_or_default();
+        // kube panics for some types, although their objects can be decoded. Without a schema, every field is known.
+        let crd = catch_unwind(K::crd).map_err(|_| {
+            tracing::warn!(
+                kind = %K::kind(&()),
+                "cannot generate the schema, so unknown fields are not refused: add \
+                 `#[schemars(transform = reknit::apis::structural)]` to the spec and the status"
+            );
+        });
+        let crd = crd.ok().and_then(|crd| serde_json::to_value(crd).ok()).unwrap_or_default();
         let mut versions = crd["spec"]["versions"].as_array().into_iter().flatten();
         let version = versions.find(|version| version["name"] == *K::version(&())).unwrap_or(&Value::Null);
         let schema = version["schema"]["openAPIV3Schema"].clone();

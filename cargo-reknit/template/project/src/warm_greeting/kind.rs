@@ -1,7 +1,7 @@
 //! The Kind WarmGreeting.
 
 use kube::CustomResource;
-use reknit::prelude::*;
+use reknit::{apis::structural, prelude::*};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
     type_ = "string",
     json_path = ".status.conditions[?(@.type=='Ready')].status"
 ))]
+#[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
 pub struct WarmGreetingSpec {
     /// A first field.

@@ -5,8 +5,8 @@ mod kind;
 // reknit:scaffold:modules
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{CustomResourceExt, core::crd::merge_crds};
-use reknit::{apis::kubernetes_schema, prelude::*};
+use kube::core::crd::merge_crds;
+use reknit::{apis::definition_of, prelude::*};
 
 pub use controller::controller;
 pub use kind::{WarmGreeting, WarmGreetingSpec};
@@ -14,10 +14,10 @@ pub use kind::{WarmGreeting, WarmGreetingSpec};
 /// Returns the CustomResourceDefinition with all versions of the Kind.
 pub fn definition() -> Result<CustomResourceDefinition> {
     let versions = vec![
-        WarmGreeting::crd(),
+        definition_of::<WarmGreeting>()?,
         // reknit:scaffold:versions
     ];
     let definition = merge_crds(versions, "v1alpha1")?;
     // reknit:scaffold:conversion
-    Ok(kubernetes_schema(definition))
+    Ok(definition)
 }
