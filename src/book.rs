@@ -24,6 +24,7 @@ pages! {
     namespaces: "../docs/how-to/namespaces.md",
     rbac: "../docs/how-to/rbac.md",
     references: "../docs/how-to/references.md",
+    restore: "../docs/how-to/restore.md",
     time: "../docs/how-to/time.md",
     webhooks: "../docs/how-to/webhooks.md",
 }

@@ -142,7 +142,7 @@
 //! | create or update a child without server-side apply | [`Owned::create_or_update`](prelude::Owned::create_or_update) | `controllerutil.CreateOrUpdate` |
 //! | replace a child whose field is immutable | [`Owned::apply_or_replace`](prelude::Owned::apply_or_replace), with [`has_set_fields`](apis::equality::has_set_fields) | `Delete`, then `Create` |
 //! | compare what you want with what the API server stored | [`has_set_fields`](apis::equality::has_set_fields), [`are_equal`](apis::equality::are_equal) | `equality.Semantic` |
-//! | take over children that an earlier controller wrote without server-side apply | [`OwnedOptions::upgrading_from`](reconciler::OwnedOptions::upgrading_from) | client-go's `csaupgrade` |
+//! | take over the fields of children that an earlier controller or component wrote | [`OwnedOptions::upgrading_from`](reconciler::OwnedOptions::upgrading_from) | client-go's `csaupgrade` |
 //! | own children of a Kind that is only known at run time, by a template | `build.owns_any(kinds, options)` and [`OwnedAny::kind`](reconciler::OwnedAny::kind); [`OwnedAny::of`](reconciler::OwnedAny::of) lists the children of earlier templates too | Knative's duck types with a dynamic client |
 //! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](reconciler::TrackedAny::get_as) or [`Duck::of`](reconciler::Duck::of), with a [`Duck`](reconciler::Duck) | Knative's duck informers |
 //! | set the owner reference of a child yourself | [`controller_reference`](reconciler::controller_reference) | `kmeta.NewControllerRef`; `controllerutil.SetControllerReference` |

@@ -17,21 +17,19 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
+    annotation::{APPLIED, applied, applied_value},
     error::{NotApplied, kind_and_key},
     owner::controller_reference,
 };
 use crate::object_client::ObjectKind;
-
-/// The annotation with a hash of the applied content, computed without this annotation.
-pub(super) const APPLIED_HASH: &str = "reknit.dev/applied";
 
 /// The desired state of a child, as it is applied.
 pub(super) struct Desired {
     pub(super) key: Key,
     /// Kind and key, for errors.
     pub(super) name: String,
-    /// A hash of the applied content.
-    pub(super) hash: String,
+    /// The value of the annotation, with a hash of all other applied content.
+    pub(super) applied: String,
     /// The fields that are set, and no others.
     pub(super) body: Value,
 }
@@ -56,12 +54,18 @@ where
     T: Resource + Serialize,
 {
     let is_namespaced = owner.meta().namespace.is_some() || child.meta().namespace.is_some();
-    Desired::of(owner, child, &ObjectKind { resource: kind.clone(), is_namespaced })
-        .map(|desired| desired.body)
+    let kind = ObjectKind { resource: kind.clone(), is_namespaced };
+    Desired::of(owner, child, &kind, "test").map(|desired| desired.body)
 }
 
 impl Desired {
-    pub(super) fn of<O, T>(owner: &O, mut child: T, kind: &ObjectKind) -> Result<Self, NotApplied>
+    /// The state that this component applies.
+    pub(super) fn of<O, T>(
+        owner: &O,
+        mut child: T,
+        kind: &ObjectKind,
+        component: &str,
+    ) -> Result<Self, NotApplied>
     where
         O: Resource<DynamicType = (), Scope: Scope>,
         T: Resource + Serialize,
@@ -78,13 +82,14 @@ impl Desired {
         fields.insert("kind".into(), json!(resource.kind));
         body.sort_all_objects(); // a feature of serde_json keeps the order of fields, which may be that of a HashMap
         let hash: String = Md5::digest(body.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
-        body["metadata"]["annotations"][APPLIED_HASH] = json!(hash);
-        Ok(Self { name: kind.with_key(&key), key, hash, body })
+        let applied = applied_value(&hash, component, owner);
+        body["metadata"]["annotations"][APPLIED] = json!(applied);
+        Ok(Self { name: kind.with_key(&key), key, applied, body })
     }
 
     /// Returns true if this was the last content that was applied to the object.
     pub(super) fn was_applied_to<T: Resource>(&self, object: &T) -> bool {
-        applied_hash(object) == Some(&self.hash)
+        applied(object) == Some(&self.applied)
     }
 
     /// The request body, with the uid of the object to change as a precondition.
@@ -115,11 +120,6 @@ impl Desired {
     pub(super) fn refused(&self, source: kube::Error) -> NotApplied {
         NotApplied::Refused { child: self.name.clone(), source: Box::new(source) }
     }
-}
-
-/// The hash of the content that was last applied to the object, if [`Owned::apply`](crate::Owned::apply) has applied it.
-pub(super) fn applied_hash<T: Resource>(object: &T) -> Option<&String> {
-    object.meta().annotations.as_ref()?.get(APPLIED_HASH)
 }
 
 /// The key of the child. A namespaced child of a namespaced owner is in the owner's namespace.
@@ -164,7 +164,7 @@ fn metadata_to_apply<O: Resource<DynamicType = ()>>(owner: &O, child: &ObjectMet
     let owners = iter::once(controller_reference(owner)).chain(other_owners.cloned()).collect();
     let mut annotations = child.annotations.clone();
     // A child that was read from the cache has the annotation. It must not enter the next hash.
-    annotations.iter_mut().for_each(|annotations| drop(annotations.remove(APPLIED_HASH)));
+    annotations.iter_mut().for_each(|annotations| drop(annotations.remove(APPLIED)));
     ObjectMeta {
         name: Some(key.name.clone()),
         namespace: key.namespace.clone(),

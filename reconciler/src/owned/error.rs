@@ -13,7 +13,11 @@ use reknit_apis::Key;
 #[non_exhaustive]
 pub enum NotApplied {
     /// An object of this name exists and is not controlled by the owner.
-    #[error("{child} already exists and is not controlled by {owner}, but {}", controlled_by(.by.as_deref()))]
+    #[error(
+        "{child} already exists and is not controlled by {owner}, but {}: delete it, or, if {owner} is to adopt it, make \
+         {owner} its controller in metadata.ownerReferences",
+        controlled_by(.by.as_deref())
+    )]
     Taken {
         /// Kind and key of the object.
         child: String,

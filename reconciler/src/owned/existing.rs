@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use kube::Resource;
 use reknit_apis::Key;
 use reknit_injection::Cached;
 
@@ -23,7 +22,7 @@ impl<T: Cached> Owned<T> {
             let child = desired.name.clone();
             return Err(NotApplied::OwnerDeleted { child, owner: kind_and_key(owner) });
         }
-        let find = || check_owner(owner, desired, self.informer.get(&desired.key));
+        let find = || self.check_owner(owner, desired, self.informer.get(&desired.key));
         find().or_else(|_taken| {
             self.shared.tracker.lock().record_read(&Key::of(owner), &desired.key);
             find()
@@ -40,18 +39,18 @@ impl<T: Cached> Owned<T> {
         let key = &desired.key;
         self.shared.tracker.lock().record_read(&Key::of(owner), key);
         let found: Option<T> = self.shared.client.get(key).await.map_err(|error| desired.refused(error))?;
-        check_owner(owner, desired, found.map(Arc::new))
+        self.check_owner(owner, desired, found.map(Arc::new))
     }
-}
 
-fn check_owner<T: Resource>(
-    owner: &impl Owner,
-    desired: &Desired,
-    found: Option<Arc<T>>,
-) -> ApplyResult<Option<Arc<T>>> {
-    let Some(foreign) = found.as_deref().filter(|found| !is_controlled_by(owner, *found)) else {
-        return Ok(found);
-    };
-    let by = controller_of(foreign).cloned().map(Box::new);
-    Err(NotApplied::Taken { child: desired.name.clone(), owner: kind_and_key(owner), by })
+    fn check_owner(
+        &self,
+        owner: &impl Owner,
+        desired: &Desired,
+        found: Option<Arc<T>>,
+    ) -> ApplyResult<Option<Arc<T>>> {
+        let is_foreign = |found: &&T| !is_controlled_by(owner, *found) && !self.is_restored(owner, *found);
+        let Some(foreign) = found.as_deref().filter(is_foreign) else { return Ok(found) };
+        let by = controller_of(foreign).cloned().map(Box::new);
+        Err(NotApplied::Taken { child: desired.name.clone(), owner: kind_and_key(owner), by })
+    }
 }

@@ -46,14 +46,17 @@ impl OwnedOptions {
         Self { verbs: verbs.into_iter().collect(), ..self }
     }
 
-    /// Takes over the fields that these field managers have set by create, update or patch. Use it to replace a
-    /// controller that did not use server-side apply.
+    /// Takes over the fields that these field managers have set by create, update, patch or apply. Use it to replace
+    /// another controller, or to rename the component of this one.
     ///
     /// Server-side apply removes a field only from the manager that applied it. So a field that the earlier controller
     /// has set, and [`apply`](crate::Owned::apply) does not, would stay for ever. Before a child is applied for the
     /// first time, the fields of these managers therefore become fields of the applying manager, as client-go's
     /// `csaupgrade` does. The first apply then removes the fields that it does not set. The child does not have to be
     /// deleted and created again for this. Fields of a subresource, such as the status, are not taken over.
+    ///
+    /// For a component of reknit, its name covers its managers of the children of all owners. Children that it
+    /// applied and that were restored from a backup are adopted too.
     ///
     /// The default name of the field manager of a Go program is the name of its binary.
     /// `kubectl get --show-managed-fields` prints it. Stop the earlier controller before this one starts.

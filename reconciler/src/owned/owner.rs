@@ -38,6 +38,14 @@ pub(super) fn set_controller<O: Resource<DynamicType = ()>>(meta: &mut ObjectMet
     owners.push(controller_reference(owner));
 }
 
+/// Sets the version of the reference to this owner, which is an older one if the Kind has got a new version.
+pub(super) fn update_version<O: Resource<DynamicType = ()>>(meta: &mut ObjectMeta, owner: &O) {
+    let owners = meta.owner_references.iter_mut().flatten();
+    owners
+        .filter(|other| Some(&other.uid) == owner.meta().uid.as_ref())
+        .for_each(|own| own.api_version = O::api_version(&()).into_owned());
+}
+
 /// Returns the owner reference that makes `owner` the controller of an object, as Knative's `kmeta.NewControllerRef`
 /// does. The reference has an empty uid if the owner has none, as in a test. [`Owned`](crate::Owned) sets this
 /// reference by itself.

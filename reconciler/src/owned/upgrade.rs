@@ -1,39 +1,49 @@
-//! Takes over the fields that an earlier controller set by updates, before a child is applied for the first time.
+//! Takes over the fields of an existing child that another controller has set, before the child is applied: an earlier
+//! controller, or this one before the child was restored from a backup.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
-use kube::Resource;
 use reknit_injection::Cached;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    desired::{APPLIED_HASH, Desired},
+    annotation::{parts, was_applied_by},
+    desired::Desired,
     existing::ApplyResult,
-    lister::Owned,
-    owner::Owner,
+    lister::{Owned, manager_of},
+    owner::{Owner, is_controlled_by},
 };
+
+/// The length of a uid in the name of a field manager.
+const UID_LENGTH: usize = 36;
 
 impl<T: Cached + Serialize> Owned<T> {
     /// Takes over the fields of earlier managers, and returns the existing child as it is then, or `None` if it no
     /// longer exists.
-    pub(super) async fn upgrade_fields(
+    pub(super) async fn take_over(
         &self,
         owner: &impl Owner,
         desired: &Desired,
         existing: Arc<T>,
     ) -> ApplyResult<Option<Arc<T>>> {
-        let earlier_managers = &self.shared.options.earlier_managers;
-        if earlier_managers.is_empty() || was_applied(&*existing) {
-            return Ok(Some(existing));
+        if is_controlled_by(owner, &*existing) {
+            if was_applied_by(&*existing, owner, &self.shared.client.manager) {
+                return Ok(Some(existing));
+            }
+            if self.shared.options.earlier_managers.is_empty() {
+                warn_of_other_fields(&*existing, desired);
+                return Ok(Some(existing));
+            }
         }
         // The cache has no managedFields.
         let Some(live) = self.read_live(owner, desired).await? else { return Ok(None) };
+        let live = self.remove_former_owner(owner, desired, live).await?;
         let entries = live.meta().managed_fields.as_deref().unwrap_or_default();
-        let Some(upgraded) = upgrade(entries, earlier_managers, &self.manager_for(owner)) else {
-            return Ok(Some(live));
-        };
+        let applier = self.manager_for(owner);
+        let is_earlier = |entry: &ManagedFieldsEntry| self.is_earlier(entry);
+        let Some(upgraded) = upgrade(entries, is_earlier, &applier) else { return Ok(Some(live)) };
         let meta = live.meta();
         let body = json!({ "metadata": {
             "uid": meta.uid, "resourceVersion": meta.resource_version, "managedFields": upgraded,
@@ -41,11 +51,29 @@ impl<T: Cached + Serialize> Owned<T> {
         let patched = self.shared.client.merge(&desired.key, body).await;
         Ok(Some(Arc::new(patched.map_err(|error| desired.refused(error))?)))
     }
+
+    /// Returns true if an earlier manager has set these fields: by any request, or by `apply` for an owner. The fields
+    /// that this component applied before a restore have the uid of the earlier owner in their manager.
+    fn is_earlier(&self, entry: &ManagedFieldsEntry) -> bool {
+        let Some(manager) = entry.manager.as_deref() else { return false };
+        if self.shared.options.earlier_managers.contains(manager) {
+            return true;
+        }
+        let uid = manager.len().checked_sub(UID_LENGTH).and_then(|start| manager.get(start..));
+        let is_applied = entry.operation.as_deref() == Some("Apply");
+        is_applied && uid.is_some_and(|uid| self.components().any(|name| manager == manager_of(name, uid)))
+    }
 }
 
-/// Returns true if [`Owned::apply`] has applied the object before.
-fn was_applied<T: Resource>(object: &T) -> bool {
-    object.meta().annotations.as_ref().is_some_and(|annotations| annotations.contains_key(APPLIED_HASH))
+/// Warns of a child that another component has applied, or this one has updated.
+fn warn_of_other_fields<T: Cached>(existing: &T, desired: &Desired) {
+    if let Some((_, origin)) = parts(existing) {
+        tracing::warn!(
+            child = desired.name,
+            "the child was written {origin}, and fields of that writer stay: if it no longer writes the child, name it \
+             in OwnedOptions::upgrading_from"
+        );
+    }
 }
 
 /// Moves the entries of earlier managers into the entry of the applying manager. `None` if no entry has to be moved.
@@ -54,21 +82,18 @@ fn was_applied<T: Resource>(object: &T) -> bool {
 /// if there is none, from that of the first moved entry: its fields cannot be converted here.
 fn upgrade(
     entries: &[ManagedFieldsEntry],
-    earlier: &BTreeSet<String>,
+    is_earlier: impl Fn(&ManagedFieldsEntry) -> bool,
     applier: &str,
 ) -> Option<Vec<ManagedFieldsEntry>> {
-    let is_earlier = |entry: &&ManagedFieldsEntry| {
-        entry.operation.as_deref() == Some("Update")
-            && entry.subresource.as_deref().unwrap_or_default().is_empty()
-            && entry.manager.as_ref().is_some_and(|manager| earlier.contains(manager))
-    };
+    let is_main = |entry: &ManagedFieldsEntry| entry.subresource.as_deref().unwrap_or_default().is_empty();
     let is_applier = |entry: &&ManagedFieldsEntry| {
         entry.operation.as_deref() == Some("Apply")
-            && entry.subresource.as_deref().unwrap_or_default().is_empty()
+            && is_main(entry)
             && entry.manager.as_deref() == Some(applier)
     };
-    let (moved, others): (Vec<_>, Vec<_>) = entries.iter().partition(is_earlier);
-    let (own, mut kept): (Vec<_>, Vec<_>) = others.into_iter().partition(is_applier);
+    let (own, others): (Vec<_>, Vec<_>) = entries.iter().partition(is_applier);
+    let (moved, mut kept): (Vec<_>, Vec<_>) =
+        others.into_iter().partition(|entry| is_main(entry) && is_earlier(entry));
     let mut target = own.first().or(moved.first()).copied()?.clone();
     if moved.is_empty() {
         return None;
@@ -125,10 +150,10 @@ mod tests {
             entry("earlier-go", "Update", json!({"f:data": {".": {}, "f:d": {}}})),
             status.clone(),
         ];
-        let earlier = ["go", "earlier-go"].map(str::to_owned).into();
+        let is_earlier = |entry: &ManagedFieldsEntry| entry.manager.as_ref().unwrap().ends_with("go");
         let fields = json!({"f:data": {".": {}, "f:a": {}, "f:c": {}, "f:d": {}}});
         let expected = vec![entry("me", "Apply", fields), entry("kubectl", "Update", data("f:b")), status];
-        assert_eq!(upgrade(&entries, &earlier, "me"), Some(expected.clone()));
-        assert_eq!(upgrade(&expected, &earlier, "me"), None, "there is nothing more to take over");
+        assert_eq!(upgrade(&entries, is_earlier, "me"), Some(expected.clone()));
+        assert_eq!(upgrade(&expected, is_earlier, "me"), None, "there is nothing more to take over");
     }
 }

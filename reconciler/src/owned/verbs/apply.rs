@@ -45,6 +45,9 @@ impl<T: Cached> Owned<T> {
     /// change of the child outside metadata and status, one request is sent, which may change nothing. An entry that
     /// was added while no process of the controller ran is removed with the next change.
     ///
+    /// An object without a controller is adopted if its annotation shows that this component applied it for an owner of
+    /// this Kind, namespace and name: it was restored from a backup, and so was its owner.
+    ///
     /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. Apply each
     /// child once per controller: two calls with different content undo each other.
     ///
@@ -92,7 +95,7 @@ impl<T: Cached> Owned<T> {
         O: Resource<DynamicType = (), Scope: Scope>,
         T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
     {
-        self.apply_desired(owner, Desired::of(owner, child, &self.shared.client.kind)?).await
+        self.apply_desired(owner, self.desired(owner, child)?).await
     }
 
     /// Applies a child as [`apply`](Self::apply) does, but first deletes the existing one if `must_replace` returns
@@ -133,7 +136,7 @@ impl<T: Cached> Owned<T> {
         O: Resource<DynamicType = (), Scope: Scope>,
         T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
     {
-        let desired = Desired::of(owner, child, &self.shared.client.kind)?;
+        let desired = self.desired(owner, child)?;
         let existing = self.find_in_cache(owner, &desired)?;
         let may_differ = |existing: &Arc<T>| {
             existing.meta().deletion_timestamp.is_none() && !desired.was_applied_to(&**existing)
@@ -156,10 +159,18 @@ impl<T: Cached + Serialize> Owned<T> {
             None => self.read_live(owner, &desired).await?,
         };
         let existing = match existing {
-            Some(existing) => self.upgrade_fields(owner, &desired, existing).await?,
+            Some(existing) => self.take_over(owner, &desired, existing).await?,
             None => None,
         };
         self.send_apply(owner, desired, existing).await
+    }
+
+    pub(super) fn desired<O>(&self, owner: &O, child: T) -> ApplyResult<Desired>
+    where
+        O: Resource<DynamicType = (), Scope: Scope>,
+    {
+        let client = &self.shared.client;
+        Desired::of(owner, child, &client.kind, &client.manager)
     }
 
     /// Returns true if no request is needed. A child that is already as desired is remembered as up to date. A child
@@ -182,7 +193,7 @@ impl<T: Cached + Serialize> Owned<T> {
 
     /// A hash of the applied and the stored content.
     fn state_hash(&self, desired: &Desired, observed: &Observed) -> u64 {
-        self.shared.hash_builder.hash_one((&desired.hash, &observed.fields, observed.content_hash))
+        self.shared.hash_builder.hash_one((&desired.applied, &observed.fields, observed.content_hash))
     }
 
     /// Sends the apply request: with force and with the uid of the existing object as precondition, or without force to

@@ -12,9 +12,10 @@ use crate::{
     object_client::status_code,
     owned::{
         Applied, NotApplied, Owned,
+        annotation::{APPLIED, UPDATED, applied_value},
         desired::Desired,
         existing::ApplyResult,
-        owner::{Owner, is_controlled_by, set_controller},
+        owner::{Owner, is_controlled_by, set_controller, update_version},
     },
     status::diff::diff,
 };
@@ -30,7 +31,8 @@ impl<T: Cached + Serialize> Owned<T> {
     /// server differs. It then causes a request, which changes nothing; each process sends it once.
     ///
     /// The update has the resourceVersion of the copy, so it never overwrites a newer change. The child gets the
-    /// owner's namespace, if any, and the owner as its controller. The answer is in the cache before this returns.
+    /// owner's namespace, if any, the owner as its controller, and the annotation `reknit.dev/applied`, which shows whose
+    /// child it is if it is restored from a backup. The answer is in the cache before this returns.
     ///
     /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. Requires
     /// the verbs get, create and update on the child and, with the admission plugin
@@ -67,7 +69,7 @@ impl<T: Cached + Serialize> Owned<T> {
         T: Resource<Scope: OwnedBy<O::Scope>>,
     {
         // Used for the key and the checks of a child. Its content is not sent.
-        let desired = Desired::of(owner, new.clone(), &self.shared.client.kind)?;
+        let desired = self.desired(owner, new.clone())?;
         match self.find_in_cache(owner, &desired)? {
             Some(cached) => self.update(owner, &desired, cached, mutate).await,
             None => self.create_new(owner, &desired, new, mutate).await,
@@ -84,7 +86,7 @@ impl<T: Cached + Serialize> Owned<T> {
         if cached.meta().deletion_timestamp.is_some() {
             return Ok(Applied::Unchanged(cached));
         }
-        let child = mutated(owner, &desired.key, T::clone(&cached), mutate);
+        let child = self.mutated(owner, &desired.key, T::clone(&cached), mutate);
         let (before, body) = (self.json(&*cached, desired)?, self.json(&child, desired)?);
         let Some(change) = diff(&before, body.clone()) else { return Ok(Applied::Unchanged(cached)) };
         let no_effect = self.update_hash(&change, before);
@@ -121,7 +123,7 @@ impl<T: Cached + Serialize> Owned<T> {
         new: T,
         mutate: impl FnOnce(&mut T) + Send,
     ) -> ApplyResult<Applied<T>> {
-        let child = mutated(owner, &desired.key, new, mutate);
+        let child = self.mutated(owner, &desired.key, new, mutate);
         let body = self.json(&child, desired)?;
         match self.shared.client.create::<T>(&desired.key, &body).await {
             Ok(created) => {
@@ -140,18 +142,24 @@ impl<T: Cached + Serialize> Owned<T> {
     fn json(&self, child: &T, desired: &Desired) -> ApplyResult<Value> {
         self.to_json(child).map_err(|error| desired.refused(error))
     }
-}
 
-/// Calls `mutate`, and restores what identifies the child and its controller.
-fn mutated<T: Resource>(owner: &impl Owner, key: &Key, mut child: T, mutate: impl FnOnce(&mut T)) -> T {
-    let (uid, version) = (child.meta().uid.clone(), child.meta().resource_version.clone());
-    mutate(&mut child);
-    let is_controlled = is_controlled_by(owner, &child);
-    let meta = child.meta_mut();
-    (meta.name, meta.namespace) = (Some(key.name.clone()), key.namespace.clone());
-    (meta.uid, meta.resource_version) = (uid, version);
-    if !is_controlled {
-        set_controller(meta, owner);
+    /// Calls `mutate`, and restores what identifies the child and its owner.
+    fn mutated(&self, owner: &impl Owner, key: &Key, mut child: T, mutate: impl FnOnce(&mut T)) -> T
+    where
+        T: Resource,
+    {
+        let (uid, version) = (child.meta().uid.clone(), child.meta().resource_version.clone());
+        mutate(&mut child);
+        let is_controlled = is_controlled_by(owner, &child);
+        let meta = child.meta_mut();
+        (meta.name, meta.namespace) = (Some(key.name.clone()), key.namespace.clone());
+        (meta.uid, meta.resource_version) = (uid, version);
+        let applied = applied_value(UPDATED, &self.shared.client.manager, owner);
+        meta.annotations.get_or_insert_default().insert(APPLIED.into(), applied);
+        match is_controlled {
+            true => update_version(meta, owner),
+            false => set_controller(meta, owner),
+        }
+        child
     }
-    child
 }
