@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::{
     context::Context,
-    informer::{Change, Informer, InformerHandle, InformerState, select},
+    informer::{Change, Informer, InformerHandle, InformerState, is_synced, select},
 };
 
 /// The key in which Knative's ConfigMaps document their settings. It is not a setting itself.
@@ -107,11 +107,11 @@ impl<T: FromConfigMap> Config<T> {
                 let at_startup = true;
                 config.latest.lock().update(&config_map, at_startup);
             });
-            let (latest, synced) = (config.latest.clone(), informer.0.cache.progress.synced());
+            let (latest, progress) = (config.latest.clone(), informer.0.cache.progress.subscribe());
             informer.on(move |change| {
                 let new_value = match change {
                     Change::Added(new) | Change::Updated { new, .. } => {
-                        let (mut latest, at_startup) = (latest.lock(), !*synced.borrow());
+                        let (mut latest, at_startup) = (latest.lock(), !is_synced(&progress.borrow()));
                         latest.update(new, at_startup).then(|| latest.value.clone())
                     }
                     Change::Deleted { .. } => {
@@ -159,14 +159,19 @@ impl InformerHandle for ValidatedInformer {
         self.informer.name()
     }
 
-    fn state(&self) -> InformerState {
-        match (self.informer.state(), &*self.invalid.borrow()) {
-            (InformerState::Synced { .. }, Some((since, why))) => InformerState::Waiting {
+    fn state_in(&self, namespace: Option<&str>) -> InformerState {
+        match (self.informer.state_in(namespace), &*self.invalid.borrow()) {
+            (InformerState::Synced { .. }, Some((since, why))) => InformerState::Unavailable {
                 since: *since,
                 reason: format!("ConfigMap {}: {why}", self.config_map),
+                was_synced: false,
             },
             (state, _) => state,
         }
+    }
+
+    fn is_synced(&self) -> bool {
+        self.informer.is_synced() && self.invalid.borrow().is_none()
     }
 
     fn synced(&self) -> BoxFuture<'static, ()> {
@@ -295,7 +300,7 @@ mod tests {
     async fn a_config_is_not_synced_while_its_config_map_is_invalid_at_startup() {
         let (limit, maps) = preloaded_with_data(&[("limit", "many")]);
         let informer = limit.handle().unwrap();
-        let InformerState::Waiting { reason: why, .. } = informer.state() else {
+        let InformerState::Unavailable { reason: why, .. } = informer.state() else {
             panic!("{:?}", informer.state())
         };
         assert!(why.starts_with("ConfigMap config-limit: invalid digit"), "{why}");

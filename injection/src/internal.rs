@@ -1,6 +1,6 @@
 //! Items for the other crates of reknit. They are not part of the public API, and may change in any release.
 
-use kube::discovery::ApiResource;
+use kube::{core::GroupVersionKind, discovery::ApiResource};
 use reknit_apis::Key;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -29,6 +29,12 @@ pub fn open_unsynced<K: Cached>(
     selection: Selection,
 ) -> Informer<K> {
     informers.get(kind.clone(), selection)
+}
+
+/// Calls the handler with each Kind that was [resolved](Informers::resolve) and that the API server now serves in another
+/// way, or no longer.
+pub fn on_kind_changed(informers: &Informers, handler: impl Fn(&GroupVersionKind) + Send + Sync + 'static) {
+    informers.on_kind_changed(handler);
 }
 
 /// Returns the time of the clock as an instant.

@@ -73,6 +73,8 @@ pub(crate) struct Bucket {
     terms: u64,
     /// The number of running passes of the bucket's keys.
     passes: usize,
+    /// Why the last attempt to acquire or renew the lease failed.
+    failure: Option<String>,
     /// The time at which this process last released the Lease.
     pub(crate) released: Option<Instant>,
     /// The time at which this process last gained the bucket or handed it over.
@@ -81,7 +83,7 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     fn new(state: BucketState) -> Self {
-        Self { written: state, terms: 0, passes: 0, released: None, last_handover: None }
+        Self { written: state, terms: 0, passes: 0, failure: None, released: None, last_handover: None }
     }
 
     /// The state at this moment.
@@ -92,6 +94,11 @@ impl Bucket {
     /// The number of the term in which this process leads the bucket, if it does.
     pub(crate) fn term(&self) -> Option<u64> {
         self.state().is_led().then_some(self.terms)
+    }
+
+    /// Why the leader is unknown. `None` if it is known, or if no attempt has failed.
+    pub(crate) fn reason_unknown(&self) -> Option<&str> {
+        self.failure.as_deref().filter(|_| matches!(self.state(), BucketState::Unknown { .. }))
     }
 
     /// Ends the term of this process, also one whose deadline has passed and that [`expire`](BucketWriter::expire) has
@@ -321,6 +328,14 @@ impl BucketWriter {
         if stops {
             info!(lease = self.lease(), identity = %self.identity, reason, "handed over");
         }
+    }
+
+    /// Records why an attempt to acquire or renew the lease failed, or that it did not.
+    pub(crate) fn record_attempt(&self, failure: Option<String>) {
+        self.modify(|bucket| {
+            bucket.failure = failure;
+            false
+        });
     }
 
     /// Records that this process has released the Lease. The watch of Leases may report this later.

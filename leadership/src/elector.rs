@@ -198,12 +198,14 @@ impl Elector {
     /// Resets the errors after an attempt without an error, even if another process holds the lease.
     fn reset_errors(&mut self) {
         self.conflicts = 0;
+        self.bucket.record_attempt(None);
         self.log_limit.reset();
     }
 
     /// Counts conflicts in a row, and logs the error. Returns the pause before the next attempt: this one, or a shorter one
     /// after a conflict.
     fn handle_error(&mut self, error: &LeaseError, pause: Duration) -> Duration {
+        self.bucket.record_attempt(Some(error.to_string()));
         let is_conflict = matches!(error, LeaseError::Conflict(_));
         self.conflicts = if is_conflict { self.conflicts.saturating_add(1) } else { 0 };
         let (lease, identity, leading) = (self.bucket.lease(), self.bucket.identity(), self.bucket.leads());

@@ -122,6 +122,13 @@ impl Leadership {
         self.buckets.as_ref().is_none_or(|buckets| buckets.read().iter().all(is_known))
     }
 
+    /// Returns why the leader of a bucket is unknown: the error of the last attempt on its lease. `None` if all leaders
+    /// are known, or if no attempt has failed.
+    pub fn reason_unknown(&self) -> Option<String> {
+        let states = self.buckets.as_ref()?.read();
+        states.iter().find_map(Bucket::reason_unknown).map(str::to_owned)
+    }
+
     /// Returns true if the keys are divided into buckets: false for a process that leads [always](Self::always).
     pub fn has_buckets(&self) -> bool {
         self.buckets.is_some()

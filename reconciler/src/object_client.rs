@@ -38,7 +38,7 @@ pub(crate) trait Decode: DeserializeOwned + Send + 'static {}
 impl<T: DeserializeOwned + Send + 'static> Decode for T {}
 
 /// A Kind, which is known at compile time or only at run time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ObjectKind {
     pub(crate) resource: ApiResource,
     pub(crate) is_namespaced: bool,

@@ -7,13 +7,13 @@ use reknit_leadership::LeaderElectionConfig;
 use reknit_reconciler::{Error, Result};
 use reknit_webhook::{
     Webhook,
-    internal::{self, Health, ServiceNames, validate_config},
+    internal::{self, Health, Identity, ServiceNames, validate_config},
 };
 
 use crate::{
     cli::{environment::WebhookSettings, listen_address::ListenAddress, main::Main},
     config::{logging::LoggingConfig, maps::ConfigMapNames, observability::ObservabilityConfig},
-    health::{checks::LivenessCheck, probes::Check},
+    health::{checks::WebhookChecks, probes::Check},
     process::{constructors::WebhookParts, task::Task},
 };
 
@@ -72,20 +72,26 @@ fn assemble(cx: &Context, webhook: Webhook) -> Result<WebhookParts> {
     let listener = async {
         listener.await.map_err(|error| Error::from(format!("{error}; WEBHOOK_PORT chooses another port")))
     };
-    let health = internal::health(&webhook);
-    let (controller, server) = internal::assemble(webhook, cx, &service_names, listener)?;
+    let identity = Identity::default();
+    let checks = checks(internal::health(&webhook), identity.clone());
+    let (controller, server) = internal::assemble(webhook, cx, &service_names, identity, listener)?;
     let server = Task::new("webhook", server);
-    Ok(WebhookParts { controller, server, health: health_check(health) })
+    Ok(WebhookParts { controller, server, checks })
 }
 
-/// Checks for a function of the webhook that has not returned for too long.
-pub(crate) fn health_check(health: Health) -> LivenessCheck {
-    Box::new(move || {
+/// Checks that the webhook has a certificate to serve, and for a function that has not returned for too long.
+pub(crate) fn checks(health: Health, identity: Identity) -> WebhookChecks {
+    let has_no_certificate = move || {
+        let problem = (!identity.is_set()).then(|| "there is no certificate to serve yet".to_owned());
+        Check::new("webhook", problem.into_iter().collect())
+    };
+    let is_stuck = move || {
         let stuck = health.stuck_for().map(|age| {
             format!("a defaulting or validation function has been running for {}s", age.as_secs())
         });
         Check::new("webhook", stuck.into_iter().collect())
-    })
+    };
+    WebhookChecks { readiness: Box::new(has_no_certificate), health: Box::new(is_stuck) }
 }
 
 /// Parses the ConfigMap, and checks the relations between its durations, as electors do when they start.

@@ -174,7 +174,9 @@ impl RunningControllers {
 fn reason_to_wait(informer: &dyn InformerHandle) -> Option<String> {
     match informer.state() {
         InformerState::Synced { .. } => None,
-        InformerState::Waiting { reason, .. } if !reason.is_empty() => {
+        InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. }
+            if !reason.is_empty() =>
+        {
             Some(format!("{}: {reason}", informer.name()))
         }
         _ => Some(format!("{}: no list yet", informer.name())),

@@ -29,6 +29,7 @@ pub fn assemble<L: Future<Output = Result<TcpListener>> + Send + 'static>(
     mut webhook: Webhook,
     cx: &Context,
     names: &ServiceNames,
+    identity: Identity,
     listener: L,
 ) -> Result<(Controller, impl Future<Output = Result<()>> + Send + use<L>)> {
     let namespace = cx.system_namespace().ok_or(
@@ -38,7 +39,6 @@ pub fn assemble<L: Future<Output = Result<TcpListener>> + Send + 'static>(
     webhook.lifetime.check()?;
     webhook.config_maps.system_namespace = Some(namespace.into());
     webhook.request_values.watch(cx);
-    let identity = Identity::default();
     let registrations = registrations(&webhook);
     let (controller, secret_informer) =
         CertificateReconciler::controller(cx, namespace, names, webhook.lifetime, registrations, &identity);

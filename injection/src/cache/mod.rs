@@ -75,7 +75,7 @@ impl<K: Cached> Cache<K> {
         Self {
             name,
             kind: Arc::new(kind),
-            progress: Progress::not_started(selection.parts().len()),
+            progress: Progress::not_started(selection.parts().len(), metrics.unsynced()),
             waiters: Waiters::default(),
             metrics,
             stores: RwLock::new(Stores::of(&selection)),

@@ -1,12 +1,19 @@
 //! Discovery: finds the resource of a Kind that is known only at run time.
 
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
 use http::Request;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::{
     core::GroupVersionKind,
     discovery::{ApiResource, Scope},
 };
+use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     client::{NoRetry, Transport},
@@ -22,34 +29,168 @@ pub struct Unresolved {
     source: Failure,
 }
 
-/// Requests the resource and the scope of a Kind. `None` if the API server does not know the Kind.
-pub(super) async fn discover(
+/// The resource and the scope of a Kind.
+pub(super) type Resource = (ApiResource, Scope);
+
+/// A handler of changed answers.
+type Handler = Box<dyn Fn(&GroupVersionKind) + Send + Sync>;
+
+/// The time after which answers are checked again.
+pub(super) const RECHECK: Duration = Duration::from_secs(10);
+
+/// The time after which the answer about a Kind is forgotten if nobody asks for it and no informer of it is open.
+const UNUSED_AFTER: Duration = Duration::from_secs(60);
+
+/// The time for which a Kind that the API server does not know is not asked for again.
+const UNKNOWN_FOR: Duration = Duration::from_secs(5);
+
+/// The time after which a check that does not find a Kind is repeated, since one API server of several may be starting.
+const CONFIRM_AFTER: Duration = Duration::from_secs(1);
+
+/// What the API server has answered about Kinds. It may serve a Kind in another way later, after its
+/// CustomResourceDefinition was deleted and created anew, or no longer, so the answers are [checked](Self::check) again
+/// as long as they are used.
+#[derive(Default)]
+pub(super) struct Discovery {
+    answers: Mutex<HashMap<GroupVersionKind, Answer>>,
+    handlers: Mutex<Vec<Handler>>,
+}
+
+struct Answer {
+    /// `None` if the API server does not know the Kind.
+    found: Option<Resource>,
+    /// The time of the last question for a Kind that was found, or of the answer for an unknown one.
+    at: Instant,
+}
+
+impl Discovery {
+    /// Returns the remembered answer about a Kind, or requests it.
+    pub(super) async fn find(
+        &self,
+        transport: &Transport,
+        kind: &GroupVersionKind,
+    ) -> Result<Option<Resource>, Unresolved> {
+        if let Some(found) = self.remembered(kind) {
+            return Ok(found);
+        }
+        let found = find_resource(kind, &list_resources(transport, kind).await?);
+        let mut answers = self.answers.lock();
+        answers.retain(|_, answer| answer.found.is_some() || answer.at.elapsed() < UNKNOWN_FOR);
+        answers.insert(kind.clone(), Answer { found: found.clone(), at: Instant::now() });
+        Ok(found)
+    }
+
+    fn remembered(&self, kind: &GroupVersionKind) -> Option<Option<Resource>> {
+        let mut answers = self.answers.lock();
+        let answer = answers.get_mut(kind)?;
+        if answer.found.is_some() {
+            answer.at = Instant::now();
+        } else if answer.at.elapsed() >= UNKNOWN_FOR {
+            return None;
+        }
+        Some(answer.found.clone())
+    }
+
+    /// Calls the handler with each Kind whose answer changes.
+    pub(super) fn on_changed(&self, handler: Handler) {
+        self.handlers.lock().push(handler);
+    }
+
+    /// Checks the answers about Kinds that were found, and forgets those that nobody uses. An answer stays if the API
+    /// server does not say otherwise: if the requests for one group fail, the others are checked.
+    pub(super) async fn check(&self, transport: &Transport, is_open: impl Fn(&ApiResource) -> bool) {
+        for kinds in self.used_kinds(is_open).into_values() {
+            let Ok(resources) = list_resources_again(transport, &kinds).await else { continue };
+            for kind in kinds {
+                if self.replace(&kind, find_resource(&kind, &resources)) {
+                    self.handlers.lock().iter().for_each(|handler| handler(&kind));
+                }
+            }
+        }
+    }
+
+    /// Forgets unused answers, and returns the Kinds to check by API version.
+    fn used_kinds(&self, is_open: impl Fn(&ApiResource) -> bool) -> BTreeMap<String, Vec<GroupVersionKind>> {
+        let mut answers = self.answers.lock();
+        answers.retain(|_, answer| match &answer.found {
+            Some((resource, _)) => answer.at.elapsed() < UNUSED_AFTER || is_open(resource),
+            None => answer.at.elapsed() < UNKNOWN_FOR,
+        });
+        let mut kinds = BTreeMap::<_, Vec<_>>::new();
+        for (kind, _) in answers.iter().filter(|(_, answer)| answer.found.is_some()) {
+            kinds.entry(kind.api_version()).or_default().push(kind.clone());
+        }
+        kinds
+    }
+
+    /// Replaces an answer, and returns true if it has changed.
+    fn replace(&self, kind: &GroupVersionKind, found: Option<Resource>) -> bool {
+        let mut answers = self.answers.lock();
+        let Some(answer) = answers.get_mut(kind).filter(|answer| answer.found != found) else { return false };
+        let (api_version, kind) = (kind.api_version(), &kind.kind);
+        match &found {
+            None => tracing::warn!(
+                api_version,
+                kind,
+                "the API server no longer serves a Kind that references name"
+            ),
+            Some((ApiResource { plural, .. }, scope)) => {
+                tracing::info!(
+                    api_version,
+                    kind,
+                    plural,
+                    ?scope,
+                    "the API server serves a Kind in another way"
+                );
+            }
+        }
+        *answer = Answer { found, at: Instant::now() };
+        true
+    }
+}
+
+/// Requests the resources of the API version of this Kind. There are none if the API server does not know the version.
+async fn list_resources(
     transport: &Transport,
     kind: &GroupVersionKind,
-) -> Result<Option<(ApiResource, Scope)>, Unresolved> {
+) -> Result<Vec<APIResource>, Unresolved> {
     let unresolved = |source| Unresolved { api_version: kind.api_version(), kind: kind.kind.clone(), source };
     let root = if kind.group.is_empty() { "/api" } else { "/apis" };
     let request = Request::get(format!("{root}/{}", kind.api_version())).extension(NoRetry).body(Vec::new());
     let request = request.map_err(|error| unresolved(kube::Error::HttpError(error).into()))?;
     let response = match fetch(transport, request).await {
         Ok(response) => response,
-        Err(Failure::NotFound(_)) => return Ok(None),
+        Err(Failure::NotFound(_)) => return Ok(Vec::new()),
         Err(failure) => return Err(unresolved(failure)),
     };
-    let list = serde_json::from_slice(&response).map_err(|error| unresolved(Failure::malformed(error)))?;
-    Ok(find_resource(kind, list))
+    let list: APIResourceList =
+        serde_json::from_slice(&response).map_err(|error| unresolved(Failure::malformed(error)))?;
+    Ok(list.resources)
 }
 
-fn find_resource(kind: &GroupVersionKind, list: APIResourceList) -> Option<(ApiResource, Scope)> {
+/// Requests the resources of the API version of these Kinds, and once more if a Kind is missing.
+async fn list_resources_again(
+    transport: &Transport,
+    kinds: &[GroupVersionKind],
+) -> Result<Vec<APIResource>, Unresolved> {
+    let resources = list_resources(transport, &kinds[0]).await?;
+    if kinds.iter().all(|kind| find_resource(kind, &resources).is_some()) {
+        return Ok(resources);
+    }
+    sleep(CONFIRM_AFTER).await;
+    list_resources(transport, &kinds[0]).await
+}
+
+fn find_resource(kind: &GroupVersionKind, resources: &[APIResource]) -> Option<Resource> {
     // The list contains subresources too: `pods/status` is also of Kind Pod.
-    let mut resources = list.resources.into_iter();
+    let mut resources = resources.iter();
     let resource = resources.find(|resource| resource.kind == kind.kind && !resource.name.contains('/'))?;
     let scope = if resource.namespaced { Scope::Namespaced } else { Scope::Cluster };
     Some((ApiResource::from_gvk_with_plural(kind, &resource.name), scope))
 }
 
 /// Guesses the plural as kube does, and the scope from the preloaded objects.
-pub(super) fn guess(kind: &GroupVersionKind, objects: &[Value]) -> (ApiResource, Scope) {
+pub(super) fn guess(kind: &GroupVersionKind, objects: &[Value]) -> Resource {
     let is_of_kind =
         |object: &&Value| object["kind"] == kind.kind && object["apiVersion"] == kind.api_version();
     let scope = match objects.iter().find(is_of_kind) {
@@ -61,6 +202,11 @@ pub(super) fn guess(kind: &GroupVersionKind, objects: &[Value]) -> (ApiResource,
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
     use kube::api::DynamicObject;
     use serde_json::json;
 
@@ -71,14 +217,24 @@ mod tests {
         GroupVersionKind::gvk("example.com", "v1", "Lamp")
     }
 
-    #[tokio::test]
-    async fn a_kind_is_requested_until_it_is_found_and_then_remembered() {
+    /// The resources of `example.com/v1`, with lamps of this plural.
+    fn resources(plural: &str, namespaced: bool) -> Value {
+        json!({"kind": "APIResourceList", "groupVersion": "example.com/v1", "resources": [
+            {"name": format!("{plural}/status"), "kind": "Lamp", "namespaced": namespaced, "singularName": "", "verbs": ["get"]},
+            {"name": plural, "kind": "Lamp", "namespaced": namespaced, "singularName": "lamp", "verbs": ["get"]},
+        ]})
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_is_remembered_and_an_unknown_one_is_requested_again_after_a_while() {
         let (client, mut server) = server();
         let informers = Context::new("test", client).informers();
         let resolve = async || informers.resolve(&lamp()).await;
         let (absent, ()) =
             tokio::join!(resolve(), async { server.next().await.respond(404, "404 page not found") });
         assert!(absent.unwrap().is_none());
+        assert!(resolve().await.unwrap().is_none() && server.is_idle(), "many keys may name an unknown Kind");
+        tokio::time::advance(UNKNOWN_FOR).await;
         let (failed, ()) =
             tokio::join!(resolve(), async { server.next().await.fail(403, "you may not look") });
         let error = failed.unwrap_err().to_string();
@@ -86,15 +242,49 @@ mod tests {
             error,
             "failed to discover the resource of Lamp of example.com/v1: you may not look (403)"
         );
-        let resources = json!({"kind": "APIResourceList", "groupVersion": "example.com/v1", "resources": [
-            {"name": "lampen/status", "kind": "Lamp", "namespaced": false, "singularName": "", "verbs": ["get"]},
-            {"name": "lampen", "kind": "Lamp", "namespaced": false, "singularName": "lamp", "verbs": ["get"]},
-        ]});
-        let (found, ()) = tokio::join!(resolve(), async { server.next().await.respond(200, resources) });
+        let answer = async { server.next().await.respond(200, resources("lampen", false)) };
+        let (found, ()) = tokio::join!(resolve(), answer);
         let (resource, scope) = found.unwrap().unwrap();
         assert_eq!((resource.plural.as_str(), scope), ("lampen", Scope::Cluster));
         assert_eq!(resolve().await.unwrap().unwrap().0, resource);
         assert!(server.is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_served_in_another_way_or_no_longer_is_reported_once_and_failures_change_nothing()
+    {
+        let (client, mut server) = server();
+        let informers = Context::new("test", client).informers();
+        informers.start();
+        let changed = Arc::new(AtomicUsize::new(0));
+        let counter = changed.clone();
+        informers.on_kind_changed(move |kind| {
+            assert_eq!(*kind, lamp());
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        let resolve = async || informers.resolve(&lamp()).await.unwrap();
+        let answer = async { server.next().await.respond(200, resources("lamps", true)) };
+        tokio::join!(resolve(), answer);
+        server.next().await.respond(200, resources("lamps", true));
+        let (resource, _) = resolve().await.unwrap();
+        let _open = informers.get::<DynamicObject>(resource, crate::select());
+        let _list = server.list().await;
+        server.next().await.fail(503, "the API of this group is not available");
+        server.next().await.respond(200, resources("lampen", false));
+        // The next check follows the change.
+        let next_check = server.next().await;
+        let (resource, scope) = resolve().await.unwrap();
+        assert_eq!((resource.plural.as_str(), scope), ("lampen", Scope::Cluster));
+        assert_eq!(changed.load(Ordering::Relaxed), 1);
+
+        next_check.respond(404, "404 page not found");
+        server.next().await.respond(200, resources("lampen", false));
+        resolve().await.unwrap();
+        server.next().await.respond(404, "404 page not found");
+        server.next().await.respond(404, "404 page not found");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(resolve().await.is_none(), "two checks in a row did not find it");
+        assert_eq!(changed.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cached, Informer, InformerState};
+use super::{Cached, Informer, InformerHandle, InformerState};
 
 /// The longest time to wait for a first list.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -16,23 +16,31 @@ pub struct NotSynced {
 }
 
 impl<K: Cached> Informer<K> {
-    /// Waits up to ten seconds for the first list. Does not wait if the informer already reports why listing fails.
+    /// Waits up to ten seconds for the first list of a namespace, or of all that the informer selects. Does not wait if
+    /// the informer already reports why listing fails.
     ///
     /// # Errors
     ///
     /// The objects were not listed: the informers of the process are not started, the API server does not know the
     /// Kind or refuses the list, or it has not answered in time.
-    pub async fn first_list(&self) -> Result<(), NotSynced> {
-        if !matches!(self.state(), InformerState::Waiting { reason, .. } if !reason.is_empty()) {
-            let _ = tokio::time::timeout(TIMEOUT, self.synced()).await;
+    pub async fn first_list(&self, namespace: Option<&str>) -> Result<(), NotSynced> {
+        let state = || InformerHandle::state_in(&*self.0, namespace);
+        if !matches!(state(), InformerState::Waiting { reason, .. } if !reason.is_empty()) {
+            let mut progress = self.0.cache.progress.subscribe();
+            let settled = async {
+                while matches!(state(), InformerState::NotStarted | InformerState::Waiting { .. }) {
+                    let _ = progress.changed().await;
+                }
+            };
+            let _ = tokio::time::timeout(TIMEOUT, settled).await;
         }
-        let reason = match self.state() {
+        let reason = match state() {
             InformerState::Synced { .. } => return Ok(()),
             InformerState::NotStarted => "the informers of this process are not started yet".into(),
             InformerState::Waiting { reason, .. } if reason.is_empty() => {
                 "the API server has not answered yet".into()
             }
-            InformerState::Waiting { reason, .. } => reason,
+            InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. } => reason,
         };
         Err(NotSynced { informer: self.name().into(), reason })
     }

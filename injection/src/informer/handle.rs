@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use tokio::sync::watch;
+
+use super::metrics::GaugeShare;
 
 /// An informer without its type. A controller keeps a handle for each informer that it needs, and a handle keeps its
 /// informer running.
@@ -12,10 +13,19 @@ pub trait InformerHandle: Send + Sync {
     /// Returns the resource and the selection, such as `pods` or `deployments.apps [namespace=shop]`.
     fn name(&self) -> &str;
 
-    /// Returns the progress of the informer.
-    fn state(&self) -> InformerState;
+    /// Returns the progress in this namespace, or, for `None`, in the namespace that is furthest behind.
+    fn state_in(&self, namespace: Option<&str>) -> InformerState;
 
-    /// Waits until the first list is in the cache. Completes immediately if it already is.
+    /// Returns the progress of the informer. With several namespaces, that of the one that is furthest behind.
+    fn state(&self) -> InformerState {
+        self.state_in(None)
+    }
+
+    /// Returns true if [`synced`](Self::synced) completes immediately.
+    fn is_synced(&self) -> bool;
+
+    /// Waits until the first list is in the cache. Completes immediately if it already is. Of several namespaces, those
+    /// that are [unavailable](InformerState::Unavailable) are not waited for, unless all are.
     fn synced(&self) -> BoxFuture<'static, ()>;
 }
 
@@ -24,13 +34,23 @@ pub trait InformerHandle: Send + Sync {
 pub enum InformerState {
     /// The informer is not started.
     NotStarted,
-    /// The first list is not complete, or the API server does not know the resource any more. In the second case the
-    /// objects stay cached.
+    /// The first list is not complete.
     Waiting {
-        /// The time at which the informer was started, or the resource was found to be unknown.
+        /// The time at which the informer was started.
         since: Instant,
-        /// The reason, such as "the API server does not know lamps…". Empty while nothing has failed.
+        /// The reason, such as "failed to list lamps…". Empty while nothing has failed.
         reason: String,
+    },
+    /// The API server has answered several times in a row that it does not know the resource, or that this process may
+    /// not list it. This ends when somebody installs the CustomResourceDefinition or grants the permission. Objects
+    /// that were listed before stay cached.
+    Unavailable {
+        /// The time at which the informer was started, or the resource was found to be unavailable.
+        since: Instant,
+        /// The reason, such as "the API server does not know lamps…".
+        reason: String,
+        /// True if the objects were listed before.
+        was_synced: bool,
     },
     /// The first list is in the cache.
     Synced {
@@ -40,12 +60,13 @@ pub enum InformerState {
     },
 }
 
-/// The progress of an informer's reflectors, and a channel on which to wait until all are synced.
+/// The progress of an informer's reflectors, on which a task can wait.
 ///
 /// There is one reflector for each [part](super::Selection::parts) of the selection.
 pub(crate) struct Progress {
-    parts: Mutex<Vec<InformerState>>,
-    synced: watch::Sender<bool>,
+    parts: watch::Sender<Vec<InformerState>>,
+    /// The number of parts that are not synced.
+    unsynced: GaugeShare,
 }
 
 /// The time of tokio's clock, which tests can pause.
@@ -54,72 +75,106 @@ fn now() -> Instant {
 }
 
 impl Progress {
-    pub(crate) fn not_started(parts: usize) -> Self {
-        Self { parts: Mutex::new(vec![InformerState::NotStarted; parts]), synced: watch::Sender::new(false) }
+    pub(crate) fn not_started(parts: usize, unsynced: GaugeShare) -> Self {
+        Self { parts: watch::Sender::new(vec![InformerState::NotStarted; parts]), unsynced }
     }
 
-    /// The state of the part that is furthest behind.
-    pub(crate) fn state(&self) -> InformerState {
-        let parts = self.parts.lock();
-        parts.iter().min_by_key(|state| rank(state)).cloned().unwrap_or(InformerState::NotStarted)
+    /// The state of a part, or of the one that is furthest behind.
+    pub(crate) fn state(&self, part: Option<usize>) -> InformerState {
+        state_of(&self.parts.borrow(), part)
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Vec<InformerState>> {
+        self.parts.subscribe()
     }
 
     pub(crate) fn mark_started(&self) {
-        self.parts.lock().fill(InformerState::Waiting { since: now(), reason: String::new() });
+        self.change(|parts| parts.fill(InformerState::Waiting { since: now(), reason: String::new() }));
     }
 
     /// Records the time of a response or a failed request, if the part is synced.
     pub(crate) fn mark_attempt(&self, part: usize) {
-        if let Some(InformerState::Synced { last_attempt }) = self.parts.lock().get_mut(part) {
-            *last_attempt = now();
-        }
+        self.parts.send_if_modified(|parts| {
+            if let Some(InformerState::Synced { last_attempt }) = parts.get_mut(part) {
+                *last_attempt = now();
+            }
+            false // nothing waits for it
+        });
     }
 
     /// Records why the part waits. A synced part stays synced.
-    pub(crate) fn mark_failed(&self, part: usize, reason: &str) {
-        if let Some(InformerState::Waiting { reason: current, .. }) = self.parts.lock().get_mut(part) {
-            reason.clone_into(current);
-        }
+    pub(crate) fn mark_failed(&self, part: usize, why: &str) {
+        self.change(|parts| match parts.get_mut(part) {
+            Some(InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. }) => {
+                why.clone_into(reason);
+            }
+            Some(InformerState::NotStarted | InformerState::Synced { .. }) | None => {}
+        });
     }
 
-    /// Makes a synced part wait again, since the API server does not know the resource any more.
-    pub(crate) fn mark_not_served(&self, part: usize, reason: &str) {
-        let mut parts = self.parts.lock();
-        if let Some(state @ InformerState::Synced { .. }) = parts.get_mut(part) {
-            *state = InformerState::Waiting { since: now(), reason: reason.into() };
-            self.synced.send_replace(false);
-        }
+    /// Records that the API server does not serve the resource, or refuses to list it.
+    pub(crate) fn mark_unavailable(&self, part: usize, why: &str) {
+        self.change(|parts| {
+            let Some(state) = parts.get_mut(part) else { return };
+            let (since, was_synced) = match *state {
+                InformerState::NotStarted => (now(), false),
+                InformerState::Waiting { since, .. } => (since, false),
+                InformerState::Unavailable { since, was_synced, .. } => (since, was_synced),
+                InformerState::Synced { .. } => (now(), true),
+            };
+            *state = InformerState::Unavailable { since, reason: why.into(), was_synced };
+        });
     }
 
-    /// Records that the part is listed.
     pub(crate) fn mark_synced(&self, part: usize) {
-        let mut parts = self.parts.lock();
-        if let Some(state) = parts.get_mut(part) {
-            *state = InformerState::Synced { last_attempt: now() };
-        }
-        if parts.iter().all(|state| matches!(state, InformerState::Synced { .. })) {
-            self.synced.send_replace(true);
-        }
+        self.change(|parts| {
+            if let Some(state) = parts.get_mut(part) {
+                *state = InformerState::Synced { last_attempt: now() };
+            }
+        });
     }
 
-    /// Records that a test has provided the objects.
     pub(crate) fn mark_preloaded(&self) {
-        self.parts.lock().fill(InformerState::Synced { last_attempt: now() });
-        self.synced.send_replace(true);
+        self.change(|parts| parts.fill(InformerState::Synced { last_attempt: now() }));
     }
 
-    pub(crate) fn synced(&self) -> watch::Receiver<bool> {
-        self.synced.subscribe()
+    fn change(&self, change: impl FnOnce(&mut [InformerState])) {
+        self.parts.send_modify(|parts| {
+            change(parts);
+            self.unsynced.set(parts.iter().filter(|state| !state.is_synced()).count());
+        });
     }
 }
 
-/// Orders states: not started, waiting with a reason, waiting without a reason, synced. Within a rank, the earliest
-/// time comes first.
+impl InformerState {
+    fn is_synced(&self) -> bool {
+        matches!(self, Self::Synced { .. })
+    }
+}
+
+/// The state of this part, or of the one that is furthest behind.
+pub(crate) fn state_of(parts: &[InformerState], part: Option<usize>) -> InformerState {
+    let state = match part {
+        Some(part) => parts.get(part),
+        None => parts.iter().min_by_key(|state| rank(state)),
+    };
+    state.cloned().unwrap_or(InformerState::NotStarted)
+}
+
+/// Returns true if the first list of each part is in the cache. Parts that are unavailable are left out, unless all are.
+pub(crate) fn is_synced(parts: &[InformerState]) -> bool {
+    let is_settled =
+        |state: &InformerState| state.is_synced() || matches!(state, InformerState::Unavailable { .. });
+    parts.iter().all(is_settled) && parts.iter().any(InformerState::is_synced)
+}
+
+/// Orders states by progress. For the same progress, the earlier time is further behind.
 fn rank(state: &InformerState) -> (u8, Option<Instant>) {
     match state {
         InformerState::NotStarted => (0, None),
         InformerState::Waiting { since, reason } if !reason.is_empty() => (1, Some(*since)),
         InformerState::Waiting { since, .. } => (2, Some(*since)),
-        InformerState::Synced { last_attempt } => (3, Some(*last_attempt)),
+        InformerState::Unavailable { since, .. } => (3, Some(*since)),
+        InformerState::Synced { last_attempt } => (4, Some(*last_attempt)),
     }
 }

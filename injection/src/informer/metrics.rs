@@ -20,6 +20,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registr
 pub(crate) struct MetricFamilies {
     objects: IntGaugeVec,
     bytes: IntGaugeVec,
+    unsynced: IntGaugeVec,
     events: IntCounterVec,
     lists: IntCounterVec,
     watches: IntCounterVec,
@@ -41,7 +42,7 @@ pub(crate) struct InformerMetrics {
 }
 
 /// One informer's contribution to a gauge that all informers of its name share.
-struct GaugeShare {
+pub(crate) struct GaugeShare {
     gauge: IntGauge,
     value: AtomicI64,
 }
@@ -51,9 +52,15 @@ impl GaugeShare {
         Self { gauge, value: AtomicI64::new(0) }
     }
 
-    fn set(&self, value: usize) {
+    pub(crate) fn set(&self, value: usize) {
         let value = i64::try_from(value).unwrap_or(i64::MAX);
         self.gauge.add(value - self.value.swap(value, Ordering::Relaxed));
+    }
+}
+
+impl Drop for GaugeShare {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
@@ -67,6 +74,10 @@ impl MetricFamilies {
         Self {
             objects: gauge("reflector_objects", "Objects in the cache of the informer"),
             bytes: gauge("reflector_object_bytes", "Size of these objects as compact JSON"),
+            unsynced: gauge(
+                "reflector_unsynced",
+                "Namespaces of the informer whose objects are not in the cache; at most 1 if it selects all namespaces",
+            ),
             events: counter("reflector_events_total", "Watch events received"),
             lists: counter("reflector_lists_total", "Lists begun, the first and each one after a gap"),
             watches: counter("reflector_watches_total", "Watches opened"),
@@ -110,6 +121,11 @@ pub fn register_metric<C: Collector + Clone + 'static>(
 }
 
 impl InformerMetrics {
+    /// The share of the gauge of namespaces whose objects are not in the cache.
+    pub(crate) fn unsynced(&self) -> GaugeShare {
+        GaugeShare::of(self.families.unsynced.with_label_values(&[&self.name]))
+    }
+
     pub(crate) fn set_size(&self, objects: usize, bytes: usize) {
         self.objects.set(objects);
         self.bytes.set(bytes);
@@ -121,12 +137,13 @@ impl Drop for InformerMetrics {
         let mut informers = self.families.informers.lock();
         if let Some(count) = informers.get_mut(&self.name).filter(|count| **count > 1) {
             *count -= 1;
-            return self.set_size(0, 0);
+            return;
         }
         informers.remove(&self.name);
         let labels = &[self.name.as_str()];
-        let MetricFamilies { objects, bytes, events, lists, watches, failures, .. } = &self.families;
-        for gauges in [objects, bytes] {
+        let MetricFamilies { objects, bytes, unsynced, events, lists, watches, failures, .. } =
+            &self.families;
+        for gauges in [objects, bytes, unsynced] {
             let _ = gauges.remove_label_values(labels);
         }
         for counters in [events, lists, watches, failures] {

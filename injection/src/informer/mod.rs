@@ -25,7 +25,6 @@ use reknit_apis::Key;
 use serde::Serialize;
 use tokio::task::AbortHandle;
 
-pub(crate) use self::registry::ObjectSource;
 pub use self::{
     cached::{Cached, Metadata},
     change::{Change, Old},
@@ -38,6 +37,7 @@ pub use self::{
     registry::Informers,
     selection::{Selection, select},
 };
+pub(crate) use self::{handle::is_synced, registry::ObjectSource};
 use crate::{
     cache::{Cache, DecodeError},
     object::{Object, encode},
@@ -175,7 +175,7 @@ impl<K: Cached> Informer<K> {
 
     /// Returns the progress of the informer.
     pub fn state(&self) -> InformerState {
-        self.0.cache.progress.state()
+        self.0.cache.progress.state(None)
     }
 
     /// Returns the name of the informer in logs: the resource and the selection.
@@ -276,15 +276,20 @@ impl<K: Cached> InformerHandle for SharedInformer<K> {
         &self.cache.name
     }
 
-    fn state(&self) -> InformerState {
-        self.cache.progress.state()
+    fn state_in(&self, namespace: Option<&str>) -> InformerState {
+        let part = namespace.and_then(|_| self.cache.selection.part_of(namespace));
+        self.cache.progress.state(part)
+    }
+
+    fn is_synced(&self) -> bool {
+        is_synced(&self.cache.progress.subscribe().borrow())
     }
 
     fn synced(&self) -> BoxFuture<'static, ()> {
-        let (cache, mut synced) = (self.cache.clone(), self.cache.progress.synced());
+        let (cache, mut progress) = (self.cache.clone(), self.cache.progress.subscribe());
         Box::pin(async move {
             // The cache holds the sender, so the wait cannot fail.
-            let _ = synced.wait_for(|synced| *synced).await;
+            let _ = progress.wait_for(|parts| is_synced(parts)).await;
             drop(cache);
         })
     }

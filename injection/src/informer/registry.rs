@@ -12,12 +12,13 @@ use kube::{
 };
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
-use tokio::runtime;
+use tokio::{runtime, time::sleep};
 use typemap_rev::{TypeMap, TypeMapKey};
 
 use super::{
     Cached, Informer, InformerHandle, InformerState, NotSynced, Selection, SharedInformer, discovery,
-    discovery::Unresolved, metrics::MetricFamilies,
+    discovery::{Discovery, RECHECK, Unresolved},
+    metrics::MetricFamilies,
 };
 use crate::{
     cache::Cache,
@@ -41,11 +42,8 @@ struct Registry {
     members: RwLock<Vec<Weak<dyn Member>>>,
     /// The runtime of the reflectors. `None` until the informers are started.
     runtime: Mutex<Option<runtime::Handle>>,
-    resolved: Mutex<Resolved>,
+    discovery: Discovery,
 }
-
-/// The Kinds that discovery has found.
-type Resolved = HashMap<GroupVersionKind, (ApiResource, Scope)>;
 
 /// The source of the objects of all informers.
 pub(crate) enum ObjectSource {
@@ -76,7 +74,7 @@ impl Informers {
             by_type: Mutex::default(),
             members: RwLock::default(),
             runtime: Mutex::default(),
-            resolved: Mutex::default(),
+            discovery: Discovery::default(),
         }))
     }
 
@@ -103,7 +101,7 @@ impl Informers {
         selection: Selection,
     ) -> Result<Informer<K>, NotSynced> {
         let informer = self.get(ApiResource::erase::<K>(kind), selection);
-        informer.first_list().await?;
+        informer.first_list(None).await?;
         Ok(informer)
     }
 
@@ -113,7 +111,10 @@ impl Informers {
     /// A [`Context`](crate::Context) holds every informer that was requested from it. Drop it first, so that informers
     /// that no controller keeps do not start.
     pub fn start(&self) {
-        *self.0.runtime.lock() = Some(runtime::Handle::current());
+        let runtime = runtime::Handle::current();
+        if self.0.runtime.lock().replace(runtime.clone()).is_none() {
+            runtime.spawn(check_kinds(Arc::downgrade(&self.0)));
+        }
         for member in self.members() {
             self.start_member(&*member);
         }
@@ -127,8 +128,9 @@ impl Informers {
         states
     }
 
-    /// Returns the resource of a Kind and its scope, or `None` if the API server does not know the Kind. Only a Kind
-    /// that was found is remembered: for any other, each call sends a request.
+    /// Returns the resource of a Kind and its scope, or `None` if the API server does not know the Kind. The answer is
+    /// remembered: of an unknown Kind for five seconds, of others as long as it is used. Once the informers are started,
+    /// it is checked again every ten seconds.
     ///
     /// Preloaded informers send no request: the plural is guessed as kube does, and a Kind is cluster-scoped if a
     /// preloaded object of it has no namespace.
@@ -141,14 +143,13 @@ impl Informers {
             ObjectSource::Watch(transport) => transport,
             ObjectSource::Preloaded(objects) => return Ok(Some(discovery::guess(kind, objects))),
         };
-        if let Some(found) = self.0.resolved.lock().get(kind) {
-            return Ok(Some(found.clone()));
-        }
-        let found = discovery::discover(transport, kind).await?;
-        if let Some(found) = &found {
-            self.0.resolved.lock().insert(kind.clone(), found.clone());
-        }
-        Ok(found)
+        self.0.discovery.find(transport, kind).await
+    }
+
+    /// Calls the handler with each Kind that [`resolve`](Self::resolve) returned and that the API server now serves in
+    /// another way, or no longer.
+    pub(crate) fn on_kind_changed(&self, handler: impl Fn(&GroupVersionKind) + Send + Sync + 'static) {
+        self.0.discovery.on_changed(Box::new(handler));
     }
 
     /// Returns the informer of this type, Kind and selection. It starts at once if the informers are started, and its
@@ -196,6 +197,13 @@ impl Informers {
         }
     }
 
+    async fn check_kinds(&self) {
+        if let ObjectSource::Watch(transport) = &self.0.source {
+            let is_open = |kind: &ApiResource| self.members().any(|member| member.resource() == kind);
+            self.0.discovery.check(transport, is_open).await;
+        }
+    }
+
     fn members(&self) -> impl Iterator<Item = Arc<dyn Member>> + use<> {
         let members: Vec<_> = self.0.members.read().iter().filter_map(Weak::upgrade).collect();
         members.into_iter()
@@ -220,6 +228,15 @@ impl Informers {
             shows_state |= member.apply_response(response);
         }
         shows_state
+    }
+}
+
+/// Checks what was discovered about Kinds until the registry is dropped.
+async fn check_kinds(registry: Weak<Registry>) {
+    loop {
+        sleep(RECHECK).await;
+        let Some(registry) = registry.upgrade() else { return };
+        Informers(registry).check_kinds().await;
     }
 }
 

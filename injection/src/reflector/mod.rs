@@ -60,9 +60,9 @@ const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 /// The maximum backoff after a 404, so that a resource that is installed later is found soon.
 const MAX_NOT_FOUND_BACKOFF: Duration = Duration::from_secs(2);
 
-/// The number of lists in a row with 404 after which the resource counts as not served. A single 404 may come from an
-/// API server that is starting.
-const MAX_NOT_FOUND: u32 = 3;
+/// The number of lists in a row with 404 or 403 after which the resource counts as unavailable. A single 404 may come
+/// from an API server that is starting.
+const MAX_REFUSED_LISTS: u32 = 3;
 
 /// Runs the reflectors of a cache, one for each [part](Selection::parts) of its selection. Never returns; the informer
 /// aborts it when it is dropped.
@@ -85,7 +85,7 @@ async fn run_part<K: Cached>(cache: Arc<Cache<K>>, requests: Requests, part: usi
         may_be_restored: false,
         empty_watches: 0,
         has_bookmarks: false,
-        not_found_lists: 0,
+        refused_lists: 0,
         has_expired: false,
         without_pages: false,
         backoff: Backoff::default(),
@@ -114,8 +114,8 @@ struct Reflector<K> {
     empty_watches: u32,
     /// True if a watch has sent a bookmark since the last list.
     has_bookmarks: bool,
-    /// The number of lists in a row with 404.
-    not_found_lists: u32,
+    /// The number of lists in a row with 404 or 403.
+    refused_lists: u32,
     /// True if the last failure was an expired version.
     has_expired: bool,
     /// True if the next list is read in one request, since the version expired between the pages of the last list.
@@ -194,7 +194,7 @@ impl<K: Cached> Reflector<K> {
         tracing::debug!(informer = self.cache.name, version, "listed");
         self.version = Some(version);
         (self.may_be_restored, self.empty_watches, self.has_bookmarks) = (false, 0, false);
-        self.not_found_lists = 0;
+        self.refused_lists = 0;
         Ok(())
     }
 
@@ -303,10 +303,10 @@ impl<K: Cached> Reflector<K> {
         // repeated 410 without a success in between.
         let lists_at_once = self.has_expired && (!was_expired || self.backoff.is_fresh());
         let was_list = self.version.is_none();
-        self.not_found_lists =
-            if was_list && matches!(failure, Failure::NotFound(_)) { self.not_found_lists + 1 } else { 0 };
-        if self.not_found_lists >= MAX_NOT_FOUND {
-            self.cache.progress.mark_not_served(self.part, &self.explain(&failure));
+        let is_unavailable = matches!(failure, Failure::NotFound(_) | Failure::Refused { code: 403, .. });
+        self.refused_lists = if was_list && is_unavailable { self.refused_lists + 1 } else { 0 };
+        if self.refused_lists >= MAX_REFUSED_LISTS {
+            self.cache.progress.mark_unavailable(self.part, &self.explain(&failure));
         }
         // The server would refuse the same watch again. A process without permission to watch learns of changes by
         // lists, as in client-go.

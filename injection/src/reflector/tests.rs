@@ -208,7 +208,9 @@ async fn a_missing_kind_is_logged_every_minute_and_found_when_it_is_installed() 
         server.list().await.respond(404, "404 page not found");
         assert!(waiting.elapsed() <= Duration::from_secs(2), "listed again after {:?}", waiting.elapsed());
     }
-    let InformerState::Waiting { reason: why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    let InformerState::Unavailable { reason: why, was_synced: false, .. } = maps.state() else {
+        panic!("{:?}", maps.state())
+    };
     assert!(
         why.contains("configmaps of v1 (ConfigMap)") && why.contains("CustomResourceDefinition"),
         "{why}"
@@ -251,7 +253,9 @@ async fn objects_of_a_removed_kind_stay_cached_while_the_informer_waits() {
     );
     third.respond(404, "404 page not found");
     let fourth = server.list().await;
-    let InformerState::Waiting { reason: why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    let InformerState::Unavailable { reason: why, was_synced: true, .. } = maps.state() else {
+        panic!("{:?}", maps.state())
+    };
     assert!(why.contains("CustomResourceDefinition"), "{why}");
     assert_eq!((calls.take().len(), maps.len()), (0, 2), "the objects may still exist in another version");
     fourth.respond(404, "404 page not found");
@@ -285,7 +289,7 @@ async fn a_forbidden_list_backs_off_and_names_the_missing_verbs() {
         server.list().await.fail(403, "configmaps is forbidden");
     }
     assert!(before.elapsed() > Duration::from_secs(60), "{:?}", before.elapsed());
-    let InformerState::Waiting { reason: why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    let InformerState::Unavailable { reason: why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
     assert!(why.starts_with("configmaps is forbidden") && why.contains("verbs list and watch"), "{why}");
     assert!(log.lines("WARN").len() <= 4, "{:?}", log.lines("WARN"));
 }

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    batch::v1::Job,
-    core::v1::{Namespace, Pod, PodSpec},
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        batch::v1::Job,
+        core::v1::{Namespace, Pod, PodSpec},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client,
@@ -256,4 +259,37 @@ async fn inclusion_binds_only_labelled_objects_in_labelled_namespaces() {
     assert_eq!(color_at_admission(&json!({"tier": "front"})).await.unwrap(), None);
     set_label_of_namespace(Value::Null).await;
     wait_for_color(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binding_is_deleted_after_the_kind_of_its_subjects_was_removed() {
+    let fixture = Fixture::new().await;
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition: CustomResourceDefinition = serde_json::from_value(json!({
+        "metadata": {"name": "gadgets.subjects.reknit.dev"},
+        "spec": {
+            "group": "subjects.reknit.dev", "scope": "Namespaced", "names": {"kind": "Gadget", "plural": "gadgets"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }))
+    .unwrap();
+    fixture.plane.install_crd(definition.clone()).await.unwrap();
+    let gadget = json!({
+        "apiVersion": "subjects.reknit.dev/v1", "kind": "Gadget",
+        "metadata": {"name": "g", "namespace": fixture.namespace, "labels": {"tier": "front"}},
+        "spec": {"template": pod_template("g")},
+    });
+    fixture.plane.apply_yaml(&gadget.to_string()).await.unwrap();
+    fixture.create::<Paint>(paint("blue", "Gadget", "subjects.reknit.dev/v1")).await;
+    fixture.wait_for_condition("True").await;
+
+    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client.clone());
+    let name = "gadgets.subjects.reknit.dev";
+    definitions.delete(name, &DeleteParams::default()).await.unwrap();
+    let is_gone = async || definitions.get_opt(name).await.unwrap().is_none();
+    eventually("the removal of the definition", TIMEOUT, is_gone).await;
+    let paints = fixture.api::<Paint>();
+    paints.delete("blue", &DeleteParams::default()).await.unwrap();
+    let is_gone = async || paints.get_opt("blue").await.unwrap().is_none();
+    eventually("the end of the binding", TIMEOUT, is_gone).await;
 }

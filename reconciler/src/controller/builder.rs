@@ -250,13 +250,8 @@ impl<K: Kind> Builder<K> {
     }
 
     fn dynamic_kinds(&self, kinds: Kinds) -> DynamicKinds {
-        DynamicKinds {
-            allowed: kinds,
-            informers: self.cx.informers(),
-            namespaces: self.namespaces.clone(),
-            queue: self.parts.queue.clone(),
-            used: self.trackers.dynamic.clone(),
-        }
+        let (queue, used) = (self.parts.queue.clone(), self.trackers.dynamic.clone());
+        DynamicKinds::new(kinds, self.cx.informers(), self.namespaces.clone(), queue, used)
     }
 
     /// The objects of this Kind in the namespaces of the controller.

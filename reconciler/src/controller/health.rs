@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use reknit_apis::Key;
-use reknit_injection::{InformerHandle, InformerState};
+use reknit_injection::InformerHandle;
 
 use super::Parts;
 use crate::Queue;
@@ -57,7 +57,7 @@ impl Health {
 
     /// Returns true if each of the controller's [informers](Self::informers) has received its first list.
     pub fn is_synced(&self) -> bool {
-        self.informers.iter().all(|informer| matches!(informer.state(), InformerState::Synced { .. }))
+        self.informers.iter().all(|informer| informer.is_synced())
     }
 
     /// The running passes.

@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Context, InformerHandle};
+use reknit_injection::{Context, InformerHandle, InformerState};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -29,7 +29,7 @@ pub use self::{
     workers::{Drained, Run},
 };
 use crate::{
-    Outcome, Queue, Recorder, Result,
+    Outcome, Queue, Recorder, Result, ResultExt,
     driver::{Driver, PassMode},
     finalizer::Finalizer,
     limits::{Limits, PassAborted},
@@ -37,6 +37,9 @@ use crate::{
     outcome::Next,
     per_key::PerKeyStores,
 };
+
+/// The longest wait for the retry of a pass in a namespace whose objects cannot be listed.
+const UNLISTED_RETRY: Duration = Duration::from_secs(30);
 
 /// A controller, built by a constructor and run by the process.
 ///
@@ -141,11 +144,25 @@ impl Controller {
         result
     }
 
+    /// Fails if the objects of the key's namespace are not in the cache of an informer that lists other namespaces: a
+    /// pass would take them for absent.
+    fn check_listed(&self, key: &Key) -> Result<()> {
+        let states = self.parts.informers.iter().map(|informer| informer.state_in(key.namespace.as_deref()));
+        let mut reasons = states.filter_map(|state| match state {
+            InformerState::Unavailable { reason, was_synced: false, .. } => Some(reason),
+            _ => None,
+        });
+        reasons.next().map_or(Ok(()), Err).retry_within(UNLISTED_RETRY)
+    }
+
     /// Runs one pass in its span, with metrics and a log line.
     async fn run_pass(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         let pass = async {
             let start = Instant::now();
-            let result = self.driver.run_pass(key, mode).await;
+            let result = match self.check_listed(key) {
+                Ok(()) => self.driver.run_pass(key, mode).await,
+                Err(error) => Err(error),
+            };
             self.metrics.record_pass(result_name(&result), start.elapsed());
             log_result(&result, start.elapsed());
             let is_failure = result.as_ref().is_err_and(|error| !error.is_conflict());

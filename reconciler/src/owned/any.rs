@@ -91,7 +91,7 @@ impl OwnedAny {
     /// These errors are permanent: a Kind that is not among the [`Kinds`](crate::Kinds) of the builder call; a
     /// cluster-scoped Kind if the owner is in a namespace, since the garbage collector would delete such a child.
     ///
-    /// These are retried at least every half minute: a Kind that the API server does not know; a Kind whose objects
+    /// These are retried at least every 15 seconds: a Kind that the API server does not know; a Kind whose objects
     /// cannot be listed, or not within ten seconds.
     pub async fn kind<O>(&self, owner: &O, api_version: &str, kind: &str) -> Result<Owned<DynamicObject>>
     where
@@ -160,7 +160,8 @@ impl OwnedAny {
             )));
         }
         let key = Key::of(owner);
-        let tracker = self.kinds.record(&found, |reads| reads.use_kind(&key)).await?;
+        let tracker =
+            self.kinds.record(&found, key.namespace.as_deref(), |reads| reads.use_kind(&key)).await?;
         Ok(self.open(&found, tracker))
     }
 
@@ -168,10 +169,11 @@ impl OwnedAny {
     /// has added them.
     fn open(&self, found: &FoundKind, tracker: Tracker) -> Owned<DynamicObject> {
         let mut opened = self.opened.lock();
-        let is_same_informer =
-            |children: &Owned<DynamicObject>| children.informer.is_same_as(&found.informer);
+        let is_current = |children: &Owned<DynamicObject>| {
+            children.informer.is_same_as(&found.informer) && children.shared.client.kind == found.kind
+        };
         let known = opened.get(&found.kind.resource).and_then(WeakOwned::upgrade);
-        if let Some(children) = known.filter(is_same_informer) {
+        if let Some(children) = known.filter(is_current) {
             return children;
         }
         let (client, options) = (self.client.with_kind(found.kind.clone()), self.options.clone());

@@ -53,7 +53,7 @@ impl TrackedAny {
     /// builder call; a namespaced Kind without a namespace in either the reference or the observer; a namespace that
     /// the controller does not select.
     ///
-    /// These are retried at least every half minute: a Kind that the API server does not know; a Kind whose objects
+    /// These are retried at least every 15 seconds: a Kind that the API server does not know; a Kind whose objects
     /// cannot be listed, or not within ten seconds.
     pub async fn get<O: Resource + Sync>(
         &self,
@@ -81,11 +81,13 @@ impl TrackedAny {
         let observer = Key::of(observer);
         if let Some(labels) = &reference.selector {
             let selector: Selector = labels.clone().try_into().permanent()?;
-            self.kinds.record(&found, |reads| reads.read_matching(&observer, namespace, &selector)).await?;
+            self.kinds
+                .record(&found, namespace, |reads| reads.read_matching(&observer, namespace, &selector))
+                .await?;
             return Ok(matching(&found.informer, namespace, &selector).collect());
         }
         let target = Key::new(namespace, reference.name.as_deref().unwrap_or_default());
-        self.kinds.record(&found, |reads| reads.record_read(&observer, &target)).await?;
+        self.kinds.record(&found, namespace, |reads| reads.record_read(&observer, &target)).await?;
         Ok(found.informer.get(&target).into_iter().collect())
     }
 

@@ -1,7 +1,7 @@
 //! The Kinds that a controller finds at run time, and the informers that are open while its keys use them.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
@@ -17,14 +17,18 @@ use kube::{
 };
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Informer, InformerHandle, Informers, Selection, internal::open_unsynced, select};
+use reknit_injection::{
+    Informer, InformerHandle, Informers, Selection,
+    internal::{on_kind_changed, open_unsynced},
+    select,
+};
 
 use super::index::{Index, Tracker};
 use crate::{Error, Kinds, Queue, Result, ResultExt, object_client::ObjectKind};
 
 /// The longest wait for the retry of a pass that used an unknown Kind or one that cannot be listed. No watch reports
 /// when that changes.
-const RETRY_WITHIN: Duration = Duration::from_secs(30);
+const RETRY_WITHIN: Duration = Duration::from_secs(15);
 
 /// Finds Kinds at run time for one controller, and keeps their informers open while any of its keys uses them.
 #[derive(Clone)]
@@ -63,6 +67,22 @@ struct UsedKind {
 }
 
 impl DynamicKinds {
+    /// Creates the Kinds of a builder call. When the API server serves one of them in another way or no longer, its
+    /// informer closes, and the keys that use the Kind are enqueued.
+    pub(crate) fn new(
+        allowed: Kinds,
+        informers: Informers,
+        namespaces: Selection,
+        queue: Queue,
+        used: UsedKinds,
+    ) -> Self {
+        let (changed, changed_queue) = (used.clone(), queue.clone());
+        on_kind_changed(&informers, move |kind| {
+            changed.close(kind).into_iter().for_each(|observer| changed_queue.add(observer));
+        });
+        Self { allowed, informers, namespaces, queue, used }
+    }
+
     /// The open informers of the controller's Kinds.
     pub(super) fn open_informers(&self) -> Vec<Informer<DynamicObject>> {
         self.used.0.lock().values().filter_map(|used| used.informer.clone()).collect()
@@ -130,11 +150,16 @@ impl DynamicKinds {
         }
     }
 
-    /// Records a read of the Kind, waits for the first list, and returns the tracker of the Kind. The first read keeps
+    /// Records a read of the Kind, waits for the first list of the namespace, or of all for `None`, and returns the tracker of the Kind. The first read keeps
     /// the informer open, and makes its later events enqueue the observers. A failure is retried like an unknown Kind.
     ///
     /// The read is recorded before the wait, so that no change between the list and the caller's read is missed.
-    pub(crate) async fn record(&self, found: &FoundKind, read: impl FnOnce(&mut Index)) -> Result<Tracker> {
+    pub(crate) async fn record(
+        &self,
+        found: &FoundKind,
+        namespace: Option<&str>,
+        read: impl FnOnce(&mut Index),
+    ) -> Result<Tracker> {
         let (tracker, is_read) = {
             let mut used = self.used.0.lock();
             let kind = used.entry(found.kind.resource.clone()).or_default();
@@ -142,7 +167,7 @@ impl DynamicKinds {
             kind.keep_open(&found.informer, &self.queue);
             (kind.tracker.clone(), kind.is_read.clone())
         };
-        found.informer.first_list().await.retry_within(RETRY_WITHIN)?;
+        found.informer.first_list(namespace).await.retry_within(RETRY_WITHIN)?;
         is_read.store(true, Ordering::Release);
         Ok(tracker)
     }
@@ -151,7 +176,7 @@ impl DynamicKinds {
 impl UsedKind {
     /// Keeps the informer open, and adds a handler to it unless it has one.
     fn keep_open(&mut self, informer: &Informer<DynamicObject>, queue: &Queue) {
-        if self.informer.is_some() {
+        if self.informer.as_ref().is_some_and(|open| open.is_same_as(informer)) {
             return;
         }
         let handle = informer.handle();
@@ -173,6 +198,19 @@ impl UsedKind {
 impl UsedKinds {
     pub(super) fn for_each_index(&self, act: impl Fn(&mut Index)) {
         self.0.lock().values().for_each(|used| act(&mut used.tracker.lock()));
+    }
+
+    /// Closes the informers of this Kind, and returns the keys that use it.
+    fn close(&self, kind: &GroupVersionKind) -> HashSet<Key> {
+        let is_of_kind = |resource: &ApiResource| {
+            (&resource.group, &resource.version, &resource.kind) == (&kind.group, &kind.version, &kind.kind)
+        };
+        let (mut closed, mut observers) = (Vec::new(), HashSet::new());
+        for (_, used) in self.0.lock().iter_mut().filter(|(resource, _)| is_of_kind(resource)) {
+            closed.extend(used.informer.take());
+            observers.extend(used.tracker.lock().all_observers());
+        }
+        observers // `closed` is dropped without the lock, as in `close_unused`
     }
 
     /// Closes the informers of Kinds that no key uses any more.
@@ -197,16 +235,11 @@ mod tests {
         let cx = Context::new("test", ApiServer::new().client());
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let informer: Informer<DynamicObject> = cx.informer_of(&resource, select());
-        let kinds = DynamicKinds {
-            allowed: Kinds::any(),
-            informers: cx.informers(),
-            namespaces: select(),
-            queue: Queue::new(),
-            used: UsedKinds::default(),
-        };
+        let kinds =
+            DynamicKinds::new(Kinds::any(), cx.informers(), select(), Queue::new(), UsedKinds::default());
         let found = FoundKind { kind: ObjectKind { resource, is_namespaced: true }, informer };
         let key = Key::new("default", "x");
-        let error = kinds.record(&found, |reads| reads.use_kind(&key)).await.err().unwrap();
+        let error = kinds.record(&found, None, |reads| reads.use_kind(&key)).await.err().unwrap();
         assert!(!error.is_permanent());
         assert_eq!(*error.retry_wait().end(), RETRY_WITHIN);
     }

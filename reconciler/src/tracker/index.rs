@@ -126,6 +126,11 @@ impl Index {
     }
 
     /// Returns true if no observer reads anything of the Kind.
+    /// The keys whose pass used an object of the Kind, or the Kind itself.
+    pub(super) fn all_observers(&self) -> HashSet<Key> {
+        self.reads.iter().map(|(observer, _)| Key::from(&**observer)).collect()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.reads.is_empty()
     }

@@ -1,6 +1,7 @@
 //! Controllers on a real API server.
 #![cfg(test)]
 
+mod changing_kinds;
 mod children;
 mod children_any;
 mod conditions;

@@ -117,25 +117,26 @@ async fn a_role_in_each_of_two_namespaces_is_enough_and_a_third_namespace_stays_
 
     let running = Running::start(client, [&b, &a]);
     eventually("the first namespace in the cache", TIMEOUT, async || running.maps.len() == 1).await;
-    eventually("a reason that names the other namespace", TIMEOUT, async || {
-        let InformerState::Waiting { reason: why, .. } = running.maps.state() else {
-            panic!("synced, although b cannot be listed yet")
-        };
-        why.contains(&b).then_some(()).ok_or(why)
+    eventually("a reason that names the other namespace", TIMEOUT, async || match running.maps.state() {
+        InformerState::Unavailable { reason: why, .. } if why.contains(&b) => Ok(()),
+        state => Err(format!("{state:?}")),
     })
     .await;
 
-    for object in role(&b, &a) {
-        plane.apply_yaml(&object.to_string()).await.unwrap();
-    }
-    running.maps.synced().await;
     let template = json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "t", "namespace": a},
         "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}});
     plane.apply_yaml(&template.to_string()).await.unwrap();
     let secrets = |namespace: &str| Api::<Secret>::namespaced(admin.clone(), namespace);
+    let copy = async || secrets(&a).get_opt("one").await.unwrap();
+    eventually("the copy in a, although b cannot be listed", TIMEOUT, copy).await;
+    for object in role(&b, &a) {
+        plane.apply_yaml(&object.to_string()).await.unwrap();
+    }
+    let is_listed = async || matches!(running.maps.state(), InformerState::Synced { .. });
+    eventually("the list of b", Duration::from_secs(60), is_listed).await;
     for namespace in [&a, &b] {
         let copy = async || secrets(namespace).get_opt("one").await.unwrap();
-        eventually("the copy, after the template that it refers to appeared", TIMEOUT, copy).await;
+        eventually("the copy of each map", Duration::from_secs(60), copy).await;
     }
     secrets(&b).delete("one", &DeleteParams::default()).await.unwrap();
     eventually("the deleted copy again", TIMEOUT, async || secrets(&b).get_opt("one").await.unwrap()).await;

@@ -185,10 +185,10 @@ async fn only_the_first_pass_waits_for_a_kind_that_cannot_be_listed() {
         name: "m".into(),
         ..KReference::default()
     };
-    for seconds in [10, 0, 0] {
+    for waits in [true, false, false] {
         let start = tokio::time::Instant::now();
         let error = anything.get(&lamp(), &reference).await.unwrap_err();
-        assert_eq!(start.elapsed().as_secs(), seconds);
+        assert_eq!(!start.elapsed().is_zero(), waits);
         assert!(
             error.to_string().starts_with("the first list of configmaps has not arrived yet: "),
             "{error}"

@@ -4,7 +4,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reknit_injection::{InformerHandle, InformerState, Informers};
+use reknit_injection::{InformerState, Informers};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{Health, RunningPass};
 
@@ -16,27 +16,34 @@ use crate::client::credentials::Credentials;
 /// controller that allows slower reconciles, its own limit counts instead.
 const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
 
-/// A check for a problem that a restart may solve.
-pub(crate) type LivenessCheck = Box<dyn Fn() -> Check + Send + Sync>;
+/// The time for which the process is not ready because of a part whose first requests fail. After that, the failure is
+/// only reported, so that one part cannot take down the others, such as a webhook.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// The checks of a webhook.
+pub(crate) struct WebhookChecks {
+    pub(crate) readiness: Box<dyn Fn() -> Check + Send + Sync>,
+    /// A check for a problem that a restart may solve.
+    pub(crate) health: Box<dyn Fn() -> Check + Send + Sync>,
+}
 
 /// The controllers, informers and webhooks of a process.
 pub(crate) struct ProcessHealth {
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) controllers: Vec<(Health, Leadership)>,
     pub(crate) informers: Informers,
-    pub(crate) webhooks: Vec<LivenessCheck>,
+    pub(crate) webhooks: Vec<WebhookChecks>,
 }
 
 impl HealthCheck for ProcessHealth {
     fn readiness(&self) -> Vec<Check> {
         let of_controller = |(health, leadership): &(Health, Leadership)| {
-            let describe =
-                |informer: &Arc<dyn InformerHandle>| not_synced(informer.name(), &informer.state());
-            let waiting = health.informers().iter().filter_map(describe).collect();
-            let informers = Check::new(format!("informers/{}", health.name()), waiting);
-            [Some(informers), leader_election(health.name(), leadership)].into_iter().flatten()
+            // The election starts once the informers have synced.
+            let election = health.is_synced().then(|| leader_election(health.name(), leadership)).flatten();
+            [Some(informers_of(health)), election].into_iter().flatten()
         };
-        self.controllers.iter().flat_map(of_controller).collect()
+        let webhooks = self.webhooks.iter().map(|webhook| (webhook.readiness)());
+        self.controllers.iter().flat_map(of_controller).chain(webhooks).collect()
     }
 
     fn health(&self) -> Vec<Check> {
@@ -46,10 +53,32 @@ impl HealthCheck for ProcessHealth {
             let stuck = health.stuck_passes(STUCK_AFTER);
             Check::new(format!("reconciles/{}", health.name()), stuck.iter().map(stuck_reconcile).collect())
         });
-        let webhooks = self.webhooks.iter().map(|check| check());
+        let webhooks = self.webhooks.iter().map(|webhook| (webhook.health)());
         let informers = Check::new("informers", informers.collect());
         let credentials = Check::new("credentials", self.credentials.problem().into_iter().collect());
         [credentials, informers].into_iter().chain(reconciles).chain(webhooks).collect()
+    }
+}
+
+/// Checks that the informers of the controller have synced. An informer whose Kind the API server does not serve, or
+/// refuses to list, is reported.
+fn informers_of(health: &Health) -> Check {
+    let (mut waiting, mut reports) = (Vec::new(), Vec::new());
+    for informer in health.informers() {
+        let state = informer.state();
+        if let Some(why) = not_synced(informer.name(), &state) {
+            if is_starting(&state) { &mut waiting } else { &mut reports }.push(why);
+        }
+    }
+    Check::new(format!("informers/{}", health.name()), waiting).reports(reports)
+}
+
+/// Returns true if the first list may still arrive by itself.
+fn is_starting(state: &InformerState) -> bool {
+    match state {
+        InformerState::NotStarted => true,
+        InformerState::Waiting { since, reason } => reason.is_empty() || since.elapsed() < MAX_WAIT,
+        InformerState::Unavailable { .. } | InformerState::Synced { .. } => false,
     }
 }
 
@@ -59,11 +88,17 @@ fn leader_election(controller: &str, leadership: &Leadership) -> Option<Check> {
     if !leadership.has_buckets() {
         return None;
     }
-    let unknown = (!leadership.has_known_leaders()).then(|| "the leader is not known yet".to_owned());
     let led = leadership.led_buckets().join(", ");
     let detail = if led.is_empty() { "leads no bucket".to_owned() } else { format!("leads {led}") };
+    let (mut problems, mut reports) = (Vec::new(), Vec::new());
+    if !leadership.has_known_leaders() {
+        match leadership.reason_unknown() {
+            Some(why) => reports.push(format!("the leader is not known: {why}")),
+            None => problems.push("the leader is not known yet".to_owned()),
+        }
+    }
     let name = format!("leader-election/{controller}");
-    Some(Check::new(name, unknown.into_iter().collect()).detail(detail))
+    Some(Check::new(name, problems).reports(reports).detail(detail))
 }
 
 /// Describes an informer that has not synced, for which its controller waits. Returns `None` for a synced informer.
@@ -73,7 +108,7 @@ fn not_synced(informer: &str, state: &InformerState) -> Option<String> {
         InformerState::Waiting { since, reason } if reason.is_empty() => {
             Some(format!("waiting for the first list of {informer} for {}s", age(*since)))
         }
-        InformerState::Waiting { since, reason } => {
+        InformerState::Waiting { since, reason } | InformerState::Unavailable { since, reason, .. } => {
             Some(format!("waiting for {informer} for {}s: {reason}", age(*since)))
         }
         InformerState::Synced { .. } => None,
@@ -116,7 +151,19 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_informer_is_unready_with_its_reason() {
+    fn a_missing_kind_and_a_lasting_failure_are_reported_and_the_start_of_an_informer_is_waited_for() {
+        let waiting =
+            |seconds, reason: &str| InformerState::Waiting { since: ago(seconds), reason: reason.into() };
+        assert!(is_starting(&InformerState::NotStarted) && is_starting(&waiting(600, "")));
+        assert!(is_starting(&waiting(30, "503")) && !is_starting(&waiting(90, "503")));
+        let missing = InformerState::Unavailable { since: ago(1), reason: "403".into(), was_synced: false };
+        assert!(!is_starting(&missing));
+        let check = Check::new("informers/lamps", vec![]).reports(vec!["no such CRD".into()]);
+        assert_eq!(check.to_string(), "[!]informers/lamps degraded: no such CRD");
+    }
+
+    #[test]
+    fn an_informer_that_has_not_synced_has_a_reason() {
         let reason = not_synced(
             "lamps.example.com",
             &InformerState::Waiting { since: ago(90), reason: "no such CRD".into() },
@@ -154,8 +201,10 @@ mod tests {
         });
         let unreachable = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let cx = Context::preloaded("test", kube::Client::try_from(unreachable).unwrap(), vec![]);
-        let (informers, webhooks) =
-            (cx.informers(), vec![crate::webhook::health_check(internal::health(&webhook))]);
+        let (informers, webhooks) = (
+            cx.informers(),
+            vec![crate::webhook::checks(internal::health(&webhook), internal::Identity::default())],
+        );
         let access = Access::without_credentials("http://127.0.0.1:1".parse().unwrap());
         let credentials = Credentials::load(&access, "test").unwrap();
         let health = ProcessHealth { credentials, controllers: vec![], informers, webhooks };

@@ -22,6 +22,8 @@ pub(crate) trait HealthCheck: Send + Sync {
 pub(crate) struct Check {
     name: String,
     problems: Vec<String>,
+    /// What the process lacks. The check passes nevertheless.
+    reports: Vec<String>,
     /// A fact about a check that passes.
     detail: Option<String>,
 }
@@ -29,7 +31,11 @@ pub(crate) struct Check {
 impl Check {
     /// Creates the result of the check with this name, which passes if there are no problems.
     pub(crate) fn new(name: impl Into<String>, problems: Vec<String>) -> Self {
-        Self { name: name.into(), problems, detail: None }
+        Self { name: name.into(), problems, reports: vec![], detail: None }
+    }
+
+    pub(crate) fn reports(self, reports: Vec<String>) -> Self {
+        Self { reports, ..self }
     }
 
     pub(crate) fn detail(self, detail: impl Into<String>) -> Self {
@@ -43,9 +49,12 @@ impl Check {
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, problems, detail } = self;
+        let Self { name, problems, reports, detail } = self;
         match detail {
-            _ if !self.passes() => write!(f, "[-]{name} failed: {}", problems.join("; ")),
+            _ if !self.passes() => {
+                write!(f, "[-]{name} failed: {}", [&problems[..], reports].concat().join("; "))
+            }
+            _ if !reports.is_empty() => write!(f, "[!]{name} degraded: {}", reports.join("; ")),
             Some(detail) => write!(f, "[+]{name} ok: {detail}"),
             None => write!(f, "[+]{name} ok"),
         }

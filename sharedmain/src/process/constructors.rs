@@ -9,7 +9,7 @@ use reknit_reconciler::{Controller, Result};
 use super::{failure::Failure, panics, task::Task};
 use crate::{
     cli::{environment::WebhookSettings, namespace::NamespaceFlag},
-    health::checks::LivenessCheck,
+    health::checks::WebhookChecks,
 };
 
 /// The name of the controller that renews the certificate of the webhook.
@@ -36,14 +36,14 @@ pub(crate) struct Constructors {
 pub(crate) struct WebhookParts {
     pub(crate) controller: Controller,
     pub(crate) server: Task,
-    pub(crate) health: LivenessCheck,
+    pub(crate) checks: WebhookChecks,
 }
 
 /// The results of the constructors. Nothing has started.
 pub(crate) struct Constructed {
     pub(crate) controllers: Vec<Controller>,
     pub(crate) tasks: Vec<Task>,
-    pub(crate) webhook_health: Vec<LivenessCheck>,
+    pub(crate) webhook_checks: Vec<WebhookChecks>,
 }
 
 impl Constructors {
@@ -55,18 +55,18 @@ impl Constructors {
         self.remove_disabled(disabled, cx)?;
         let mut controllers = construct_all("controller", self.controllers, cx)?;
         let webhooks = construct_all("webhook", enabled_webhooks(self.webhooks, cx), cx)?;
-        let (mut servers, mut webhook_health) = (Vec::new(), Vec::new());
-        for WebhookParts { controller, server, health } in webhooks {
+        let (mut servers, mut webhook_checks) = (Vec::new(), Vec::new());
+        for WebhookParts { controller, server, checks } in webhooks {
             controllers.push(controller);
             servers.push(server);
-            webhook_health.push(health);
+            webhook_checks.push(checks);
         }
         check_names(&controllers)?;
         check_settings(&controllers)?;
         check_finalizers(&controllers)?;
         let mut tasks = construct_all("task", self.tasks, cx)?;
         tasks.extend(servers);
-        Ok(Constructed { controllers, tasks, webhook_health })
+        Ok(Constructed { controllers, tasks, webhook_checks })
     }
 
     /// Provides flags and values.

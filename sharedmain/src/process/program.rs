@@ -102,7 +102,7 @@ impl Program {
             controllers: running.health.clone(),
             credentials: process.credentials,
             informers: process.informers,
-            webhooks: process.constructed.webhook_health,
+            webhooks: process.constructed.webhook_checks,
         }));
         running.run_until_stopped(process.recorder, exports).await
     }

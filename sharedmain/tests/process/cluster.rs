@@ -1,8 +1,12 @@
 //! Tests of processes against a real API server.
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
-use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingWebhookConfiguration, coordination::v1::Lease, core::v1::ConfigMap,
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::ValidatingWebhookConfiguration, coordination::v1::Lease,
+        core::v1::ConfigMap,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client,
@@ -28,7 +32,7 @@ trials![
     changes_of_config_logging_change_the_level,
     changes_of_config_leader_election_wait_for_the_next_start,
     a_disabled_controller_does_not_run_and_its_informer_never_starts,
-    readiness_names_the_missing_kind_and_other_controllers_work,
+    a_missing_kind_is_reported_and_takes_nothing_else_down,
     a_panic_of_a_reconciler_is_logged_in_one_line_with_the_key,
     the_environment_overrides_the_number_of_workers,
     a_webhook_runs_beside_the_controllers_of_its_process,
@@ -300,26 +304,46 @@ fn a_disabled_controller_does_not_run_and_its_informer_never_starts() {
     });
 }
 
-fn readiness_names_the_missing_kind_and_other_controllers_work() {
+fn a_missing_kind_is_reported_and_takes_nothing_else_down() {
     with_cluster(async |cluster| {
         cluster.apply_map("works", json!({})).await;
-        let child = cluster.command("maps and lamps").arg("--disable-ha").spawn();
+        let child = cluster.command("maps, lamps and a webhook").env("WEBHOOK_PORT", "0").spawn();
         wait_for_reconcile(&child, "works");
-        let why = eventually("the reason", TIMEOUT, async || {
-            let (status, why) = get(&child.wait_for_address("probes"), "/readiness");
-            let is_expected = status == 503 && why.contains("does not know");
-            is_expected.then_some(why.clone()).ok_or(why)
-        })
-        .await;
-        let failed: Vec<_> = why.lines().filter(|line| line.starts_with("[-]")).collect();
-        let [reason] = failed[..] else { panic!("not one failed check: {why}") };
-        let expected = "[-]informers/lamps.process.reknit.dev failed: waiting for lamps.process.reknit.dev";
-        assert!(reason.starts_with(expected), "{why}");
+        let report = "[!]informers/lamps.process.reknit.dev degraded: waiting for lamps.process.reknit.dev";
+        let wait_for_report = async || {
+            eventually("readiness with a report", TIMEOUT, async || {
+                let (status, checks) = get(&child.wait_for_address("probes"), "/readiness?verbose");
+                if status == 200 && checks.contains(report) { Ok(()) } else { Err(checks) }
+            })
+            .await;
+        };
+        wait_for_report().await;
+        assert_eq!(get(&child.wait_for_address("probes"), "/readiness"), (200, "ok\n".into()));
+        assert_eq!(get(&child.wait_for_address("probes"), "/health").0, 200);
+        let (_, metrics) = get(&child.wait_for_address("metrics"), "/metrics");
+        let metric = metrics.lines().find(|line| line.starts_with("reflector_unsynced{name=\"lamps."));
+        assert!(metric.is_some_and(|line| line.ends_with(" 1")), "{metrics}");
+
         cluster.plane.install::<Lamp>().await.unwrap();
-        wait_for_status(&child, "/readiness", 200);
         let lamps: Api<Lamp> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
         lamps.create(&PostParams::default(), &Lamp::new("one", Default::default())).await.unwrap();
         child.wait_for_line("lamp one seen");
+        eventually("readiness without a report", TIMEOUT, async || {
+            let (status, checks) = get(&child.wait_for_address("probes"), "/readiness?verbose");
+            if status == 200 && !checks.contains("[!]") { Ok(()) } else { Err(checks) }
+        })
+        .await;
+
+        let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+        definitions.delete("lamps.process.reknit.dev", &DeleteParams::default()).await.unwrap();
+        eventually("the report, while the process stays ready", TIMEOUT, async || {
+            let (status, checks) = get(&child.wait_for_address("probes"), "/readiness?verbose");
+            assert_eq!(status, 200, "{checks}");
+            if checks.contains(report) { Ok(()) } else { Err(checks) }
+        })
+        .await;
+        cluster.apply_map("still-works", json!({})).await;
+        wait_for_reconcile(&child, "still-works");
     });
 }
 

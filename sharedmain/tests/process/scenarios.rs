@@ -67,6 +67,7 @@ fn add_scenario(main: Main, scenario: &str) -> Main {
         "maps" => main.controller(maps),
         "maps and a webhook" => main.controller(maps).webhook(webhook),
         "maps and lamps" => main.controller(maps).controller(lamps),
+        "maps, lamps and a webhook" => main.controller(maps).controller(lamps).webhook(webhook),
         "busy" => main.controller(busy),
         "burns" => main.controller(maps).task(|_| {
             thread::spawn(|| {

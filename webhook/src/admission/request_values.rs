@@ -48,8 +48,12 @@ impl ConfigValue {
     fn check_read(&self) -> Result<(), String> {
         let reason = match self.informer.as_ref().map(|informer| informer.state()) {
             None | Some(InformerState::Synced { .. }) => return Ok(()),
-            Some(InformerState::Waiting { reason, .. }) if !reason.is_empty() => reason,
-            Some(InformerState::Waiting { .. } | InformerState::NotStarted) => "not listed yet".into(),
+            Some(InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. })
+                if !reason.is_empty() =>
+            {
+                reason
+            }
+            Some(_) => "not listed yet".into(),
         };
         Err(format!("the webhook has not read ConfigMap {} yet: {reason}", self.config_map))
     }

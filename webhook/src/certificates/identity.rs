@@ -33,6 +33,11 @@ impl Identity {
         Ok(())
     }
 
+    /// Returns true if a certificate is set.
+    pub fn is_set(&self) -> bool {
+        self.0.read().is_some()
+    }
+
     /// Returns the configuration of a server with TLS 1.3 and HTTP/1.1 only, as in Knative's webhooks.
     pub(crate) fn config(&self) -> Result<ServerConfig, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));

@@ -31,7 +31,7 @@ use reknit_reconciler::Run;
 use reknit_testing::{ControlPlane, eventually};
 use reknit_webhook::{
     Mutator, Webhook,
-    internal::{ServiceNames, assemble},
+    internal::{Identity, ServiceNames, assemble},
 };
 use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
@@ -79,8 +79,14 @@ impl Process {
             .shutdown(shutdown.clone())
             .build();
         let listening = async { Ok(listener) };
-        let (controller, server) =
-            assemble(configure(Webhook::new(&domain)), &cx, &ServiceNames::default(), listening).unwrap();
+        let (controller, server) = assemble(
+            configure(Webhook::new(&domain)),
+            &cx,
+            &ServiceNames::default(),
+            Identity::default(),
+            listening,
+        )
+        .unwrap();
         cx.informers().start();
         let mut tasks = JoinSet::new();
         let run = Run {

@@ -16,7 +16,7 @@ use reknit_reconciler::Key;
 use reknit_testing::{ApiServer, ControllerExt};
 use reknit_webhook::{
     TestRequest, Webhook,
-    internal::{ServiceNames, assemble, validate_config},
+    internal::{Identity, ServiceNames, assemble, validate_config},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -397,7 +397,7 @@ async fn invalid_certificate_lifetimes_are_refused_at_assembly() {
     let refusal = |validity, renew_before| {
         let (webhook, listening) =
             (lamp_webhook().certificates(validity, renew_before), std::future::pending());
-        let assembled = assemble(webhook, &cx, &ServiceNames::default(), listening);
+        let assembled = assemble(webhook, &cx, &ServiceNames::default(), Identity::default(), listening);
         assembled.err().map(|error| error.to_string())
     };
     assert_eq!(refusal(day * 7, day), None);
@@ -429,7 +429,8 @@ async fn a_missing_configuration_or_entry_is_an_error() {
     let (server, names) = (ApiServer::new(), ServiceNames::default());
     let builder = Context::builder("webhook", server.client()).system_namespace(Some("here".into()));
     let cx = builder.preloaded(vec![validating]).build();
-    let (controller, _server) = assemble(lamp_webhook(), &cx, &names, std::future::pending()).unwrap();
+    let (controller, _server) =
+        assemble(lamp_webhook(), &cx, &names, Identity::default(), std::future::pending()).unwrap();
     let _ = controller.once(&Key::new("here", &names.secret)).await.unwrap();
     let message =
         async |what: &str| controller.once(&Key::new(None, &named(what))).await.unwrap_err().to_string();

@@ -53,15 +53,37 @@ async fn each_namespace_is_listed_and_watched_and_the_informer_is_synced_once_al
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_state_names_the_reason_why_one_namespace_cannot_be_listed() {
+async fn a_namespace_that_cannot_be_listed_does_not_hold_up_another_and_the_state_names_the_reason() {
     let (maps, _calls, mut server) = start_a_and_b();
     let (list_a, list_b) = (server.list().await, server.list().await);
     list_a.items("10", &[]);
     let _watch_a = server.watch("10").await.stream();
     list_b.fail(403, "configmaps is forbidden in b");
-    let _retry = server.list().await;
+    let retry = server.list().await;
     let InformerState::Waiting { reason: why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
     assert!(why.starts_with("configmaps is forbidden in b: grant this process"), "{why}");
+    assert!(!maps.handle().is_synced(), "a single refusal may be transient");
+
+    retry.fail(403, "configmaps is forbidden in b");
+    server.list().await.fail(403, "configmaps is forbidden in b");
+    maps.synced().await;
+    let states = [Some("a"), Some("b"), None].map(|namespace| maps.handle().state_in(namespace));
+    assert!(
+        matches!(
+            states,
+            [
+                InformerState::Synced { .. },
+                InformerState::Unavailable { .. },
+                InformerState::Unavailable { .. }
+            ]
+        ),
+        "{states:?}"
+    );
+    assert!(maps.first_list(Some("a")).await.is_ok() && maps.first_list(Some("b")).await.is_err());
+    server.list().await.items("11", &[map_in("b", "x", "6")]);
+    let _watch_b = server.watch("11").await.stream();
+    maps.first_list(Some("b")).await.unwrap();
+    assert!(matches!(maps.state(), InformerState::Synced { .. }));
 }
 
 #[tokio::test(start_paused = true)]

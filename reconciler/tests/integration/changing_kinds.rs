@@ -1,0 +1,125 @@
+//! Kinds that are removed, and created anew with another scope or plural, while references and children name them.
+
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::{
+    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ObjectMeta, PostParams},
+};
+use reknit_apis::KReference;
+use reknit_injection::{Context, select};
+use reknit_reconciler::{
+    Controller, Kinds, Outcome, OwnedAny, OwnedOptions, ReconcileKind, Result, TrackedAny,
+};
+use reknit_testing::{ControlPlane, Controllers, eventually};
+use serde_json::json;
+
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+const VERSION: &str = "changing.reknit.dev/v1";
+
+/// Copies the Gadget `source` into the Gadget `copy`, both in the namespace if they are namespaced, and counts the
+/// copies.
+struct Copier {
+    sources: TrackedAny,
+    copies: OwnedAny,
+    counted: Arc<Mutex<Option<usize>>>,
+}
+
+impl ReconcileKind for Copier {
+    type Kind = Namespace;
+    async fn reconcile_kind(&self, namespace: &Namespace, _: &mut ()) -> Result<Outcome> {
+        let reference = |name: &str| KReference {
+            api_version: VERSION.into(),
+            kind: "Gadget".into(),
+            namespace: namespace.metadata.name.clone(),
+            name: name.into(),
+            ..KReference::default()
+        };
+        let copies = self.copies.of(namespace, [&reference("copy")]).await?;
+        *self.counted.lock().unwrap() = Some(copies.len());
+        if let Some(source) = self.sources.get(namespace, &reference("source")).await? {
+            let copies = self.copies.kind(namespace, VERSION, "Gadget").await?;
+            let metadata = ObjectMeta {
+                name: Some("copy".into()),
+                namespace: source.metadata.namespace.clone(),
+                ..ObjectMeta::default()
+            };
+            let data = json!({"spec": source.data["spec"]});
+            copies.apply(namespace, DynamicObject { types: None, metadata, data }).await?;
+        }
+        Ok(Outcome::done())
+    }
+}
+
+/// The definition of Gadgets.
+fn gadgets(plural: &str, scope: &str) -> CustomResourceDefinition {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "metadata": {"name": format!("{plural}.changing.reknit.dev")},
+        "spec": {
+            "group": "changing.reknit.dev", "scope": scope, "names": {"kind": "Gadget", "plural": plural},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    });
+    serde_json::from_value(definition).unwrap()
+}
+
+fn api_of_gadgets(client: &Client, namespace: &str, plural: &str, scope: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("changing.reknit.dev", "v1", "Gadget");
+    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+    match scope {
+        "Namespaced" => Api::namespaced_with(client.clone(), namespace, &resource),
+        _ => Api::all_with(client.clone(), &resource),
+    }
+}
+
+async fn remove(client: &Client, definition: &CustomResourceDefinition) {
+    let name = definition.metadata.name.as_deref().unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.delete(name, &DeleteParams::default()).await.unwrap();
+    let is_gone = async || definitions.get_opt(name).await.unwrap().is_none();
+    eventually("the removal of the definition", TIMEOUT, is_gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_is_created_anew_with_another_plural_or_scope_is_read_and_written_again() {
+    let plane = ControlPlane::start().await.unwrap();
+    let (client, namespace) = (plane.client().unwrap(), plane.namespace("gadgets").await.unwrap());
+    let (counted, own_namespace) = (Arc::new(Mutex::new(None)), namespace.clone());
+    let copier = |counted: Arc<Mutex<Option<usize>>>| {
+        move |cx: &Context| {
+            let selection = select().field("metadata.name", &own_namespace);
+            let mut build = Controller::selected::<Namespace>(cx, selection);
+            let sources = build.track_any(Kinds::any());
+            let copies = build.owns_any(Kinds::any(), OwnedOptions::default());
+            Ok(build.reconciler(Copier { sources, copies, counted }).build())
+        }
+    };
+    let controllers = Controllers::new(client.clone()).controller(copier(counted.clone())).start();
+    let variants = [("gadgets", "Namespaced"), ("gizmos", "Namespaced"), ("gizmos", "Cluster")];
+    for (number, (plural, scope)) in variants.into_iter().enumerate() {
+        let definition = gadgets(plural, scope);
+        plane.install_crd(definition.clone()).await.unwrap();
+        let gadgets = api_of_gadgets(&client, &namespace, plural, scope);
+        let source: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": VERSION, "kind": "Gadget", "metadata": {"name": "source"}, "spec": {"number": number},
+        }))
+        .unwrap();
+        gadgets.create(&PostParams::default(), &source).await.unwrap();
+        let began = std::time::Instant::now();
+        let is_copied = async || {
+            let copy = gadgets.get("copy").await.map_err(|error| error.to_string())?;
+            if copy.data["spec"] == source.data["spec"] { Ok(()) } else { Err(copy.data["spec"].to_string()) }
+        };
+        eventually(format!("a copy in {plural} ({scope})"), TIMEOUT, is_copied).await;
+        println!("{plural} ({scope}) were found and written after {:?}", began.elapsed());
+
+        remove(&client, &definition).await;
+        let is_empty = async || *counted.lock().unwrap() == Some(0);
+        eventually("children of the removed Kind are none", TIMEOUT, is_empty).await;
+    }
+    controllers.stop().await;
+}
