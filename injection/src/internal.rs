@@ -3,6 +3,7 @@
 use kube::{core::GroupVersionKind, discovery::ApiResource};
 use reknit_apis::Key;
 use serde::Serialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{Cached, Clock, Informer, Informers, Selection};
@@ -66,4 +67,26 @@ pub fn remove<K: Cached>(informer: &Informer<K>, key: &Key) {
 /// Returns the selection of the informer.
 pub fn selection<K: Cached>(informer: &Informer<K>) -> &Selection {
     &informer.0.cache.selection
+}
+
+/// Returns true if a change of an object can take it out of the selection of this informer.
+pub fn can_be_left<K: Cached>(informer: &Informer<K>) -> bool {
+    selection(informer).can_be_left()
+}
+
+/// Returns the selection of the objects outside this selection that carry one of these finalizers. `None` if no object
+/// can leave this selection. An informer of the result lists and watches all objects in the same namespaces, and keeps
+/// only the selected ones.
+pub fn carriers_outside(selection: &Selection, finalizers: &[&str]) -> Option<Selection> {
+    selection.carriers_outside(finalizers)
+}
+
+/// Returns the newest state of an object as JSON, if it cannot be decoded.
+pub fn undecodable_json<K: Cached>(informer: &Informer<K>, key: &Key) -> Option<Value> {
+    informer.0.cache.undecodable_json(key)
+}
+
+/// Returns true if an object of this key exists, even if it cannot be decoded.
+pub fn exists<K: Cached>(informer: &Informer<K>, key: &Key) -> bool {
+    informer.contains(key) || informer.0.cache.is_undecodable(key)
 }

@@ -1,27 +1,48 @@
-//! The entry in `metadata.finalizers` that keeps an object until its controller has finalized it.
+//! The finalizer of a controller: the entry in `metadata.finalizers` that keeps an object until its controller has
+//! finalized it.
+//!
+//! A finalizer that the controller has placed is its obligation until it is removed. [`Finalizer::is_due`] decides this
+//! from the metadata alone, whatever the selection, the class or the filter of the controller say by then.
 
 use kube::api::ObjectMeta;
 use reknit_apis::{Key, Kind, qualified_name};
 use serde_json::{Value, json};
 
-use crate::{Error, Result, kind_client::KindClient, object_client::status_code};
+use crate::{Error, Result, kind_client::KindClient, object_client::status_code, readable::Readable};
 
-/// The finalizer of one controller.
+/// The finalizers of one controller: the one that it places, and those that it removes.
 #[derive(Clone)]
 pub(crate) struct Finalizer {
     name: String,
+    /// The names under which earlier versions of the controller have finalized.
+    former: Vec<String>,
+    /// True if the name is the default one.
+    is_default: bool,
+    /// False for a controller that does not finalize. It removes only the former finalizers.
+    is_placed: bool,
     /// The field manager of server-side apply; `None` if the finalizer is written by a merge patch.
     manager: Option<String>,
     /// The reason why Kubernetes would not accept the name, if there is one.
     problem: Option<String>,
 }
 
+/// The options of a [`Finalizer`].
+#[derive(Default)]
+pub(crate) struct FinalizerOptions {
+    /// The default is `<plural>.<group>`.
+    pub(crate) name: Option<String>,
+    pub(crate) former: Vec<String>,
+    pub(crate) manager: Option<String>,
+}
+
 impl Finalizer {
-    /// Creates the finalizer of this name, by default `<plural>.<group>`.
-    pub(crate) fn of<K: Kind>(name: Option<String>, manager: Option<String>) -> Self {
+    pub(crate) fn of<K: Kind>(options: FinalizerOptions, is_placed: bool) -> Self {
+        let FinalizerOptions { name, mut former, manager } = options;
+        let is_default = name.is_none() && former.is_empty();
         let name = name.unwrap_or_else(plural_and_group::<K>);
-        let problem = name_problem::<K>(&name);
-        Self { name, manager, problem }
+        let problem = name_problem::<K>(&name).filter(|_| is_placed);
+        former.retain(|former| !is_placed || *former != name);
+        Self { name, former, is_default, is_placed, manager, problem }
     }
 
     /// Fails if Kubernetes would not accept the name.
@@ -32,41 +53,109 @@ impl Finalizer {
         )))
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+    /// The name, if the controller places the finalizer.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.is_placed.then_some(&self.name)
     }
 
-    pub(crate) fn is_on(&self, meta: &ObjectMeta) -> bool {
-        finalizers(meta).contains(&self.name)
+    pub(crate) fn former(&self) -> &[String] {
+        &self.former
     }
 
-    /// Returns true if this is the only finalizer of the object.
+    /// The names of the finalizers that the controller removes: its own, if it places one, and the former ones.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.name().into_iter().chain(self.former.iter().map(String::as_str)).collect()
+    }
+
+    /// True if the name is the default one, which another program may use too.
+    pub(crate) fn is_default(&self) -> bool {
+        self.is_default
+    }
+
+    /// Returns true if the object is being deleted and carries a finalizer that only this controller removes.
+    pub(crate) fn is_due(&self, meta: &ObjectMeta) -> bool {
+        meta.deletion_timestamp.is_some() && finalizers(meta).iter().any(|name| self.removes(name))
+    }
+
+    /// Returns true if another program has placed the finalizer: its name is the default one, which another program may
+    /// use too, and only other field managers own it. `component` is the field manager of this program's merge patches.
+    pub(crate) fn is_of_other_program(&self, meta: &ObjectMeta, component: &str) -> bool {
+        let entry = format!("v:{}", json!(self.name));
+        let owns_entry = |fields: &Value| !fields["f:metadata"]["f:finalizers"][&entry].is_null();
+        let managers = meta
+            .managed_fields
+            .iter()
+            .flatten()
+            .filter(|managed| managed.fields_v1.as_ref().is_some_and(|fields| owns_entry(&fields.0)));
+        let managers: Vec<_> = managers.filter_map(|managed| managed.manager.as_deref()).collect();
+        let is_own = |manager: &&str| *manager == component || Some(*manager) == self.manager.as_deref();
+        self.is_default && !managers.is_empty() && !managers.iter().any(is_own)
+    }
+
+    /// Returns true if the object does not carry the finalizer yet, or still carries a former one.
+    pub(crate) fn is_outdated_on(&self, meta: &ObjectMeta) -> bool {
+        self.is_missing_on(meta) || self.has_former(finalizers(meta))
+    }
+
+    /// Returns true if the object lacks the finalizer that the controller places.
+    pub(crate) fn is_missing_on(&self, meta: &ObjectMeta) -> bool {
+        self.is_placed && !finalizers(meta).contains(&self.name)
+    }
+
+    /// Returns true if the object has no other finalizers.
     pub(crate) fn is_last_on(&self, meta: &ObjectMeta) -> bool {
-        matches!(finalizers(meta), [only] if *only == self.name)
+        finalizers(meta).iter().all(|name| self.removes(name))
     }
 
-    /// Adds the finalizer, and returns the changed object, or `None` if it is gone.
-    pub(crate) async fn add<K: Kind>(&self, client: &KindClient<K>, object: &K) -> kube::Result<Option<K>> {
-        let added = match &self.manager {
-            Some(manager) => {
-                client.apply_metadata(object, metadata_to_apply(object, &[&self.name]), manager).await
-            }
-            None => {
-                let others = finalizers(object.meta()).iter().map(String::as_str);
-                let all: Vec<_> = others.chain([self.name.as_str()]).collect();
-                client.patch_finalizers(object, &all).await
-            }
-        };
-        match added {
+    fn removes(&self, name: &String) -> bool {
+        (self.is_placed && *name == self.name) || self.former.contains(name)
+    }
+
+    fn has_former(&self, finalizers: &[String]) -> bool {
+        finalizers.iter().any(|name| self.former.contains(name))
+    }
+
+    /// Adds the finalizer, removes the former ones, and returns the changed object, or `None` if it is gone.
+    pub(crate) async fn update<K: Kind>(
+        &self,
+        client: &KindClient<K>,
+        object: &K,
+    ) -> kube::Result<Option<Readable<K>>> {
+        match self.try_update(client, object).await {
             // The object was deleted, or replaced by another one of the same name.
             Err(error) if matches!(status_code(&error), Some(404 | 409)) && is_gone(client, object).await => {
                 Ok(None)
             }
-            added => added.map(Some),
+            updated => updated.map(Some),
         }
     }
 
-    /// Removes the finalizer. An object that is gone is not an error.
+    async fn try_update<K: Kind>(&self, client: &KindClient<K>, object: &K) -> kube::Result<Readable<K>> {
+        let Some(manager) = self.manager.as_ref().filter(|_| self.is_placed) else {
+            return self.update_by_merge_patch(client, object).await;
+        };
+        let applied =
+            client.apply_metadata(object, metadata_to_apply(object, &[&self.name]), manager).await?;
+        match self.has_former(finalizers(applied.object.meta())) {
+            true => self.update_by_merge_patch(client, &applied.object).await,
+            false => Ok(applied),
+        }
+    }
+
+    async fn update_by_merge_patch<K: Kind>(
+        &self,
+        client: &KindClient<K>,
+        object: &K,
+    ) -> kube::Result<Readable<K>> {
+        let kept = finalizers(object.meta()).iter().filter(|name| !self.former.contains(name));
+        let mut all: Vec<_> = kept.map(String::as_str).collect();
+        if self.is_placed && !all.contains(&self.name.as_str()) {
+            all.push(&self.name);
+        }
+        client.patch_finalizers(object, &all).await
+    }
+
+    /// Removes the finalizer and the former ones. An object that is gone is not an error.
     pub(crate) async fn remove<K: Kind>(&self, client: &KindClient<K>, object: &K) -> kube::Result<()> {
         match self.try_remove(client, object).await {
             Err(error) if status_code(&error).is_some() && is_gone(client, object).await => Ok(()),
@@ -80,8 +169,8 @@ impl Finalizer {
         if let Some(version) = &object.meta().resource_version {
             metadata["resourceVersion"] = json!(version); // a changed object has not been finalized
         }
-        let answer = client.apply_metadata(object, metadata, manager).await?;
-        if self.is_on(answer.meta()) {
+        let answer = client.apply_metadata(object, metadata, manager).await?.object;
+        if finalizers(answer.meta()).iter().any(|name| self.removes(name)) {
             // Another field manager or a merge patch owns the entry too, so applying without it has not removed it.
             return self.remove_by_merge_patch(client, &answer).await;
         }
@@ -89,8 +178,8 @@ impl Finalizer {
     }
 
     async fn remove_by_merge_patch<K: Kind>(&self, client: &KindClient<K>, object: &K) -> kube::Result<()> {
-        let all = finalizers(object.meta()).iter().map(String::as_str);
-        let others: Vec<_> = all.filter(|name| *name != self.name).collect();
+        let others = finalizers(object.meta()).iter().filter(|name| !self.removes(name));
+        let others: Vec<_> = others.map(String::as_str).collect();
         client.patch_finalizers(object, &others).await.map(drop)
     }
 }

@@ -2,12 +2,16 @@
 
 use std::{marker::PhantomData, sync::Arc};
 
-use kube::api::{ObjectMeta, Patch, PatchParams};
+use futures::FutureExt;
+use kube::{
+    api::{ObjectMeta, Patch, PatchParams},
+    core::PartialObjectMeta,
+};
 use reknit_apis::{Key, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Queue, object_client::ObjectClient};
+use crate::{Queue, object_client::ObjectClient, readable::Readable};
 
 /// The client of the controller's Kind. The echoes of its writes do not enqueue the keys of the written objects.
 pub(crate) struct KindClient<K> {
@@ -56,32 +60,59 @@ impl<K: Kind> KindClient<K> {
         Self { client, queue, kind: PhantomData }
     }
 
+    /// The field manager of merge patches.
+    pub(crate) fn manager(&self) -> &str {
+        &self.client.manager
+    }
+
     /// Reads the object from the API server.
     pub(crate) async fn get(&self, key: &Key) -> kube::Result<Option<K>> {
         self.client.get(key).await
     }
 
+    /// Reads the object from the API server as far as it can be decoded.
+    pub(crate) async fn get_readable(&self, key: &Key) -> kube::Result<Option<Readable<K>>> {
+        let found = self.client.get(key).await?;
+        found.map(Readable::decode).transpose().map_err(kube::Error::SerdeError)
+    }
+
+    /// Reads the metadata from the API server.
+    pub(crate) async fn get_meta(&self, key: &Key) -> kube::Result<Option<ObjectMeta>> {
+        let found = self.client.get::<PartialObjectMeta>(key).await?;
+        Ok(found.map(|found| found.metadata))
+    }
+
     /// Returns true if the object no longer exists, even if another object has its name now.
     pub(crate) async fn is_gone(&self, object: &K) -> kube::Result<bool> {
-        let found = self.get(&Key::of(object)).await?;
-        Ok(found.is_none_or(|found| found.meta().uid != object.meta().uid))
+        let found = self.get_meta(&Key::of(object)).await?;
+        Ok(found.is_none_or(|found| found.uid != object.meta().uid))
     }
 
     /// Merge-patches the finalizers if the object is unchanged. The echo does not enqueue the key.
-    pub(crate) async fn patch_finalizers(&self, object: &K, finalizers: &[&str]) -> kube::Result<K> {
+    pub(crate) async fn patch_finalizers(
+        &self,
+        object: &K,
+        finalizers: &[&str],
+    ) -> kube::Result<Readable<K>> {
         let mut metadata = precondition(object.meta().resource_version.as_deref());
         metadata["finalizers"] = json!(finalizers);
         let key = Arc::new(Key::of(object));
         let write = self.client.merge(&key, json!({ "metadata": metadata }));
-        self.queue.suppressing_echo(key, write, |object: &K| object.meta().resource_version.as_deref()).await
+        let write = write.map(|answer| answer.and_then(decode_answer));
+        self.queue.suppressing_echo(key, write, Readable::version).await
     }
 
     /// Applies metadata with this field manager, even if the object has changed, unless the metadata contains a
     /// resourceVersion. The echo of this write enqueues the key.
-    pub(crate) async fn apply_metadata(&self, object: &K, metadata: Value, manager: &str) -> kube::Result<K> {
+    pub(crate) async fn apply_metadata(
+        &self,
+        object: &K,
+        metadata: Value,
+        manager: &str,
+    ) -> kube::Result<Readable<K>> {
         let body = json!({ "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata });
         let params = PatchParams::apply(manager).force();
-        self.client.patch(&Key::of(object), &params, &Patch::Apply(body)).await
+        decode_answer(self.client.patch(&Key::of(object), &params, &Patch::Apply(body)).await?)
     }
 
     /// Merge-patches the status if the object still has this version. Only the echo of the first attempt is suppressed.
@@ -100,6 +131,10 @@ impl<K: Kind> KindClient<K> {
             Attempt::Later => write.await,
         }
     }
+}
+
+fn decode_answer<K: Kind>(answer: Value) -> kube::Result<Readable<K>> {
+    Readable::decode(answer).map_err(kube::Error::SerdeError)
 }
 
 /// The metadata that makes a patch conditional on the resourceVersion.

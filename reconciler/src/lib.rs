@@ -106,6 +106,7 @@ mod outcome;
 mod owned;
 mod per_key;
 mod queue;
+mod readable;
 mod roles;
 mod status;
 mod tracker;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use kube::discovery::ApiResource;
 use parking_lot::{Mutex, RwLock};
 use reknit_apis::Key;
+use serde_json::Value;
 
 use self::delta::{Delta, Deltas};
 pub use self::undecodable::DecodeError;
@@ -109,6 +110,17 @@ impl<K: Cached> Cache<K> {
         }
     }
 
+    /// The newest state of this key as JSON, if it cannot be decoded.
+    pub(crate) fn undecodable_json(&self, key: &Key) -> Option<Value> {
+        let object = self.undecodable.read().object(key)?;
+        serde_json::from_slice(&object.to_json(&self.kind).ok()?).ok()
+    }
+
+    /// Returns true if the newest state of this key cannot be decoded.
+    pub(crate) fn is_undecodable(&self, key: &Key) -> bool {
+        self.undecodable.read().contains(key)
+    }
+
     /// Decodes a cached object. A failure is unexpected, since the object could be decoded when it arrived: it is
     /// logged, and the result is `None`.
     pub(crate) fn decode(&self, object: &Object) -> Option<Arc<K>> {
@@ -147,6 +159,9 @@ impl<K: Cached> Cache<K> {
     /// Applies an item of the current list.
     pub(crate) fn apply_listed(&self, raw: &RawObject<'_>) {
         let state = raw.state();
+        if self.is_unselected(raw) {
+            return; // the end of the list removes it
+        }
         // Called before the item is decoded: if decoding fails, the object must not count as absent from the list.
         let mark_listed = || {
             let mut stores = self.stores.write();
@@ -178,8 +193,17 @@ impl<K: Cached> Cache<K> {
         self.progress.mark_synced(part);
     }
 
+    /// Returns true for an object that the API server reports although it is not selected.
+    fn is_unselected(&self, raw: &RawObject<'_>) -> bool {
+        self.selection.is_evaluated_here()
+            && self.encode(raw).is_ok_and(|object| self.selection.admits(&object) == Some(false))
+    }
+
     /// Applies an `ADDED` or `MODIFIED` event of the watch.
     pub(crate) fn apply_watched(&self, raw: &RawObject<'_>) {
+        if self.is_unselected(raw) {
+            return self.apply_deletion(raw);
+        }
         let state = raw.state();
         let is_stale = || {
             self.read(|stores| {
@@ -321,14 +345,14 @@ impl<K: Cached> Cache<K> {
     /// `is_stale` is called while the handlers are locked, so that no object can change: a newer own write may have
     /// been applied while the object was decoded.
     fn add_undecodable(&self, raw: &RawObject<'_>, why: &str, is_stale: impl FnOnce() -> bool) {
-        let handlers = self.handlers.lock();
-        if is_stale() || !self.undecodable.write().add(raw, why) {
+        let (handlers, object) = (self.handlers.lock(), self.encode(raw).ok());
+        if is_stale() || !self.undecodable.write().add(raw, object.clone(), why) {
             return;
         }
         let key = raw.key();
         tracing::error!(informer = self.name, %key, error = why, "failed to decode an object, skipping it");
         handlers.notify_undecodable(&key, why);
-        handlers.notify_key_event(&KeyEvent::undecodable(key, self.encode(raw).ok().as_ref()));
+        handlers.notify_key_event(&KeyEvent::undecodable(key, object.as_ref()));
     }
 
     /// Handles a stale state, which does not change the store: removes the object's undecodable state unless it is

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use reknit_apis::Key;
 
-use crate::object::{ObjectState, RawObject, ResourceVersion};
+use crate::object::{Object, ObjectState, RawObject, ResourceVersion};
 
 /// The reason why an object cannot be decoded, with the path of the field. The values of a Secret are not quoted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,16 +29,19 @@ pub(crate) struct Undecodable(HashMap<Key, Entry>);
 struct Entry {
     version: String,
     error: DecodeError,
+    /// The state; `None` if it could not be encoded.
+    object: Option<Object>,
     /// False if the current list has not contained the object yet.
     is_listed: bool,
 }
 
 impl Undecodable {
     /// Adds a state. Returns false if the key already has an undecodable state of the same version.
-    pub(crate) fn add(&mut self, raw: &RawObject<'_>, why: &str) -> bool {
+    pub(crate) fn add(&mut self, raw: &RawObject<'_>, object: Option<Object>, why: &str) -> bool {
         let version = raw.resource_version();
         let error = DecodeError { why: why.into(), uid: raw.state().uid.map(Into::into) };
-        let previous = self.0.insert(raw.key(), Entry { version: version.into(), error, is_listed: true });
+        let entry = Entry { version: version.into(), error, object, is_listed: true };
+        let previous = self.0.insert(raw.key(), entry);
         previous.is_none_or(|previous| previous.version != version)
     }
 
@@ -52,6 +55,14 @@ impl Undecodable {
 
     pub(crate) fn error(&self, key: &Key) -> Option<DecodeError> {
         self.0.get(key).map(|entry| entry.error.clone())
+    }
+
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        self.0.contains_key(key)
+    }
+
+    pub(crate) fn object(&self, key: &Key) -> Option<Object> {
+        self.0.get(key).and_then(|entry| entry.object.clone())
     }
 
     /// Removes the undecodable state of this key, and returns true if there was one.

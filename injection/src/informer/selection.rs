@@ -32,6 +32,15 @@ pub struct Selection {
     labels: Selector,
     fields: BTreeMap<String, String>,
     keeps_managed_fields: bool,
+    /// Restricts the selection further. Evaluated by this process, since the API server has no such selector.
+    carriers: Option<Box<Carriers>>,
+}
+
+/// The objects that carry one of these finalizers although they are outside another selection.
+#[derive(Clone, Debug)]
+struct Carriers {
+    finalizers: Vec<String>,
+    outside: Selection,
 }
 
 /// Selects all objects of a Kind, in all namespaces. The methods of [`Selection`] narrow it.
@@ -87,6 +96,30 @@ impl Selection {
     pub fn keeping_managed_fields(mut self) -> Self {
         self.keeps_managed_fields = true;
         self
+    }
+
+    /// Selects the objects outside this selection that carry one of these finalizers, in the same namespaces. `None` if
+    /// no object can leave this selection: it has neither labels nor fields other than the name and the namespace.
+    ///
+    /// The informer lists and watches all objects in these namespaces, and keeps only the selected ones.
+    pub(crate) fn carriers_outside(&self, finalizers: &[&str]) -> Option<Self> {
+        if !self.can_be_left() {
+            return None;
+        }
+        let finalizers = finalizers.iter().map(|&name| name.to_owned()).collect();
+        let carriers = Carriers { finalizers, outside: self.clone() };
+        Some(Self { carriers: Some(Box::new(carriers)), ..self.same_namespaces() })
+    }
+
+    /// Returns true if a change of an object can take it out of the selection.
+    pub(crate) fn can_be_left(&self) -> bool {
+        let is_constant = |field: &String| ["metadata.name", "metadata.namespace"].contains(&field.as_str());
+        !self.labels.selects_all() || !self.fields.keys().all(is_constant)
+    }
+
+    /// Returns true if the API server may report objects that are not selected.
+    pub(crate) fn is_evaluated_here(&self) -> bool {
+        self.carriers.is_some()
     }
 
     pub(crate) fn keeps_managed_fields(&self) -> bool {
@@ -174,6 +207,9 @@ impl Selection {
         if !is_in_namespace || !(self.labels.selects_all() || self.labels.matches(&object.labels())) {
             return Some(false);
         }
+        if self.carriers.as_ref().is_some_and(|carriers| !carriers.admit(object)) {
+            return Some(false);
+        }
         self.match_fields(|path| match path {
             "metadata.name" => Some(name.to_owned()),
             "metadata.namespace" => Some(namespace.unwrap_or_default().to_owned()),
@@ -207,6 +243,14 @@ impl Selection {
     }
 }
 
+impl Carriers {
+    /// Returns true if the object carries one of the finalizers and is not known to be in the other selection.
+    fn admit(&self, object: &Object) -> bool {
+        object.finalizers().iter().any(|name| self.finalizers.contains(name))
+            && self.outside.admits(object) != Some(true)
+    }
+}
+
 /// Compares the texts, in which namespaces, labels and fields are sorted.
 impl PartialEq for Selection {
     fn eq(&self, other: &Self) -> bool {
@@ -224,6 +268,9 @@ impl fmt::Display for Selection {
             part("labels", self.label_selector()),
             part("fields", self.field_selector()),
             self.keeps_managed_fields.then(|| "with managedFields".to_owned()),
+            self.carriers.as_ref().map(|carriers| {
+                format!("finalizers={} outside ({})", carriers.finalizers.join(","), carriers.outside)
+            }),
         ];
         f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
@@ -281,6 +328,32 @@ mod tests {
         assert_eq!(admits(&ide, "ide", &[("kind", "cloud-ide")]), Some(true));
         assert_eq!(admits(&ide, "ide", &[]), Some(false));
         assert_eq!(admits(&ide, "other", &[("kind", "cloud-ide")]), Some(false));
+    }
+
+    #[test]
+    fn objects_outside_a_selection_are_selected_if_they_carry_the_finalizer() {
+        let desks = select().namespace("x").label("kind", "desk");
+        let outside = desks.carriers_outside(&["example.com/a"]).unwrap();
+        assert_eq!(
+            outside.to_string(),
+            "namespace=x finalizers=example.com/a outside (namespace=x labels=kind=desk)"
+        );
+        assert_eq!((outside.label_selector(), outside.parts()), (None, vec![outside.clone()]));
+        let admits = |finalizer: &str, kind: &str| {
+            let mut object = ConfigMap::default();
+            object.metadata.namespace = Some("x".into());
+            object.metadata.finalizers = Some(vec![finalizer.into()]);
+            object.metadata.labels = Some([("kind".into(), kind.into())].into());
+            let (object, _) = encode(&object, &ApiResource::erase::<ConfigMap>(&())).unwrap();
+            outside.admits(&object)
+        };
+        assert_eq!(admits("example.com/a", "street"), Some(true));
+        assert_eq!(admits("example.com/a", "desk"), Some(false));
+        assert_eq!(admits("example.com/b", "street"), Some(false));
+        for constant in [select(), select().namespaces(["x", "y"]), select().field("metadata.name", "a")] {
+            assert!(constant.carriers_outside(&["example.com/a"]).is_none(), "{constant}");
+        }
+        assert!(select().field("spec.nodeName", "n").carriers_outside(&["example.com/a"]).is_some());
     }
 
     #[test]

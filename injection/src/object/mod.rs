@@ -119,9 +119,23 @@ impl Object {
             #[serde(default)]
             labels: Option<BTreeMap<String, String>>,
         }
+        self.metadata::<Labelled>().labels.unwrap_or_default()
+    }
+
+    /// The finalizers. Decodes only the metadata; finalizers that cannot be decoded count as absent.
+    pub(crate) fn finalizers(&self) -> Vec<String> {
+        #[derive(Default, Deserialize)]
+        struct Finalized {
+            #[serde(default)]
+            finalizers: Option<Vec<String>>,
+        }
+        self.metadata::<Finalized>().finalizers.unwrap_or_default()
+    }
+
+    /// Decodes a part of the metadata.
+    fn metadata<T: DeserializeOwned + Default>(&self) -> T {
         let (metadata, _) = self.json();
-        let metadata: Labelled = serde_json::from_slice(&[b"{", metadata, b"}"].concat()).unwrap_or_default();
-        metadata.labels.unwrap_or_default()
+        serde_json::from_slice(&[b"{", metadata, b"}"].concat()).unwrap_or_default()
     }
 
     /// Decodes the object. The error names the path of the value and the cause, without values of a Secret.
@@ -131,7 +145,7 @@ impl Object {
     }
 
     /// The whole object as JSON, with `apiVersion` and `kind`.
-    fn to_json(&self, kind: &ApiResource) -> serde_json::Result<Vec<u8>> {
+    pub(crate) fn to_json(&self, kind: &ApiResource) -> serde_json::Result<Vec<u8>> {
         let (ObjectState { namespace, name, uid, resource_version }, (metadata, rest)) =
             (self.state(), self.json());
         let mut text = Vec::with_capacity(self.0.len() + 160);

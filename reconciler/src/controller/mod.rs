@@ -65,7 +65,7 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) recorder: Recorder,
     pub(crate) per_key: PerKeyStores,
-    /// `None` if the controller does not finalize.
+    /// `None` for a controller without a Kind.
     pub(crate) finalizer: Option<Finalizer>,
 }
 
@@ -113,7 +113,12 @@ impl Controller {
     /// The finalizer that the controller adds to objects. Unique among the controllers of a Kind. `None` if the
     /// controller does not finalize, or if the name is [invalid](Self::check).
     pub fn finalizer(&self) -> Option<&str> {
-        self.parts.finalizer.as_ref().filter(|finalizer| finalizer.check().is_ok()).map(Finalizer::name)
+        self.parts.finalizer.as_ref().filter(|finalizer| finalizer.check().is_ok())?.name()
+    }
+
+    /// The [former finalizers](Builder::former_finalizers) that the controller removes from objects.
+    pub fn former_finalizers(&self) -> &[String] {
+        self.parts.finalizer.as_ref().map_or(&[], Finalizer::former)
     }
 
     /// Checks the configuration of the controller, before the process starts it.

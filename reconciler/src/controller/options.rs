@@ -45,10 +45,31 @@ impl<K> Builder<K> {
 
 impl<K: Kind> Builder<K> {
     /// Sets the finalizer of a [finalizing](crate::RoleBuilder::finalizing) reconciler, a qualified name such as
-    /// `example.com/cleanup`. The default is `<plural>.<group>`. Built-in Kinds have no default, since most of them
-    /// accept no name without a slash.
+    /// `example.com/cleanup`. The default is `<plural>.<group>`, as in Knative. Built-in Kinds have no default, since most
+    /// of them accept no name without a slash.
+    ///
+    /// Two programs that finalize the same Kind need different names: the first one that finalizes an object removes the
+    /// finalizer of both. Programs that divide the objects of a Kind by labels or by class need different names too: each
+    /// finalizes every deleted object that carries its finalizer, also one that has left its selection or class.
     pub fn finalizer(mut self, name: &str) -> Self {
-        self.finalizer = Some(name.into());
+        self.finalizer.name = Some(name.into());
+        self
+    }
+
+    /// Declares finalizers that earlier versions of this controller have placed, under another name or before it stopped
+    /// to finalize. The controller removes them: from an object that it reconciles, and from a deleted object once it is
+    /// finalized. Never name a finalizer that another program uses.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// use reknit_reconciler::Builder;
+    ///
+    /// fn renamed(build: Builder<Namespace>) -> Builder<Namespace> {
+    ///     build.finalizer("example.com/bucket").former_finalizers(["example.com/storage"])
+    /// }
+    /// ```
+    pub fn former_finalizers<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.finalizer.former.extend(names.into_iter().map(Into::into));
         self
     }
 
@@ -56,12 +77,13 @@ impl<K: Kind> Builder<K> {
     /// Adding the finalizer then never conflicts with the finalizer of another controller, but the watch event of the
     /// write costs one more pass. Apply nothing else with this field manager, since that would remove the finalizer.
     pub fn apply_finalizer_as(mut self, field_manager: &str) -> Self {
-        self.finalizer_manager = Some(Bounds::FIELD_MANAGER.apply(field_manager).into());
+        self.finalizer.manager = Some(Bounds::FIELD_MANAGER.apply(field_manager).into());
         self
     }
 
-    /// Reconciles only objects whose annotation has this value. An object of another class is left alone even if it has
-    /// this controller's finalizer, since the controller of that class takes the object over.
+    /// Reconciles only objects whose annotation has this value. An object that leaves the class is left alone until it
+    /// is deleted: a terminating object that carries this controller's [finalizer](Self::finalizer) is finalized,
+    /// whatever its class is by then.
     pub fn class(mut self, annotation: &str, value: &str) -> Self {
         self.class = Some((annotation.into(), value.into()));
         self
@@ -69,8 +91,8 @@ impl<K: Kind> Builder<K> {
 
     /// Reconciles only objects that the filter admits; others get no pass, no finalizer and no status. A terminating
     /// object with this controller's finalizer is always finalized, since no other controller removes that finalizer.
-    /// If a label or field selector can express the filter, [`Controller::selected`](crate::Controller::selected)
-    /// keeps other objects out of the cache too.
+    /// If a label or field selector can express the filter, [`Controller::selected`](crate::Controller::selected) keeps other objects out of the
+    /// cache too.
     ///
     /// The filter sees the stored object, before defaults. If the filter panics, the object is left alone.
     /// [`ObserveDeletion`](crate::ObserveDeletion) ignores the filter, since there is no object to filter.

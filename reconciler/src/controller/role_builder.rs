@@ -3,6 +3,10 @@
 use futures::FutureExt;
 use parking_lot::Mutex;
 use reknit_apis::Kind;
+use reknit_injection::{
+    Informer, Metadata, Permission, Verb,
+    internal::{can_be_left, carriers_outside},
+};
 
 use super::{Controller, builder::Builder};
 use crate::{
@@ -84,13 +88,17 @@ impl<R: ReconcileKind> RoleBuilder<R> {
     /// Builds the controller.
     pub fn build(self) -> Controller {
         let Self { mut build, reconciler, roles } = self;
-        let finalizer = Finalizer::of::<R::Kind>(build.finalizer.take(), build.finalizer_manager.take());
+        let options = std::mem::take(&mut build.finalizer);
+        let finalizer = Finalizer::of::<R::Kind>(options, roles.finalize.is_some());
         build.declare_events();
-        if roles.finalize.is_some() {
+        if !finalizer.names().is_empty() {
             build.declare_finalizer_writes();
-            build.parts.finalizer = Some(finalizer.clone());
         }
+        build.parts.finalizer = Some(finalizer.clone());
         let informer = build.cx.informer::<R::Kind>(build.selection.clone());
+        if can_be_left(&informer) && roles.observe_deletion.is_some() {
+            build.allows(Permission::of::<R::Kind>([Verb::Get]));
+        }
         let (queue, per_key) = (build.parts.queue.clone(), build.parts.per_key.clone());
         let observes_deletions = roles.observe_deletion.is_some();
         informer.on_key_event(move |event| {
@@ -99,12 +107,14 @@ impl<R: ReconcileKind> RoleBuilder<R> {
             }
             queue.add_event(event, observes_deletions);
         });
+        let outside = build.follow_outside(&informer, &finalizer, observes_deletions);
         build.finish();
         let Builder { cx, parts, trackers, class, filter, promote, .. } = build;
         Controller::new(&cx, parts, |parts, metrics| KindDriver {
             reconciler,
             roles,
             informer,
+            outside,
             client: KindClient::new(ObjectClient::of::<R::Kind>(&cx), parts.queue.clone()),
             recorder: parts.recorder.clone(),
             unstored: UnstoredChanges::new(parts.recorder.clone(), metrics.clone()),
@@ -118,5 +128,42 @@ impl<R: ReconcileKind> RoleBuilder<R> {
             per_key: parts.per_key.clone(),
             metrics: metrics.clone(),
         })
+    }
+}
+
+impl<K: Kind> Builder<K> {
+    /// Opens the informer of the objects that carry a finalizer of the controller and have left its selection. Their
+    /// changes enqueue their keys, so that they are finalized when they are deleted. `None` if no object can leave the
+    /// selection, or the controller has no finalizer.
+    fn follow_outside(
+        &self,
+        informer: &Informer<K>,
+        finalizer: &Finalizer,
+        observes_deletions: bool,
+    ) -> Option<Informer<Metadata<K>>> {
+        let names = finalizer.names();
+        let selection = carriers_outside(&self.selection, &names).filter(|_| !names.is_empty());
+        if finalizer.name().is_some()
+            && finalizer.is_default()
+            && (selection.is_some() || self.class.is_some())
+        {
+            tracing::warn!(
+                "knative.dev/controller" = self.parts.name,
+                finalizer = finalizer.name(),
+                "the controller finalizes each deleted object that carries its finalizer, also outside its selection or \
+                 class: if another program uses this default name for objects of the same Kind, set another one by \
+                 `.finalizer(…)`"
+            );
+        }
+        let outside = self.cx.informer::<Metadata<K>>(selection?);
+        let (selected, queue) = (informer.clone(), self.parts.queue.clone());
+        outside.on_key_event(move |event| {
+            if !selected.contains(event.key()) {
+                queue.add_event(event, observes_deletions);
+            }
+        });
+        let keys_of = outside.clone();
+        self.parts.queue.add_key_source(move |keys| keys.extend(keys_of.keys()));
+        Some(outside)
     }
 }

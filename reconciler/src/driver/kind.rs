@@ -4,13 +4,14 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Resource;
+use kube::{Resource, api::ObjectMeta};
 use parking_lot::Mutex;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
 use reknit_injection::{
-    DecodeError, Filter, Informer,
-    internal::{LogLimit, with_pinned_config},
+    DecodeError, Filter, Informer, Metadata,
+    internal::{LogLimit, can_be_left, exists, undecodable_json, with_pinned_config},
 };
+use serde_json::Value;
 
 use super::{Driver, PassMode};
 use crate::{
@@ -22,6 +23,7 @@ use crate::{
     metrics::PassMetrics,
     object_client::status_code,
     per_key::PerKeyStores,
+    readable::Readable,
     status::{self, StatusChange, UnstoredChanges},
     tracker::Trackers,
 };
@@ -43,19 +45,33 @@ pub(crate) struct Roles<R: ReconcileKind> {
 enum Role<R: ReconcileKind> {
     Reconcile,
     Finalize(FinalizeFn<R>),
+    /// Removes the former finalizers of a controller that does not finalize any more.
+    Release,
     Observe(ObserveFn<R>),
+}
+
+/// What a pass finds for its key.
+enum Found<K> {
+    Object(Readable<K>),
+    /// The object exists, but not even its spec can be decoded.
+    Undecodable(DecodeError),
+    /// The object exists outside the selection, and the controller has no obligation to it.
+    Outside,
+    Gone,
 }
 
 pub(crate) struct KindDriver<R: ReconcileKind> {
     pub(crate) reconciler: R,
     pub(crate) roles: Roles<R>,
     pub(crate) informer: Informer<R::Kind>,
+    /// The objects that carry a finalizer of the controller and have left its selection. `None` if no object can leave
+    /// the selection, or the controller has no finalizer.
+    pub(crate) outside: Option<Informer<Metadata<R::Kind>>>,
     pub(crate) client: KindClient<R::Kind>,
     pub(crate) recorder: Recorder,
     pub(crate) unstored: UnstoredChanges,
     /// The fields of conditions that were last made acceptable.
     pub(crate) bounded: Mutex<LogLimit<Vec<String>>>,
-    /// Used only if the reconciler finalizes.
     pub(crate) finalizer: Finalizer,
     pub(crate) class: Option<(String, String)>,
     pub(crate) filter: Option<Filter<R::Kind>>,
@@ -88,21 +104,32 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
 
     fn observes_deletion_of(&self, key: &Key) -> bool {
         let only_leader_observes = self.roles.observe_deletion.is_some() && !self.observes_as_follower();
-        only_leader_observes && !self.informer.contains(key)
+        only_leader_observes && !self.is_known(key)
     }
 
+    /// The promote filter does not exclude objects to be finalized, nor those that cannot be decoded.
     fn keys_to_promote(&self) -> Vec<Key> {
-        let Some(filter) = &self.promote else { return self.informer.keys() };
-        let admits =
-            |object: &R::Kind| catch_panic(&Key::of(object), || filter.admits(object)).unwrap_or(false);
-        self.informer.list().filter(|object| admits(object)).map(|object| Key::of(&*object)).collect()
+        let outside = self.outside.as_ref().map(Informer::keys).unwrap_or_default();
+        let mut keys = self.informer.keys();
+        if let Some(filter) = &self.promote {
+            let admits = |key: &Key, object: &R::Kind| {
+                self.finalizer.is_due(object.meta())
+                    || catch_panic(key, || filter.admits(object)).unwrap_or(false)
+            };
+            keys.retain(|key| match self.informer.newest(key) {
+                Ok(object) => object.is_some_and(|object| admits(key, &object)),
+                Err(_) => true,
+            });
+        }
+        keys.extend(outside);
+        keys
     }
 
     /// A promotion misses the key of a deleted object, which is postponed if only the leader observes deletions. It also
     /// misses objects that the promote filter excludes. Their keys are postponed if this process has led before: until
     /// then, as in Knative, the promotion enqueues the keys that the filter admits, and no others.
     fn is_missed_by_promotion(&self, key: &Key, led_before: bool) -> bool {
-        match self.informer.contains(key) {
+        match self.is_known(key) {
             true => self.promote.is_some() && led_before,
             false => self.observes_deletion_of(key),
         }
@@ -115,16 +142,70 @@ impl<R: ReconcileKind> KindDriver<R> {
             tracing::error!(%key, error, "a malformed key is dropped");
             return Ok(Outcome::skip());
         }
-        let object = match self.per_key.begin_pass(key, || self.informer.newest(key)) {
-            Ok(Some(object)) => object,
-            Ok(None) => return self.process_absent(key, mode).await,
-            Err(error) => return Ok(self.skip_undecodable(key, error, mode)),
+        let found = match self.per_key.begin_pass(key, || self.find(key)) {
+            Found::Gone => self.find_outside(key, mode).boxed().await?,
+            found => found,
         };
-        if !self.is_of_class(&object) || !self.is_admitted(key, &object) {
+        match found {
+            Found::Object(object) => self.process_object(key, object, mode).await,
+            Found::Undecodable(error) => Ok(self.skip_undecodable(key, &error, mode)),
+            Found::Outside => {
+                self.forget(key);
+                Ok(Outcome::skip())
+            }
+            Found::Gone => self.process_absent(key, mode).await,
+        }
+    }
+
+    /// Finds the object in the cache.
+    fn find(&self, key: &Key) -> Found<R::Kind> {
+        let error = match self.informer.newest(key) {
+            Ok(found) => return found.map_or(Found::Gone, |object| Found::Object(object.into())),
+            Err(error) => error,
+        };
+        let json = undecodable_json(&self.informer, key);
+        match json.and_then(|json| catch_panic(key, || Readable::decode(json).ok())?) {
+            Some(object) => {
+                tracing::warn!(%key, %error, "the status cannot be decoded, and counts as absent");
+                Found::Object(object)
+            }
+            None => Found::Undecodable(error),
+        }
+    }
+
+    /// Finds an object that is not in the selection: reads it if it is to be finalized. Before a deletion is observed, asks
+    /// the API server whether the object is gone, unless no object can leave the selection.
+    async fn find_outside(&self, key: &Key, mode: PassMode) -> Result<Found<R::Kind>> {
+        if let Some(outside) = self.outside.as_ref().and_then(|outside| outside.get(key)) {
+            if mode == PassMode::Observing || !self.finalizer.is_due(&outside.metadata) {
+                return Ok(Found::Outside);
+            }
+            let object = self.client.get_readable(key).await.context("failed to read the object")?;
+            return Ok(object.map_or(Found::Gone, Found::Object));
+        }
+        let asks = can_be_left(&self.informer) && self.deletion_observer(mode).is_some();
+        if asks && self.client.get_meta(key).await.context("failed to read the object")?.is_some() {
+            return Ok(Found::Outside);
+        }
+        Ok(Found::Gone)
+    }
+
+    /// Returns true if the object exists, as far as the caches know.
+    fn is_known(&self, key: &Key) -> bool {
+        exists(&self.informer, key) || self.outside.as_ref().is_some_and(|outside| outside.contains(key))
+    }
+
+    async fn process_object(&self, key: &Key, found: Readable<R::Kind>, mode: PassMode) -> Result<Outcome> {
+        let object = &found.object;
+        let is_admitted = match self.finalizer.is_due(object.meta()) {
+            true => mode == PassMode::Observing || self.is_placed_here(key, object).boxed().await?,
+            false => self.is_of_class(object) && self.is_admitted(key, object),
+        };
+        if !is_admitted {
             self.forget(key);
             return Ok(Outcome::skip());
         }
-        let Some(role) = self.role(&object, mode)? else {
+        let Some(role) = self.role(object, mode)? else {
             self.trackers.forget(key); // earlier passes, as leader or before the deletion, may have read objects
             return Ok(Outcome::skip());
         };
@@ -132,11 +213,11 @@ impl<R: ReconcileKind> KindDriver<R> {
         let uid = object.meta().uid.clone();
         let reference = || object_reference::<R::Kind>(key, uid.clone());
         let on_slow = |limit| self.report_slow(reference(), limit);
-        let result = self.limits.apply(pin!(self.perform(role, object)), on_slow).await;
+        let result = self.limits.apply(pin!(self.perform(role, found)), on_slow).await;
         if let Some(aborted) = result.as_ref().err().filter(|error| PassAborted::of(error).is_some()) {
             self.recorder.record_at(reference(), failure_event(aborted));
         }
-        if !self.informer.contains(key) {
+        if !self.is_known(key) {
             self.forget(key);
         } else if result.is_ok() {
             self.trackers.retain_latest(key);
@@ -144,23 +225,56 @@ impl<R: ReconcileKind> KindDriver<R> {
         result
     }
 
-    /// Skips an object whose current state cannot be decoded. The cached state, if any, is stale.
-    fn skip_undecodable(&self, key: &Key, error: DecodeError, mode: PassMode) -> Outcome {
-        tracing::warn!(%error, "the object is skipped until it can be decoded");
+    /// Returns true unless an object to be finalized is of another class, whose program has placed the finalizer.
+    async fn is_placed_here(&self, key: &Key, object: &R::Kind) -> Result<bool> {
+        let Some(class) = self.class_of(object).filter(|_| !self.is_of_class(object)) else {
+            return Ok(true);
+        };
+        if !self.finalizer.is_default() {
+            return Ok(true);
+        }
+        let stored = self.client.get_meta(key).await.context("failed to read the object")?;
+        let is_other =
+            stored.is_some_and(|meta| self.finalizer.is_of_other_program(&meta, self.client.manager()));
+        if is_other {
+            tracing::info!(
+                class,
+                finalizer = self.finalizer.name(),
+                "the deleted object is left to the program of its class, which has placed the finalizer"
+            );
+        }
+        Ok(!is_other)
+    }
+
+    /// Skips an object whose spec cannot be decoded. The cached state, if any, is stale.
+    fn skip_undecodable(&self, key: &Key, error: &DecodeError, mode: PassMode) -> Outcome {
+        let json = undecodable_json(&self.informer, key).unwrap_or_default();
+        let meta: ObjectMeta = serde_json::from_value(json["metadata"].clone()).unwrap_or_default();
+        let message = match self.finalizer.is_due(&meta) {
+            true => format!(
+                "{error}; its deletion waits: make the object decodable, or start a version of the controller that can \
+                 decode it"
+            ),
+            false => error.to_string(),
+        };
+        tracing::warn!(error = message, "the object is skipped until it can be decoded");
         if mode == PassMode::Leading {
             let reference = object_reference::<R::Kind>(key, error.uid().map(Into::into));
-            self.recorder.record_at(reference, Event::warning("DecodeFailed", error.to_string()));
+            self.recorder.record_at(reference, Event::warning("DecodeFailed", message));
         }
         Outcome::skip()
     }
 
-    /// Runs the pass of a key without an object in the cache. A process that does not lead the key observes the
-    /// deletion only if the reconciler has the role `observe`.
+    /// The role that observes deletions in this mode. A process that does not lead the key observes the deletion only if
+    /// the reconciler has the role `observe`.
+    fn deletion_observer(&self, mode: PassMode) -> Option<ObserveDeletionFn<R>> {
+        self.roles.observe_deletion.filter(|_| mode == PassMode::Leading || self.roles.observe.is_some())
+    }
+
+    /// Runs the pass of a key whose object is gone.
     async fn process_absent(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         self.forget(key);
-        let observes = mode == PassMode::Leading || self.roles.observe.is_some();
-        let observe_deletion = self.roles.observe_deletion.filter(|_| observes);
-        let Some(observe_deletion) = observe_deletion else { return Ok(Outcome::skip()) };
+        let Some(observe_deletion) = self.deletion_observer(mode) else { return Ok(Outcome::skip()) };
         let on_slow = |limit| tracing::warn!(?limit, "the pass is slow");
         let result = self.limits.apply(pin!(observe_deletion(&self.reconciler, key)), on_slow).await;
         if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded_event) {
@@ -176,43 +290,46 @@ impl<R: ReconcileKind> KindDriver<R> {
         self.unstored.forget(key);
     }
 
+    /// The class that the object names, if the controller has one.
+    fn class_of<'a>(&self, object: &'a R::Kind) -> Option<&'a str> {
+        let (annotation, _) = self.class.as_ref()?;
+        object.meta().annotations.as_ref()?.get(annotation).map(String::as_str)
+    }
+
     fn is_of_class(&self, object: &R::Kind) -> bool {
-        self.class.as_ref().is_none_or(|(annotation, value)| {
-            object.meta().annotations.as_ref().and_then(|all| all.get(annotation)) == Some(value)
-        })
+        self.class.as_ref().is_none_or(|(_, class)| self.class_of(object) == Some(class))
     }
 
-    /// Returns true if the filter admits the object. A terminating object with this controller's finalizer is always
-    /// admitted, since no other controller removes that finalizer.
     fn is_admitted(&self, key: &Key, object: &R::Kind) -> bool {
-        let Some(filter) = &self.filter else { return true };
-        let meta = object.meta();
-        (meta.deletion_timestamp.is_some() && self.roles.finalize.is_some() && self.finalizer.is_on(meta))
-            || catch_panic(key, || filter.admits(object)).unwrap_or(false)
+        let admits = |filter: &Filter<R::Kind>| catch_panic(key, || filter.admits(object)).unwrap_or(false);
+        self.filter.as_ref().is_none_or(admits)
     }
 
-    /// Selects the role: the leader reconciles an object, or finalizes a terminating one that has this controller's
-    /// finalizer. Another process observes an object that is not terminating, if the reconciler has that role. `None`
+    /// Selects the role: the leader reconciles an object, or finalizes a terminating one that has a finalizer of this
+    /// controller. Another process observes an object that is not terminating, if the reconciler has that role. `None`
     /// in all other cases.
     fn role(&self, object: &R::Kind, mode: PassMode) -> Result<Option<Role<R>>> {
-        let meta = object.meta();
-        Ok(match (mode, meta.deletion_timestamp.is_some(), self.roles.finalize) {
-            (PassMode::Leading, false, _) => Some(Role::Reconcile),
-            (PassMode::Leading, true, Some(finalize)) if self.finalizer()?.is_on(meta) => {
-                Some(Role::Finalize(finalize))
+        Ok(match (mode, object.meta().deletion_timestamp.is_some()) {
+            (PassMode::Leading, false) => Some(Role::Reconcile),
+            (PassMode::Leading, true) if self.finalizer()?.is_due(object.meta()) => {
+                Some(self.roles.finalize.map_or(Role::Release, Role::Finalize))
             }
-            (PassMode::Observing, false, _) => self.roles.observe.map(Role::Observe),
+            (PassMode::Observing, false) => self.roles.observe.map(Role::Observe),
             _ => None,
         })
     }
 
-    async fn perform(&self, role: Role<R>, object: Arc<R::Kind>) -> Result<Outcome> {
+    async fn perform(&self, role: Role<R>, found: Readable<R::Kind>) -> Result<Outcome> {
         match role {
-            Role::Reconcile => self.reconcile(object).await,
-            // Boxed, so that this rare future does not enlarge the future of every pass.
-            Role::Finalize(finalize) => self.finalize(finalize, &object).boxed().await,
+            Role::Reconcile => self.reconcile(found).await,
+            // Boxed, so that these rare futures do not enlarge the future of every pass.
+            Role::Finalize(finalize) => self.finalize(finalize, &found).boxed().await,
+            Role::Release => {
+                self.remove_finalizer(&found.object, found.object.meta().into()).boxed().await?;
+                Ok(Outcome::done())
+            }
             Role::Observe(observe) => {
-                let object = defaulted(object);
+                let object = defaulted(found.object);
                 let result = observe(&self.reconciler, &object).await;
                 self.record_result(&object, &result);
                 result
@@ -220,14 +337,14 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
     }
 
-    /// Adds the finalizer if needed, reconciles, and writes the status. Skips an object that is gone when the finalizer
-    /// is added.
-    async fn reconcile(&self, object: Arc<R::Kind>) -> Result<Outcome> {
-        let with_finalizer = match self.lacks_finalizer(&object)? {
-            true => self.add_finalizer(&object).boxed().await?,
-            false => Some(object),
+    /// Updates the finalizers if needed, reconciles, and writes the status. Skips an object that is gone when the
+    /// finalizers are updated.
+    async fn reconcile(&self, found: Readable<R::Kind>) -> Result<Outcome> {
+        let updated = match self.finalizer()?.is_outdated_on(found.object.meta()) {
+            true => self.update_finalizers(&found.object).boxed().await?,
+            false => Some(found),
         };
-        let Some(object) = with_finalizer else { return Ok(Outcome::skip()) };
+        let Some(Readable { object, unreadable_status }) = updated else { return Ok(Outcome::skip()) };
         let generation = object.meta().generation;
         let stored_status = object.read_status().cloned().map(Box::new); // boxed to keep the future of every pass small
         let mut status = stored_status.as_deref().cloned().unwrap_or_default();
@@ -245,7 +362,8 @@ impl<R: ReconcileKind> KindDriver<R> {
             tracing::warn!("the pass reconciled a new generation and marked no condition");
         }
         R::Kind::observe_generation(&mut status, generation);
-        match self.write_status(&object, stored_status.as_deref(), &mut status).await {
+        let stored = Stored { status: stored_status.as_deref(), unreadable: unreadable_status.as_deref() };
+        match self.write_status(&object, stored, &mut status).await {
             Ok(_) => result,
             Err(error) => Err(with_write_error(result, error)),
         }
@@ -254,14 +372,16 @@ impl<R: ReconcileKind> KindDriver<R> {
     /// Finalizes and writes the status. If finalizing is done and no other client has changed the object, removes the
     /// finalizer from the version that the status write returned. If removing the finalizer deletes the object, no
     /// status is written.
-    async fn finalize(&self, finalize: FinalizeFn<R>, object: &Arc<R::Kind>) -> Result<Outcome> {
+    async fn finalize(&self, finalize: FinalizeFn<R>, found: &Readable<R::Kind>) -> Result<Outcome> {
+        let Readable { object, unreadable_status } = found;
         let mut status = object.read_status().cloned().unwrap_or_default();
         let result = finalize(&self.reconciler, &defaulted(object.clone()), &mut status).await;
         self.record_result(&**object, &result);
         let is_done = result.as_ref().is_ok_and(Outcome::is_done);
+        let stored = Stored { status: object.read_status(), unreadable: unreadable_status.as_deref() };
         let written = match is_done && self.finalizer()?.is_last_on(object.meta()) {
             true => Ok(Some(object.meta().into())),
-            false => self.write_status(object, object.read_status(), &mut status).await,
+            false => self.write_status(object, stored, &mut status).await,
         };
         match written {
             Err(error) => Err(with_write_error(result, error)),
@@ -274,19 +394,15 @@ impl<R: ReconcileKind> KindDriver<R> {
         self.finalizer.check().map(|()| &self.finalizer)
     }
 
-    fn lacks_finalizer(&self, object: &R::Kind) -> Result<bool> {
-        Ok(self.roles.finalize.is_some() && !self.finalizer()?.is_on(object.meta()))
-    }
-
-    /// Returns the object with the finalizer, or `None` if it is gone.
-    async fn add_finalizer(&self, object: &R::Kind) -> Result<Option<Arc<R::Kind>>> {
-        match self.finalizer()?.add(&self.client, object).await {
+    /// Returns the object with its new finalizers, or `None` if it is gone.
+    async fn update_finalizers(&self, object: &R::Kind) -> Result<Option<Readable<R::Kind>>> {
+        match self.finalizer()?.update(&self.client, object).await {
             Ok(None) => Ok(None),
-            Ok(Some(added)) if !self.finalizer.is_on(added.meta()) => Err(Error::from(format!(
+            Ok(Some(updated)) if self.finalizer.is_missing_on(updated.object.meta()) => Err(Error::from(format!(
                 "the API server did not store the finalizer {:?}: an admission webhook may remove it",
-                self.finalizer.name()
+                self.finalizer.name().unwrap_or_default()
             ))),
-            added => self.record_finalizer(object, added.map(|added| added.map(Arc::new))),
+            updated => self.record_finalizer(object, updated),
         }
     }
 
@@ -318,12 +434,18 @@ impl<R: ReconcileKind> KindDriver<R> {
     async fn write_status(
         &self,
         object: &R::Kind,
-        stored: Option<&StatusFor<R>>,
+        stored: Stored<'_, StatusFor<R>>,
         after: &mut StatusFor<R>,
     ) -> Result<Option<WriteMeta>> {
+        let Stored { status: stored, unreadable } = stored;
         R::Kind::set_condition_generations(after, stored, object.meta().generation);
         self.bound_conditions(stored, after)?;
         let written = match StatusChange::between::<R::Kind>(stored, after) {
+            _ if size_of::<StatusFor<R>>() > 0
+                && let Some(unreadable) = unreadable =>
+            {
+                status::replace(&self.client, object, unreadable, after, &self.metrics).await
+            }
             Ok(None) => return Ok(Some(object.meta().into())),
             Ok(Some(change)) => {
                 status::write(&self.client, object, stored, change, &self.unstored, &self.metrics).await
@@ -364,6 +486,12 @@ impl<R: ReconcileKind> KindDriver<R> {
         let message = format!("the pass has been running for {} s", limit.as_secs_f64());
         self.recorder.record_at(regarding, Event::warning("SlowReconcile", message));
     }
+}
+
+/// The stored status of an object: either decoded, or as JSON if it cannot be decoded. Neither if the object has none.
+struct Stored<'a, S> {
+    status: Option<&'a S>,
+    unreadable: Option<&'a Value>,
 }
 
 /// The warning event recorded for a failed pass.

@@ -67,6 +67,18 @@ fn diff_fields(place: Place, before: &Map<String, Value>, after: Map<String, Val
     changed.chain(removed).collect()
 }
 
+/// The merge patch that makes `after` of `before`, whatever `before` contains. Unlike [`diff`], it keeps no other field and
+/// takes no two values for equal.
+pub(super) fn replacement(before: &Value, mut after: Value) -> Value {
+    if let (Value::Object(before), Value::Object(after)) = (before, &mut after) {
+        for (name, value) in before {
+            let new = after.remove(name);
+            after.insert(name.clone(), new.map_or(Value::Null, |new| replacement(value, new)));
+        }
+    }
+    after
+}
+
 /// Returns true if the patch changes a value that differs between `before` and `now`. The patch was computed from
 /// `before`.
 pub(super) fn conflicts_with(patch: &Value, before: &Value, now: &Value) -> bool {
@@ -137,6 +149,15 @@ mod tests {
         assert_eq!(diff(&before, after.clone()), None);
         after["capacity"]["memory"] = json!("1025Mi");
         assert_eq!(diff(&before, after), Some(json!({"capacity": {"memory": "1025Mi"}})));
+    }
+
+    #[test]
+    fn a_replacement_leaves_nothing_of_the_value_before() {
+        let before = json!({"a": null, "b": {"c": "1", "d": 2}, "gone": {"x": 1}, "e": [1]});
+        let after = json!({"b": {"c": 1}, "e": [1], "new": {"y": {}}});
+        let mut merged = before.clone();
+        json_patch::merge(&mut merged, &replacement(&before, after.clone()));
+        assert_eq!(merged, after);
     }
 
     #[test]

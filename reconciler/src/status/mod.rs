@@ -10,7 +10,7 @@ use reknit_injection::internal::jittered;
 use serde_json::{Value, json};
 
 pub use self::diff::merge_patch;
-use self::diff::{conflicts_with, diff};
+use self::diff::{conflicts_with, diff, replacement};
 pub(crate) use self::unstored::UnstoredChanges;
 use crate::{
     Result,
@@ -106,6 +106,26 @@ pub(crate) async fn write<K: Kind>(
         Err(error) => {
             Box::pin(write_again(client, &key, object, before, change, unstored, metrics, error)).await
         }
+    }
+}
+
+/// Replaces a stored status that cannot be decoded. Returns the metadata for the next write, or `None` if the object is
+/// gone. A conflict is not retried here: the next pass starts from the new state.
+pub(crate) async fn replace<K: Kind>(
+    client: &KindClient<K>,
+    object: &K,
+    unreadable: &Value,
+    status: &StatusOf<K>,
+    metrics: &PassMetrics,
+) -> Result<Option<WriteMeta>> {
+    let patch = replacement(unreadable, to_json(status)?);
+    let key = Arc::new(Key::of(object));
+    let version = object.meta().resource_version.as_deref();
+    let answer = client.patch_status(&key, version, &patch, Attempt::First).await;
+    metrics.record_status_write(answer.is_ok());
+    match answer {
+        Err(error) if status_code(&error) == Some(404) && client.is_gone(object).await? => Ok(None),
+        answer => Ok(answer.map(Some)?),
     }
 }
 
