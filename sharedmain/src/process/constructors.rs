@@ -182,10 +182,14 @@ fn check_settings(controllers: &[Controller]) -> Result<(), Failure> {
     })
 }
 
-/// Refuses two controllers of a Kind that share a finalizer: each would remove it before the other has finalized the
+/// Refuses two controllers of a Kind that share a finalizer, or remove the other's as a former one of theirs: each would remove it before the other has finalized the
 /// object.
 fn check_finalizers(controllers: &[Controller]) -> Result<(), Failure> {
-    let finalizers = controllers.iter().filter_map(|c| Some(((c.kind(), c.finalizer()?), c.name())));
+    let finalizers = controllers.iter().flat_map(|controller| {
+        let former = controller.former_finalizers().iter().map(String::as_str);
+        let names = controller.finalizer().into_iter().chain(former);
+        names.map(|name| ((controller.kind(), name), controller.name()))
+    });
     match duplicate(finalizers) {
         Some(((_, finalizer), one, other)) => Err(Failure::new(format!(
             "the controllers {one} and {other} share the finalizer {finalizer}: give one of them another by \
