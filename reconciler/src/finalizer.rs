@@ -77,6 +77,11 @@ impl Finalizer {
         meta.deletion_timestamp.is_some() && finalizers(meta).iter().any(|name| self.removes(name))
     }
 
+    /// Returns true if the object carries the finalizer that the controller places.
+    pub(crate) fn is_on(&self, meta: &ObjectMeta) -> bool {
+        self.is_placed && finalizers(meta).contains(&self.name)
+    }
+
     /// Returns true if another program has placed the finalizer: its name is the default one, which another program may
     /// use too, and only other field managers own it. `component` is the field manager of this program's merge patches.
     pub(crate) fn is_of_other_program(&self, meta: &ObjectMeta, component: &str) -> bool {

@@ -70,7 +70,8 @@
 //! | any controller of a Kind | the Kind | list, watch; get if it has a status |
 //! | | its status | patch |
 //! | | `events` of `events.k8s.io` | create, patch |
-//! | [`finalizing`](RoleBuilder::finalizing) | the Kind | get, patch |
+//! | [`finalizing`](RoleBuilder::finalizing), [`former_finalizers`](Builder::former_finalizers) | the Kind | get, patch |
+//! | [`observing_deletion_as_leader`](RoleBuilder::observing_deletion_as_leader), with labels or fields | the Kind | get |
 //! | [`track`](Builder::track), [`watch`](Builder::watch), [`owns`](Builder::owns) | the objects that are read | list, watch |
 //! | [`track_any`](Builder::track_any), [`owns_any`](Builder::owns_any) | each Kind that references or templates name | list, watch |
 //! | [`Owned::apply`] | the children | get, create, patch |
@@ -99,6 +100,7 @@ pub mod keys;
 mod kind_client;
 mod kinds;
 mod limits;
+mod lost_finalizers;
 mod merge;
 mod metrics;
 mod object_client;

@@ -50,7 +50,8 @@ pub trait ReconcileKind: Send + Sync + 'static {
 ///
 /// The framework adds a finalizer before the object's first pass, and removes it when
 /// [`finalize_kind`](Self::finalize_kind) returns [`Outcome::done`]. Until then, the API server keeps the object. A
-/// terminating object without the finalizer is ignored.
+/// terminating object without the finalizer is ignored. One with the finalizer is finalized whatever the selection, the
+/// class and the filter of the controller say by then.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Namespace;
@@ -100,16 +101,16 @@ pub trait ObserveKind: ReconcileKind {
 /// A deletion is observed at least once if any replica is up, also while the leader changes; it may then be observed
 /// twice. Deletions while no process is up are not observed. Use [`FinalizeKind`] for cleanup that must not be missed.
 ///
-/// This role runs for any key without an object in the cache. With a label or field selector, that includes objects
-/// that left the selection, and objects outside it whose children or tracked objects change. With a
-/// [class](crate::Builder::class), it includes deleted objects of other classes. So check before you clean up
-/// anything outside the cluster.
+/// This role runs for any key without an object, also if the object was never selected: a key whose children or tracked
+/// objects change, or a deleted object of another [class](crate::Builder::class). So check before you clean up anything
+/// outside the cluster. An object that only left the selection is not observed. When it is deleted later, this role runs
+/// only if the controller [finalizes](crate::RoleBuilder::finalizing).
 #[diagnostic::on_unimplemented(
     message = "`observing_deletion_as_leader()` was called, but `{Self}` does not implement `ObserveDeletion`",
     note = "`impl ObserveDeletion for {Self}`, or drop the call"
 )]
 pub trait ObserveDeletion: ReconcileKind {
-    /// Observes that there is no object of this key, or none in the selection.
+    /// Observes that there is no object of this key.
     fn observe_deletion(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send;
 }
 

@@ -28,6 +28,9 @@ impl<K: Cached> Cache<K> {
         if raw.is_gone(is_deletion) {
             return self.remove(&raw.key());
         }
+        if self.object(&raw.key()).is_some_and(|cached| cached.is_same_state(&raw.state())) {
+            return; // the response to a read
+        }
         let (object, decoded) = match self.decode_raw(raw) {
             Ok(object_and_decoded) => object_and_decoded,
             Err(why) => {

@@ -14,6 +14,7 @@ use crate::{
     driver::{KindDriver, Roles},
     finalizer::Finalizer,
     kind_client::KindClient,
+    lost_finalizers::LostFinalizers,
     object_client::ObjectClient,
     status::UnstoredChanges,
 };
@@ -101,6 +102,11 @@ impl<R: ReconcileKind> RoleBuilder<R> {
         }
         let (queue, per_key) = (build.parts.queue.clone(), build.parts.per_key.clone());
         let observes_deletions = roles.observe_deletion.is_some();
+        let lost_finalizers = LostFinalizers::default();
+        if finalizer.name().is_some() {
+            let (lost_finalizers, finalizer) = (lost_finalizers.clone(), finalizer.clone());
+            informer.on(move |change| lost_finalizers.observe(change, &finalizer));
+        }
         informer.on_key_event(move |event| {
             if event.is_deleted() {
                 per_key.record_deletion(|| event.key().clone());
@@ -120,6 +126,7 @@ impl<R: ReconcileKind> RoleBuilder<R> {
             unstored: UnstoredChanges::new(parts.recorder.clone(), metrics.clone()),
             bounded: Mutex::default(),
             finalizer,
+            lost_finalizers,
             class,
             filter,
             promote,

@@ -20,6 +20,7 @@ use crate::{
     finalizer::Finalizer,
     kind_client::{KindClient, WriteMeta},
     limits::{Limits, PassAborted, catch_panic},
+    lost_finalizers::LostFinalizers,
     metrics::PassMetrics,
     object_client::status_code,
     per_key::PerKeyStores,
@@ -73,6 +74,7 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
     /// The fields of conditions that were last made acceptable.
     pub(crate) bounded: Mutex<LogLimit<Vec<String>>>,
     pub(crate) finalizer: Finalizer,
+    pub(crate) lost_finalizers: LostFinalizers<R::Kind>,
     pub(crate) class: Option<(String, String)>,
     pub(crate) filter: Option<Filter<R::Kind>>,
     pub(crate) promote: Option<Filter<R::Kind>>,
@@ -142,10 +144,14 @@ impl<R: ReconcileKind> KindDriver<R> {
             tracing::error!(%key, error, "a malformed key is dropped");
             return Ok(Outcome::skip());
         }
+        let lost_finalizer = self.lost_finalizers.take(key);
         let found = match self.per_key.begin_pass(key, || self.find(key)) {
-            Found::Gone => self.find_outside(key, mode).boxed().await?,
+            Found::Gone => self.find_outside(key, mode, lost_finalizer.is_some()).boxed().await?,
             found => found,
         };
+        if let Some(last) = lost_finalizer.filter(|_| mode == PassMode::Leading) {
+            self.report_lost_finalizer(key, &found, &last);
+        }
         match found {
             Found::Object(object) => self.process_object(key, object, mode).await,
             Found::Undecodable(error) => Ok(self.skip_undecodable(key, &error, mode)),
@@ -173,9 +179,9 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
     }
 
-    /// Finds an object that is not in the selection: reads it if it is to be finalized. Before a deletion is observed, asks
-    /// the API server whether the object is gone, unless no object can leave the selection.
-    async fn find_outside(&self, key: &Key, mode: PassMode) -> Result<Found<R::Kind>> {
+    /// Finds an object that is not in the selection: reads it if it is to be finalized. If it `matters` that the object is
+    /// gone, or the deletion is observed, asks the API server, unless no object can leave the selection.
+    async fn find_outside(&self, key: &Key, mode: PassMode, matters: bool) -> Result<Found<R::Kind>> {
         if let Some(outside) = self.outside.as_ref().and_then(|outside| outside.get(key)) {
             if mode == PassMode::Observing || !self.finalizer.is_due(&outside.metadata) {
                 return Ok(Found::Outside);
@@ -183,11 +189,32 @@ impl<R: ReconcileKind> KindDriver<R> {
             let object = self.client.get_readable(key).await.context("failed to read the object")?;
             return Ok(object.map_or(Found::Gone, Found::Object));
         }
-        let asks = can_be_left(&self.informer) && self.deletion_observer(mode).is_some();
+        let asks = can_be_left(&self.informer) && (matters || self.deletion_observer(mode).is_some());
         if asks && self.client.get_meta(key).await.context("failed to read the object")?.is_some() {
             return Ok(Found::Outside);
         }
         Ok(Found::Gone)
+    }
+
+    /// Reports a deleted object whose finalizer another client has removed, if the controller would have finalized it.
+    /// `last` is the last state that carried the finalizer.
+    fn report_lost_finalizer(&self, key: &Key, found: &Found<R::Kind>, last: &R::Kind) {
+        let is_still_due = match found {
+            Found::Gone => false,
+            Found::Object(found) => {
+                found.object.meta().uid == last.meta().uid && self.finalizer.is_due(found.object.meta())
+            }
+            Found::Undecodable(_) | Found::Outside => true,
+        };
+        let Some(name) = self.finalizer.name().filter(|_| !is_still_due) else { return };
+        if self.is_of_class(last) && self.is_admitted(key, last) {
+            let message = format!(
+                "another client removed the finalizer {name} before this controller had finalized the object: if another \
+                 program uses the same finalizer, set another one by `.finalizer(…)`"
+            );
+            tracing::warn!("{message}");
+            self.recorder.record(last, Event::warning("FinalizerLost", message));
+        }
     }
 
     /// Returns true if the object exists, as far as the caches know.
@@ -407,6 +434,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     async fn remove_finalizer(&self, object: &Arc<R::Kind>, newest: WriteMeta) -> Result<()> {
+        self.lost_finalizers.begin_removal(Key::of(&**object));
         let mut object = R::Kind::clone(object);
         let meta = object.meta_mut();
         (meta.resource_version, meta.finalizers) = (newest.resource_version, newest.finalizers);
@@ -444,7 +472,7 @@ impl<R: ReconcileKind> KindDriver<R> {
             _ if size_of::<StatusFor<R>>() > 0
                 && let Some(unreadable) = unreadable =>
             {
-                status::replace(&self.client, object, unreadable, after, &self.metrics).await
+                status::replace(&self.client, object, unreadable, after, &self.unstored, &self.metrics).await
             }
             Ok(None) => return Ok(Some(object.meta().into())),
             Ok(Some(change)) => {

@@ -116,6 +116,7 @@ pub(crate) async fn replace<K: Kind>(
     object: &K,
     unreadable: &Value,
     status: &StatusOf<K>,
+    unstored: &UnstoredChanges,
     metrics: &PassMetrics,
 ) -> Result<Option<WriteMeta>> {
     let patch = replacement(unreadable, to_json(status)?);
@@ -125,7 +126,11 @@ pub(crate) async fn replace<K: Kind>(
     metrics.record_status_write(answer.is_ok());
     match answer {
         Err(error) if status_code(&error) == Some(404) && client.is_gone(object).await? => Ok(None),
-        answer => Ok(answer.map(Some)?),
+        answer => {
+            let answer = answer?;
+            unstored.check(object, &patch, &answer.status);
+            Ok(Some(answer.metadata))
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Passes that add, keep and remove a finalizer.
 
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use reknit_injection::Context;
 use reknit_reconciler::{Error, Event};
-use reknit_testing::{ApiServer, ControllerExt, Verb, given};
+use reknit_testing::{ApiServer, ControllerExt, Verb, Want, given};
 use serde_json::json;
 
 use super::*;
@@ -242,4 +242,158 @@ async fn the_finalizer_of_a_built_in_kind_needs_a_slash() {
     };
     let effects = given(map).reconcile(named, "default/x").await;
     assert_eq!(effects.writes(), ["patch configmaps default/x"]);
+}
+
+fn annotated(mut lamp: Lamp, class: Option<&str>) -> Lamp {
+    lamp.metadata.annotations = class.map(|class| [("demo.reknit.dev/class".into(), class.into())].into());
+    lamp
+}
+
+/// The constructor of a finalizing controller of a class, which finalizes under this name or the default one.
+fn of_class<F: PassFn>(
+    pass: F,
+    finalizer: Option<&'static str>,
+) -> impl FnOnce(&Context) -> Result<Controller> {
+    move |cx| {
+        let build = Controller::of::<Lamp>(cx).class("demo.reknit.dev/class", "desk");
+        let build = if let Some(name) = finalizer { build.finalizer(name) } else { build };
+        Ok(build.reconciler(ClosureReconciler(pass)).finalizing().build())
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_object_is_finalized_whatever_its_class_is() {
+    for class in [None, Some("desk"), Some("street")] {
+        let lamp = annotated(terminating(&[FINALIZER]), class);
+        let effects = given(lamp).reconcile(of_class(unplug, None), "default/x").await;
+        assert_eq!(effects.writes(), ["patch lamps default/x"], "{class:?}");
+        assert!(effects.object::<Lamp>("default/x").is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_finalizer_of_the_default_name_that_the_program_of_another_class_has_placed_is_left_to_it() {
+    let never = |_: &Lamp, _: &mut LampStatus| panic!("finalized");
+    let finalized_by = |manager: &str, name: &str| {
+        let mut lamp = annotated(terminating(&[name]), Some("street"));
+        let fields = json!({"f:metadata": {"f:finalizers": {".": {}, format!("v:\"{name}\""): {}}}});
+        let managed = json!([{"manager": manager, "operation": "Update", "fieldsV1": fields}]);
+        lamp.metadata.managed_fields = Some(serde_json::from_value(managed).unwrap());
+        lamp
+    };
+    let theirs = given(finalized_by("street-lights", FINALIZER));
+    theirs.reconcile(of_class(never, None), "default/x").await.check(Want::skip());
+    let name = "demo.reknit.dev/desk-lights";
+    for (ours, finalizer) in
+        [(finalized_by("controller", FINALIZER), None), (finalized_by("kubectl", name), Some(name))]
+    {
+        let effects = given(ours).reconcile(of_class(done, finalizer), "default/x").await;
+        assert!(effects.object::<Lamp>("default/x").is_none(), "{finalizer:?}");
+    }
+}
+
+/// The former finalizer of renamed controllers.
+const FORMER: &str = "demo.reknit.dev/former";
+
+fn renamed(cx: &Context) -> Result<Controller> {
+    let build = Controller::of::<Lamp>(cx).former_finalizers([FORMER]);
+    Ok(build.reconciler(ClosureReconciler(done)).finalizing().build())
+}
+
+#[tokio::test]
+async fn a_former_finalizer_is_replaced_before_the_next_pass() {
+    let mut lamp = lamp();
+    lamp.metadata.finalizers = Some([FORMER, "other.io/x"].map(Into::into).into());
+    let effects = given(lamp).reconcile(renamed, "default/x").await;
+    let patch = json!({"metadata": {"finalizers": ["other.io/x", FINALIZER], "resourceVersion": "1"}});
+    assert_eq!(effects.write(0).body, patch);
+}
+
+#[tokio::test]
+async fn a_deleted_object_with_a_former_finalizer_is_finalized() {
+    for finalizers in [&[FORMER][..], &[FINALIZER, FORMER], &[FORMER, "other.io/x"]] {
+        let effects = given(terminating(finalizers)).reconcile(renamed, "default/x").await;
+        assert_eq!(effects.result.as_ref().unwrap(), &Outcome::done());
+        let left = effects.object::<Lamp>("default/x").and_then(|lamp| lamp.metadata.finalizers);
+        assert_eq!(
+            left.unwrap_or_default().contains(&"other.io/x".into()),
+            finalizers.contains(&"other.io/x")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_controller_that_does_not_finalize_any_more_releases_its_former_finalizer() {
+    let constructor = |pass: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
+        move |cx: &Context| {
+            let build = Controller::of::<Lamp>(cx).former_finalizers([FINALIZER]);
+            let controller = build.reconciler(ClosureReconciler(pass)).build();
+            assert_eq!(
+                (controller.finalizer(), controller.former_finalizers()),
+                (None, &[FINALIZER.into()][..])
+            );
+            Ok(controller)
+        }
+    };
+    let mut stored = lamp();
+    stored.metadata.finalizers = Some(vec![FINALIZER.into()]);
+    let effects = given(stored).reconcile(constructor(done), "default/x").await;
+    assert_eq!(effects.object::<Lamp>("default/x").unwrap().metadata.finalizers, None);
+    let never = |_: &Lamp, _: &mut LampStatus| panic!("reconciled a terminating object");
+    let effects = given(terminating(&[FINALIZER])).reconcile(constructor(never), "default/x").await;
+    assert!(effects.object::<Lamp>("default/x").is_none());
+}
+
+#[tokio::test]
+async fn a_finalizer_that_another_client_removes_is_reported() {
+    for others in [&[][..], &["other.io/x"]] {
+        let server = ApiServer::new();
+        let cached = server.insert(&terminating(&[&[FINALIZER], others].concat()));
+        let cx = Context::preloaded("test", server.client(), vec![cached]);
+        let controller = finalizing(done)(&cx).unwrap();
+        // Another process in the place of this one: only the client is shared.
+        let lamps: Api<Lamp> = Api::namespaced(cx.client(), "default");
+        let removal = Patch::Merge(json!({"metadata": {"finalizers": others}}));
+        lamps.patch("x", &PatchParams::default(), &removal).await.unwrap();
+        server.take_writes();
+        let _ = controller.once(&key()).await.unwrap();
+        let events: Vec<_> = server.take_writes().iter().map(|write| write.body["reason"].clone()).collect();
+        assert_eq!(events, ["FinalizerLost"], "{others:?}");
+        let _ = controller.once(&key()).await.unwrap();
+        assert!(server.take_writes().is_empty(), "reported once");
+    }
+}
+
+#[tokio::test]
+async fn the_event_about_an_undecodable_object_says_that_its_deletion_waits() {
+    let mut garbled = serde_json::to_value(terminating(&[FINALIZER])).unwrap();
+    garbled["spec"]["watts"] = json!("many");
+    let server = ApiServer::new();
+    let cx = Context::preloaded("test", server.client(), vec![garbled]);
+    let controller = finalizing(|_, _| panic!("finalized without its spec"))(&cx).unwrap();
+    assert_eq!(controller.once(&key()).await.unwrap(), Outcome::skip());
+    let event = server.take_writes()[0].body.clone();
+    assert_eq!(event["reason"], "DecodeFailed");
+    assert!(event["note"].as_str().unwrap().contains("its deletion waits"), "{event}");
+}
+
+#[tokio::test]
+async fn an_object_that_left_the_selection_is_finalized_but_its_leaving_is_no_deletion() {
+    let constructor = |pass: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
+        move |cx: &Context| {
+            let build = Controller::selected::<Lamp>(cx, reknit_injection::select().label("kind", "desk"));
+            Ok(build.reconciler(ClosureReconciler(pass)).finalizing().observing_deletion_as_leader().build())
+        }
+    };
+    let never = |_: &Lamp, _: &mut LampStatus| panic!("called for an object outside the selection");
+    given(lamp()).reconcile(constructor(never), "default/x").await.check(Want::skip());
+    let mut carrying = lamp();
+    carrying.metadata.finalizers = Some(vec![FINALIZER.into()]);
+    given(carrying).reconcile(constructor(never), "default/x").await.check(Want::skip());
+    given(terminating(&["other.io/x"])).reconcile(constructor(never), "default/x").await.check(Want::skip());
+    let terminating = || given(terminating(&[FINALIZER]));
+    terminating().following().reconcile(constructor(never), "default/x").await.check(Want::skip());
+    let effects = terminating().reconcile(constructor(done), "default/x").await;
+    assert!(effects.object::<Lamp>("default/x").is_none());
+    assert_eq!(effects.enqueued, [key()], "the deletion observer is called next");
 }

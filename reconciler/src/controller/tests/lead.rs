@@ -1,10 +1,11 @@
 //! Passes while this process gains and loses leadership.
 
+use reknit_injection::select;
 use reknit_leadership::internal::BucketWriter;
 use reknit_testing::InformerExt;
 
 use super::*;
-use crate::{ObserveDeletion, ObserveKind};
+use crate::{FinalizeKind, ObserveDeletion, ObserveKind};
 
 const TERM: Duration = Duration::from_secs(100_000);
 
@@ -286,4 +287,51 @@ async fn a_failed_key_is_retried_when_leadership_is_regained_even_if_the_promote
         2,
         "the postponed retry comes long before a resync"
     );
+}
+
+/// Records the names of the objects that it finalizes.
+struct FinalizesMaps(Arc<Mutex<Vec<String>>>);
+
+impl ReconcileKind for FinalizesMaps {
+    type Kind = ConfigMap;
+    async fn reconcile_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+impl FinalizeKind for FinalizesMaps {
+    async fn finalize_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        self.0.lock().extend(map.metadata.name.clone());
+        Ok(Outcome::skip())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_promotion_enqueues_deleted_objects_outside_the_selection_and_the_promote_filter() {
+    let (leadership, writers) = elected(vec!["bucket".into()]);
+    let server = ApiServer::new();
+    let maps = ["filtered", "outside"].map(|name| {
+        let mut map = map(name);
+        map["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        map["metadata"]["finalizers"] = json!(["example.com/maps"]);
+        if name == "filtered" {
+            map["metadata"]["labels"] = json!({"selected": "yes"});
+        }
+        let map: ConfigMap = serde_json::from_value(map).unwrap();
+        server.insert(&map)
+    });
+    let cx = Context::preloaded("test", server.client(), maps.into());
+    let finalized = Arc::default();
+    let build = Controller::selected::<ConfigMap>(&cx, select().label("selected", "yes"));
+    let build = build.finalizer("example.com/maps").promote_filter(label("never", "true"));
+    let controller = build.reconciler(FinalizesMaps(Arc::clone(&finalized))).finalizing().build();
+    let (_stop, stopped) = Shutdown::new();
+    let run = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
+    tokio::spawn(controller.run(run));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(finalized.lock().len(), 0, "only the leader finalizes");
+    writers[0].lead(Instant::now() + TERM, "test");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    finalized.lock().sort();
+    assert_eq!(*finalized.lock(), ["filtered", "outside"]);
 }

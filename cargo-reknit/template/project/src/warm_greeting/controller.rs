@@ -4,9 +4,14 @@ use reknit::prelude::*;
 
 use super::WarmGreeting;
 
+/// The finalizer of a controller that calls `.finalizing()`. Objects store it: declare the former name
+/// by `.former_finalizers(..)` if you rename it.
+const FINALIZER: &str = "hello.example.com/hello-world";
+
 /// Constructs the controller.
 pub fn controller(cx: &Context) -> Result<Controller> {
     Ok(Controller::of::<WarmGreeting>(cx)
+        .finalizer(FINALIZER)
         .reconciler(Reconciler)
         .build())
 }

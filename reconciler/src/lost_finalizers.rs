@@ -1,0 +1,72 @@
+//! Objects whose finalizer another client has removed before the controller has finalized them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use reknit_apis::{Key, Kind};
+use reknit_injection::Change;
+
+use crate::finalizer::Finalizer;
+
+/// The objects of one controller whose finalizer was removed, and not by this process. Each is kept until the next pass
+/// of its key, which reports it.
+///
+/// Two programs that finalize a Kind under the same name are noticed by this: the first one that finalizes an object
+/// removes the finalizer of both.
+pub(crate) struct LostFinalizers<K>(Arc<Mutex<State<K>>>);
+
+struct State<K> {
+    /// The keys whose finalizer this process removes or has removed.
+    own_removals: HashSet<Key>,
+    /// The last states that carried the finalizer.
+    lost: HashMap<Key, Arc<K>>,
+}
+
+impl<K> Clone for LostFinalizers<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K> Default for LostFinalizers<K> {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(State { own_removals: HashSet::new(), lost: HashMap::new() })))
+    }
+}
+
+impl<K: Kind> LostFinalizers<K> {
+    /// Records a change that deletes an object, or removes its finalizer during its deletion, unless this process does.
+    pub(crate) fn observe(&self, change: &Change<K>, finalizer: &Finalizer) {
+        let last = match change {
+            Change::Deleted { last } => last,
+            Change::Updated { old, new } if new.meta().deletion_timestamp.is_some() => {
+                if finalizer.is_on(new.meta()) {
+                    return;
+                }
+                old
+            }
+            Change::Added(_) | Change::Updated { .. } => return,
+        };
+        if finalizer.is_on(last.meta()) {
+            let mut state = self.0.lock();
+            if !state.own_removals.contains(&change.key()) {
+                state.lost.insert(change.key(), Arc::clone(last));
+            }
+        }
+    }
+
+    /// Called before this process removes the finalizer of the object.
+    pub(crate) fn begin_removal(&self, key: Key) {
+        self.0.lock().own_removals.insert(key);
+    }
+
+    /// Called at the start of a pass. Removes and returns the last state that carried the finalizer, if it was lost.
+    pub(crate) fn take(&self, key: &Key) -> Option<Arc<K>> {
+        let mut state = self.0.lock();
+        state.own_removals.remove(key);
+        state.lost.remove(key)
+    }
+}
