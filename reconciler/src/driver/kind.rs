@@ -425,10 +425,12 @@ impl<R: ReconcileKind> KindDriver<R> {
     async fn update_finalizers(&self, object: &R::Kind) -> Result<Option<Readable<R::Kind>>> {
         match self.finalizer()?.update(&self.client, object).await {
             Ok(None) => Ok(None),
-            Ok(Some(updated)) if self.finalizer.is_missing_on(updated.object.meta()) => Err(Error::from(format!(
-                "the API server did not store the finalizer {:?}: an admission webhook may remove it",
-                self.finalizer.name().unwrap_or_default()
-            ))),
+            Ok(Some(updated)) if self.finalizer.is_missing_on(updated.object.meta()) => {
+                Err(Error::from(format!(
+                    "the API server did not store the finalizer {:?}: an admission webhook may remove it",
+                    self.finalizer.name().unwrap_or_default()
+                )))
+            }
             updated => self.record_finalizer(object, updated),
         }
     }
