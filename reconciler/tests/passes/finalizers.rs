@@ -285,7 +285,7 @@ async fn a_finalizer_of_the_default_name_that_the_program_of_another_class_has_p
     theirs.reconcile(of_class(never, None), "default/x").await.check(Want::skip());
     let name = "demo.reknit.dev/desk-lights";
     for (ours, finalizer) in
-        [(finalized_by("controller", FINALIZER), None), (finalized_by("kubectl", name), Some(name))]
+        [(finalized_by("test", FINALIZER), None), (finalized_by("kubectl", name), Some(name))]
     {
         let effects = given(ours).reconcile(of_class(done, finalizer), "default/x").await;
         assert!(effects.object::<Lamp>("default/x").is_none(), "{finalizer:?}");
