@@ -4,9 +4,9 @@ use kube::{core::GroupVersionKind, discovery::ApiResource};
 use reknit_apis::Key;
 use serde::Serialize;
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 
-use crate::{Cached, Clock, Informer, Informers, Selection};
+use crate::{Cached, Clock, Informer, Informers, Selection, informer};
 pub use crate::{
     causes::{panic_message, with_causes},
     client::{
@@ -36,6 +36,11 @@ pub fn open_unsynced<K: Cached>(
 /// way, or no longer.
 pub fn on_kind_changed(informers: &Informers, handler: impl Fn(&GroupVersionKind) + Send + Sync + 'static) {
     informers.on_kind_changed(handler);
+}
+
+/// Starts an informer on this runtime, with requests through this transport, before the others are started.
+pub fn start_on<K: Cached>(informer: &Informer<K>, runtime: &Handle, transport: &Transport) {
+    informer::start_on(informer, runtime, transport);
 }
 
 /// Returns the time of the clock as an instant.

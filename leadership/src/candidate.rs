@@ -14,6 +14,7 @@ use tokio::{sync::watch, time::Instant};
 use crate::{
     config::{LeaderElectionConfig, is_lease_name},
     error::Error,
+    heartbeat::Heartbeat,
     identity::Identity,
     lease::{Guard, LeaseWatch, asked_wait},
     metrics::ElectionMetrics,
@@ -56,6 +57,8 @@ pub struct Candidate {
     pub(crate) config: LeaderElectionConfig,
     pub(crate) metrics: ElectionMetrics,
     pub(crate) watch: LeaseWatch,
+    /// The heartbeat of the runtime that runs the passes.
+    passes: Option<Heartbeat>,
     /// The Pod that this process runs in.
     pub(crate) owner: Option<OwnerReference>,
     /// The controllers whose electors run, which the [`Member`](crate::internal::Member) announces.
@@ -90,6 +93,7 @@ impl Candidate {
             config: config.clone(),
             metrics: ElectionMetrics::register(registry)?,
             watch: LeaseWatch::default(),
+            passes: None,
             owner: None,
             controllers: Arc::default(),
             member_until: Arc::default(),
@@ -103,6 +107,23 @@ impl Candidate {
     pub fn watching(mut self, leases: Informer<Lease>) -> Self {
         self.watch = LeaseWatch::of(leases);
         self
+    }
+
+    /// Stops to acquire and renew leases once the runtime that runs the passes has been silent for the renew deadline. If the
+    /// electors run in another runtime, they would otherwise lead for ever while no pass makes progress.
+    pub fn while_alive(mut self, passes: Heartbeat) -> Self {
+        self.passes = Some(passes);
+        self
+    }
+
+    /// Returns true if the passes have made no progress for the renew deadline.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.passes.as_ref().is_some_and(|passes| passes.silence() >= self.config.renew_deadline)
+    }
+
+    /// The pause of an elector or member that is stalled.
+    pub(crate) fn stalled_pause(&self) -> Duration {
+        self.config.retry_period / 5
     }
 
     /// Sets the owner of this process's own lease, the Pod that it runs in, with which the lease is deleted.

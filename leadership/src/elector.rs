@@ -162,8 +162,13 @@ impl Elector {
         }
     }
 
-    /// Attempts to acquire or renew the lease once. Returns the pause before the next attempt.
+    /// Attempts to acquire or renew the lease once, unless this process is stalled. Returns the pause before the next
+    /// attempt.
     async fn attempt(&mut self) -> Duration {
+        if self.candidate.is_stalled() {
+            debug!(lease = self.bucket.lease(), "no attempt: passes make no progress");
+            return self.candidate.stalled_pause();
+        }
         // Until the answer arrives, the lease may name this process.
         let may_have_held = mem::replace(&mut self.may_hold, true);
         let reason = self.balance.reason_to_acquire(self.bucket.index());

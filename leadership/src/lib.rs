@@ -22,6 +22,7 @@ mod electors;
 mod error;
 #[cfg(test)]
 mod fake;
+mod heartbeat;
 mod identity;
 mod leadership;
 mod lease;
@@ -49,6 +50,7 @@ pub mod internal {
         candidate::{Candidate, lease_client, permissions},
         electors::Electors,
         error::Error,
+        heartbeat::Heartbeat,
         identity::Identity,
         leadership::Leadership,
         member::Member,

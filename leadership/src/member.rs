@@ -88,8 +88,11 @@ impl Member {
         expiry.map_or(retry, |expiry| retry.min(expiry + TICK))
     }
 
-    /// Acquires or renews the lease once. Returns the pause before the next attempt.
+    /// Acquires or renews the lease once, unless this process is stalled. Returns the pause before the next attempt.
     async fn renew(&self, lock: &LeaseLock, log_limit: &mut LogLimit<LeaseError>) -> Duration {
+        if self.candidate.is_stalled() {
+            return self.candidate.stalled_pause();
+        }
         let start = Instant::now();
         match lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) => {

@@ -1,12 +1,16 @@
 //! Leader election of a process: which replica reconciles which keys.
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::OwnerReference};
-use kube::Client;
 use prometheus::Registry;
-use reknit_injection::{Context, Informer, select};
+use reknit_injection::{
+    Context, Informer,
+    internal::{Transport, start_on},
+    select,
+};
 use reknit_leadership::{
     LeaderElectionConfig, Leadership,
-    internal::{Candidate, Electors, Identity, Member, StatefulReplica},
+    internal::{Candidate, Electors, Heartbeat, Identity, Member, StatefulReplica},
 };
+use tokio::runtime::Handle;
 
 use crate::{cli::environment::Environment, process::failure::Failure};
 
@@ -52,6 +56,14 @@ pub(crate) struct Participant {
     replica: Option<StatefulReplica>,
 }
 
+/// What leader election needs of its process.
+pub(crate) struct Control<'a> {
+    pub(crate) runtime: &'a Handle,
+    pub(crate) transport: &'a Transport,
+    /// The heartbeat of the runtime that runs the passes.
+    pub(crate) passes: Heartbeat,
+}
+
 /// The Pod that a process runs in, as far as the environment names it.
 #[derive(Clone, Copy)]
 pub(crate) struct Pod<'a> {
@@ -82,15 +94,15 @@ impl Participant {
         self.replica.is_none().then(|| cx.informer(select().namespace(&self.namespace)))
     }
 
-    /// Chooses the election: by ordinal in a StatefulSet, and by leases everywhere else. `client` makes the client of
-    /// the electors, which needs its own connections: a request on a dead connection costs an attempt, and an elector
+    /// Chooses the election: by ordinal in a StatefulSet, and by leases everywhere else. The electors and the watch of leases
+    /// use the control runtime and connections of their own: a request on a dead connection costs an attempt, and an elector
     /// has few attempts.
     pub(crate) fn elect(
         self,
         component: &str,
         pod: Pod<'_>,
         leases: Option<Informer<Lease>>,
-        client: impl FnOnce() -> Result<Client, Failure>,
+        Control { runtime, transport, passes }: Control<'_>,
         config: &LeaderElectionConfig,
         registry: &Registry,
     ) -> Result<Election, Failure> {
@@ -99,10 +111,16 @@ impl Participant {
             return Ok(Election::Stateful { replica, buckets: config.buckets, namespace });
         }
         let identity = pod.name.map_or_else(Identity::of_process, Identity::on);
-        let mut candidate = Candidate::new(client()?, &namespace, component, identity, config, registry)
-            .map_err(|e| Failure::new(format!("leader election: {e}")))?;
+        let client = {
+            let _entered = runtime.enter();
+            transport.client()
+        };
+        let mut candidate = Candidate::new(client, &namespace, component, identity, config, registry)
+            .map_err(|e| Failure::new(format!("leader election: {e}")))?
+            .while_alive(passes);
         if let Some(leases) = leases {
-            candidate = candidate.watching(leases);
+            candidate = candidate.watching(leases.clone());
+            start_on(&leases, runtime, transport);
         }
         if let Some(owner) = pod.owner_reference() {
             candidate = candidate.owned_by(owner);

@@ -61,10 +61,15 @@
 //!
 //! # Threads
 //!
-//! The runtime has a thread for each processor that the process may use, and at least two. In a container, the CPU
-//! limit determines that number. A reconcile or task that computes or blocks without an `.await` occupies one thread,
-//! and delays the tasks that it has just woken. If every thread is occupied in this way, everything else stops: other
-//! reconciles, leases, probes and the shutdown. Run long computations in `tokio::task::spawn_blocking`.
+//! Controllers, tasks and webhooks run in a runtime with a thread for each processor that the process may use, and at least
+//! two. In a container, the CPU limit determines that number. A reconcile or task that computes or blocks without an
+//! `.await` occupies one of these threads, and delays the tasks that it has just woken. If every thread is occupied in this
+//! way, other reconciles and webhooks stop. Run long computations in `tokio::task::spawn_blocking`.
+//!
+//! Probes, metrics, leader election and the shutdown have a runtime and a thread of their own, so they go on meanwhile. The
+//! verbose probes and a warning name the running reconciles. Once the threads have been blocked for the renew deadline,
+//! leases are not renewed any more, so that another replica takes over; after 40 seconds the process is not ready, and after
+//! 15 minutes not healthy.
 //!
 //! # The client
 //!

@@ -25,6 +25,7 @@ use reknit_apis::Key;
 use serde::Serialize;
 use tokio::task::AbortHandle;
 
+pub(crate) use self::registry::start_on;
 pub use self::{
     cached::{Cached, Metadata},
     change::{Change, Old},

@@ -246,6 +246,12 @@ impl std::fmt::Debug for Informers {
     }
 }
 
+/// Starts an informer on this runtime, with requests through this transport. A later start of all informers does not start
+/// it again.
+pub(crate) fn start_on<K: Cached>(informer: &Informer<K>, runtime: &runtime::Handle, transport: &Transport) {
+    Member::start(&*informer.0, runtime, transport);
+}
+
 impl<K: Cached> Member for SharedInformer<K> {
     fn start(&self, runtime: &runtime::Handle, transport: &Transport) {
         self.task.get_or_init(|| {

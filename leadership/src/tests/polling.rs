@@ -17,7 +17,7 @@ use tokio::{
 use crate::{
     Change, LeaderElectionConfig, Leadership,
     fake::{FakeApi, Fault},
-    internal::{Candidate, Electors, Identity},
+    internal::{Candidate, Electors, Heartbeat, Identity},
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -38,6 +38,10 @@ struct Process {
 
 impl Process {
     fn start(api: &FakeApi, name: &str) -> Self {
+        Self::start_with(api, name, |candidate| candidate)
+    }
+
+    fn start_with(api: &FakeApi, name: &str, configure: impl FnOnce(Candidate) -> Candidate) -> Self {
         let config = LeaderElectionConfig {
             lease_duration: LEASE,
             renew_deadline: RENEW,
@@ -47,7 +51,7 @@ impl Process {
         let identity = Identity::on(name);
         let (client, registry) = (api.client(), Registry::new());
         let candidate = Candidate::new(client, "ns", "test", identity.clone(), &config, &registry).unwrap();
-        let (leadership, electors) = Electors::new(&candidate, "queue").unwrap();
+        let (leadership, electors) = Electors::new(&configure(candidate), "queue").unwrap();
         let ((stop, stopping), (drain, drained)) = (oneshot::channel(), oneshot::channel());
         let electors = tokio::spawn(async move {
             electors.run(stopping.map(drop), drained.map(drop)).await;
@@ -107,6 +111,23 @@ async fn leadership_continues_while_the_lease_is_renewed() {
     let pass = process.leadership.start_pass(&key()).unwrap();
     assert!(timeout(LEASE * 20, pass.lost()).await.is_err());
     assert_eq!(api.holder(BUCKET), process.identity.as_str());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_passes_make_no_progress_for_the_renew_deadline_is_replaced() {
+    let api = FakeApi::default();
+    let heartbeat = Heartbeat::default();
+    let beating = tokio::spawn(heartbeat.clone().beat());
+    let mut leader = Process::start_with(&api, "a", |candidate| candidate.while_alive(heartbeat));
+    leader.wait_until_leading().await;
+    let pass = leader.leadership.start_pass(&key()).unwrap();
+    assert!(timeout(RENEW * 3, pass.lost()).await.is_err());
+    let mut standby = Process::start(&api, "b");
+    beating.abort();
+    let start = Instant::now();
+    leader.wait_until_lost().await;
+    assert!((RENEW..RENEW * 2 + RETRY).contains(&start.elapsed()), "{:?}", start.elapsed());
+    standby.wait_until_leading().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,13 +8,16 @@ use reknit_injection::{InformerState, Informers};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{Health, RunningPass};
 
-use super::probes::{Check, HealthCheck};
+use super::{
+    probes::{Check, HealthCheck},
+    workers::Workers,
+};
 use crate::client::credentials::Credentials;
 
 /// An informer counts as stuck if it has made no request for this time, and a reconcile if it has run for this time. A
 /// watch ends within minutes, and a failed request is retried within a minute. For a
 /// controller that allows slower reconciles, its own limit counts instead.
-const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
+pub(super) const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// The time for which the process is not ready because of a part whose first requests fail. After that, the failure is
 /// only reported, so that one part cannot take down the others, such as a webhook.
@@ -30,6 +33,7 @@ pub(crate) struct WebhookChecks {
 /// The controllers, informers and webhooks of a process.
 pub(crate) struct ProcessHealth {
     pub(crate) credentials: Arc<Credentials>,
+    pub(crate) workers: Workers,
     pub(crate) controllers: Vec<(Health, Leadership)>,
     pub(crate) informers: Informers,
     pub(crate) webhooks: Vec<WebhookChecks>,
@@ -42,8 +46,9 @@ impl HealthCheck for ProcessHealth {
             let election = health.is_synced().then(|| leader_election(health.name(), leadership)).flatten();
             [Some(informers_of(health)), election].into_iter().flatten()
         };
+        let controllers = self.controllers.iter().flat_map(of_controller);
         let webhooks = self.webhooks.iter().map(|webhook| (webhook.readiness)());
-        self.controllers.iter().flat_map(of_controller).chain(webhooks).collect()
+        [self.workers.readiness()].into_iter().chain(controllers).chain(webhooks).collect()
     }
 
     fn health(&self) -> Vec<Check> {
@@ -56,7 +61,11 @@ impl HealthCheck for ProcessHealth {
         let webhooks = self.webhooks.iter().map(|webhook| (webhook.health)());
         let informers = Check::new("informers", informers.collect());
         let credentials = Check::new("credentials", self.credentials.problem().into_iter().collect());
-        [credentials, informers].into_iter().chain(reconciles).chain(webhooks).collect()
+        [credentials, self.workers.health(), informers]
+            .into_iter()
+            .chain(reconciles)
+            .chain(webhooks)
+            .collect()
     }
 }
 
@@ -138,7 +147,7 @@ mod tests {
     use parking_lot::Mutex;
     use reknit_apis::Key;
     use reknit_injection::Context;
-    use reknit_leadership::internal::StatefulReplica;
+    use reknit_leadership::internal::{Heartbeat, StatefulReplica};
     use reknit_testing::eventually;
     use reknit_webhook::{Limits, Webhook, internal};
     use serde_json::json;
@@ -207,9 +216,10 @@ mod tests {
         );
         let access = Access::without_credentials("http://127.0.0.1:1".parse().unwrap());
         let credentials = Credentials::load(&access, "test").unwrap();
-        let health = ProcessHealth { credentials, controllers: vec![], informers, webhooks };
+        let workers = Workers::new(Heartbeat::default(), vec![]);
+        let health = ProcessHealth { credentials, workers, controllers: vec![], informers, webhooks };
         let reasons = || health.health().iter().map(Check::to_string).collect::<Vec<_>>();
-        assert_eq!(reasons(), ["[+]credentials ok", "[+]informers ok", "[+]webhook ok"]);
+        assert_eq!(reasons(), ["[+]credentials ok", "[+]workers ok", "[+]informers ok", "[+]webhook ok"]);
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-gate"}});
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
             "uid": "u1", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
@@ -227,7 +237,7 @@ mod tests {
         );
         drop(release);
         eventually("the process to be healthy", Duration::from_secs(5), async || {
-            reasons() == ["[+]credentials ok", "[+]informers ok", "[+]webhook ok"]
+            reasons() == ["[+]credentials ok", "[+]workers ok", "[+]informers ok", "[+]webhook ok"]
         })
         .await;
     }

@@ -26,9 +26,11 @@ pub(crate) fn router(registry: Registry) -> Router {
 }
 
 async fn scrape(State(registry): State<Registry>) -> impl IntoResponse {
-    let text = TextEncoder::new().encode_to_string(&registry.gather());
+    // The program's own collectors may block, and electors share the thread.
+    let encode = move || TextEncoder::new().encode_to_string(&registry.gather()).map_err(|e| e.to_string());
+    let text = tokio::task::spawn_blocking(encode).await.map_err(|e| e.to_string()).flatten();
     text.map(|text| ([(header::CONTENT_TYPE, TEXT_FORMAT)], text))
-        .map_err(|e| (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
+        .map_err(|e| (StatusCode::INTERNAL_SERVER_ERROR, e))
 }
 
 #[cfg(test)]

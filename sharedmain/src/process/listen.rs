@@ -5,7 +5,7 @@ use std::{
 };
 
 use axum::Router;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, runtime::Handle};
 
 use super::failure::Failure;
 
@@ -77,22 +77,26 @@ pub(crate) fn log_address(purpose: &str, listener: &TcpListener) {
     tracing::info!(address, "listening for {purpose}");
 }
 
-/// Opens a port, and serves in the background until the process ends.
+/// Opens a port, and serves in the background on this runtime until the process ends.
 pub(super) async fn serve(
+    runtime: &Handle,
     purpose: &'static str,
     host: Option<Host>,
     port: u16,
-    variable: &str,
+    variable: &'static str,
     router: Router,
 ) -> Result<(), Failure> {
-    let listener = open(purpose, host, port, Some(variable)).await.map_err(Failure::new)?;
-    log_address(purpose, &listener);
-    tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "no longer listening for {purpose}");
-        }
+    let serving = runtime.spawn(async move {
+        let listener = open(purpose, host, port, Some(variable)).await?;
+        log_address(purpose, &listener);
+        tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::error!(%error, "no longer listening for {purpose}");
+            }
+        });
+        Ok(())
     });
-    Ok(())
+    serving.await.map_err(|e| e.to_string()).flatten().map_err(Failure::new)
 }
 
 #[cfg(test)]

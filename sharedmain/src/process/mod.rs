@@ -6,6 +6,7 @@ pub(crate) mod listen;
 mod panics;
 pub(crate) mod program;
 mod running;
+pub(crate) mod runtimes;
 mod signals;
 pub(crate) mod startup;
 pub(crate) mod task;

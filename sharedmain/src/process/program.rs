@@ -1,12 +1,13 @@
 //! The run of a program, from its parsed command line to its exit status.
-use std::{io, num::NonZero, process::ExitCode, sync::Arc, thread};
+use std::{process::ExitCode, sync::Arc};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use prometheus::Registry;
 use reknit_injection::{Context, Informer, InformerHandle, Informers, Shutdown};
+use reknit_leadership::internal::Heartbeat;
 use reknit_reconciler::Recorder;
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::Handle;
 
 use super::{
     constructors::{Constructed, Constructors},
@@ -15,6 +16,7 @@ use super::{
     listen::{self, Host},
     panics,
     running::Running,
+    runtimes::Runtimes,
     signals,
     startup::Startup,
 };
@@ -30,8 +32,8 @@ use crate::{
         observability::{Metrics, ObservabilityConfig},
         watch::ConfigWatcher,
     },
-    election::{Election, Participant, Pod},
-    health::{checks::ProcessHealth, probes::Probes},
+    election::{Control, Election, Participant, Pod},
+    health::{checks::ProcessHealth, probes::Probes, workers::Workers},
     observe::{logging::Logging, metrics, otlp::Exports},
 };
 
@@ -52,7 +54,7 @@ impl Program {
         });
         let logging = Logging::install(&self.component, pod, rust_log);
         panics::log_panics();
-        match environment.and_then(|environment| self.run_in_runtime(environment, logging.clone())) {
+        match environment.and_then(|environment| self.run_in_runtimes(environment, logging.clone())) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
                 logging.fatal(&failure);
@@ -61,8 +63,8 @@ impl Program {
         }
     }
 
-    /// Installs the signal handlers, starts a runtime, and runs the process in it.
-    fn run_in_runtime(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
+    /// Installs the signal handlers, starts the runtimes, and runs the process in them.
+    fn run_in_runtimes(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
         refuse_outer_runtime()?;
         let lifecycle = Lifecycle::new();
         let lifecycle_to_stop = lifecycle.clone();
@@ -71,12 +73,8 @@ impl Program {
             lifecycle_to_stop.stop();
         })?;
         let failed = |e| Failure::new(format!("failed to start the tokio runtime: {e}"));
-        let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        let runtime = build_runtime(processors).map_err(failed)?;
-        let result = runtime.block_on(self.run_process(environment, logging, lifecycle));
-        // Blocking code that a task left behind must not keep the process alive.
-        runtime.shutdown_background();
-        result
+        let runtimes = Runtimes::build().map_err(failed)?;
+        runtimes.run(|control| self.run_process(environment, logging, lifecycle, control))
     }
 
     /// Runs the process until it has shut down. It checks the kubeconfig and the constructors first, then the version
@@ -86,25 +84,37 @@ impl Program {
         environment: Environment,
         logging: Logging,
         lifecycle: Lifecycle,
+        control: Handle,
     ) -> Result<(), Failure> {
         let Lifecycle { probes, shutdown, .. } = lifecycle.clone();
         let access = kubeconfig::find(&self.flags).await?;
         let participant = Participant::new(self.flags.disable_ha, &environment)?;
-        let mut process =
-            self.construct(access, environment, logging, participant.as_ref(), shutdown.clone())?;
+        let mut process = self.construct(
+            access,
+            environment,
+            logging,
+            participant.as_ref(),
+            shutdown.clone(),
+            control.clone(),
+        )?;
         process.serve_probes(&probes).await?;
         let (election, exports) = tokio::select! {
             connected = process.connect(participant, &shutdown) => connected?,
             () = shutdown.wait() => return Ok(()),
         };
         let running = process.start(&election, lifecycle)?;
+        let controllers = running.health.iter().map(|(health, _)| health.clone()).collect();
+        let workers = Workers::new(process.heartbeat, controllers);
+        control.spawn(workers.clone().log_blocks());
         probes.set_running(Arc::new(ProcessHealth {
+            workers,
             controllers: running.health.clone(),
             credentials: process.credentials,
             informers: process.informers,
             webhooks: process.constructed.webhook_checks,
         }));
-        running.run_until_stopped(process.recorder, exports).await
+        let running = control.spawn(running.run_until_stopped(process.recorder, exports));
+        running.await.map_err(Failure::new).flatten()
     }
 
     /// Creates the clients and runs the constructors. Nothing starts yet.
@@ -115,6 +125,7 @@ impl Program {
         logging: Logging,
         participant: Option<&Participant>,
         shutdown: Shutdown,
+        control: Handle,
     ) -> Result<Process, Failure> {
         let Self { component, version, flags, constructors } = self;
         let credentials = client::load_credentials(&access, &client::user_agent(&component, &version))?;
@@ -144,6 +155,8 @@ impl Program {
             component,
             version,
             flags,
+            control,
+            heartbeat: Heartbeat::default(),
             access,
             credentials,
             environment,
@@ -155,13 +168,6 @@ impl Program {
             leases,
         })
     }
-}
-
-/// Builds the runtime, with one worker thread for each processor: reconciles mostly wait for the API server, so more
-/// threads would not help. Two is the minimum, so that a reconcile that blocks its thread does not stop leases and
-/// probes.
-pub(crate) fn build_runtime(processors: usize) -> io::Result<Runtime> {
-    Builder::new_multi_thread().worker_threads(processors.max(2)).enable_all().build()
 }
 
 fn refuse_outer_runtime() -> Result<(), Failure> {
@@ -179,6 +185,10 @@ struct Process {
     component: String,
     version: String,
     flags: Flags,
+    /// The runtime of what has to go on while user code blocks the workers.
+    control: Handle,
+    /// The heartbeat of the workers.
+    heartbeat: Heartbeat,
     access: Access,
     credentials: Arc<Credentials>,
     environment: Environment,
@@ -199,7 +209,8 @@ struct Process {
 impl Process {
     async fn serve_probes(&self, probes: &Probes) -> Result<(), Failure> {
         let port = self.environment.probes_port;
-        listen::serve("probes", self.flags.host(), port, "KNATIVE_HEALTH_PROBES_PORT", probes.router()).await
+        let (host, router) = (self.flags.host(), probes.router());
+        listen::serve(&self.control, "probes", host, port, "KNATIVE_HEALTH_PROBES_PORT", router).await
     }
 
     /// Connects to the API server, reads the ConfigMaps, and opens the ports that they configure.
@@ -228,10 +239,12 @@ impl Process {
             tracing::info!("leader election is disabled");
             return Ok(Election::Disabled);
         };
-        let client = || client::bare_transport(&self.access, &self.credentials).map(|bare| bare.client());
+        let transport = client::bare_transport(&self.access, &self.credentials)?;
         let pod = Pod { name: self.environment.pod.as_deref(), uid: self.environment.pod_uid.as_deref() };
         let (leases, config) = (self.leases.clone(), &maps.leader_election);
-        participant.elect(&self.component, pod, leases, client, config, &self.registry)
+        let control =
+            Control { runtime: &self.control, transport: &transport, passes: self.heartbeat.clone() };
+        participant.elect(&self.component, pod, leases, control, config, &self.registry)
     }
 
     /// Opens the ports of metrics and profiles, and starts the exports.
@@ -252,6 +265,7 @@ impl Process {
             ("k8s.pod.name", pod),
             ("service.instance.id", pod),
         ];
+        let _entered = self.control.enter();
         Exports::start(config, &attributes, self.registry.clone(), &self.logging.tracer, shutdown.clone())
     }
 
@@ -263,7 +277,7 @@ impl Process {
         let from_config_map = host.map(|ip| Host { ip, setting: "metrics-endpoint in config-observability" });
         let host = from_env.or(from_config_map).or(self.flags.host());
         let router = metrics::router(self.registry.clone());
-        listen::serve("metrics", host, port, "METRICS_PROMETHEUS_PORT", router).await
+        listen::serve(&self.control, "metrics", host, port, "METRICS_PROMETHEUS_PORT", router).await
     }
 
     /// Opens the port of profiles. Does nothing without a system namespace, because no ConfigMap could enable
@@ -273,16 +287,21 @@ impl Process {
             return Ok(());
         }
         let (port, router) = (self.environment.profiling_port, self.config.profiling.router());
-        listen::serve("profiling", self.flags.host(), port, "PROFILING_PORT", router).await
+        listen::serve(&Handle::current(), "profiling", self.flags.host(), port, "PROFILING_PORT", router)
+            .await
     }
 
     /// Starts informers, controllers with their electors, and tasks.
     fn start(&mut self, election: &Election, lifecycle: Lifecycle) -> Result<Running, Failure> {
         let controllers = self.constructed.controllers.drain(..);
-        let joined = controllers.map(|controller| Ok((election.join(controller.name())?, controller)));
         // All controllers join before anything starts, because a lease name may be invalid.
-        let joined = joined.collect::<Result<Vec<_>, Failure>>()?;
-        let mut running = Running::new(lifecycle, self.flags.shutdown_timeout);
+        let joined = {
+            let _entered = self.control.enter();
+            let joined = controllers.map(|controller| Ok((election.join(controller.name())?, controller)));
+            joined.collect::<Result<Vec<_>, Failure>>()?
+        };
+        tokio::spawn(self.heartbeat.clone().beat());
+        let mut running = Running::new(lifecycle, self.flags.shutdown_timeout, self.control.clone());
         self.informers.start();
         if let Some(member) = election.member() {
             running.start_member(member);
@@ -292,25 +311,5 @@ impl Process {
         }
         self.constructed.tasks.drain(..).for_each(|task| running.start_task(task));
         Ok(running)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{sync::mpsc::channel, time::Duration};
-
-    use super::*;
-
-    #[test]
-    fn a_blocked_thread_does_not_block_other_tasks_even_on_one_processor() {
-        let runtime = build_runtime(1).unwrap();
-        let ((begin, has_begun), (end, may_end)) = (channel(), channel());
-        let blocking = runtime.spawn(async move {
-            begin.send(()).unwrap();
-            may_end.recv_timeout(Duration::from_secs(30))
-        });
-        has_begun.recv().unwrap();
-        runtime.spawn(async move { end.send(()) });
-        assert_eq!(runtime.block_on(blocking).unwrap(), Ok(()));
     }
 }

@@ -9,6 +9,7 @@ use reknit_leadership::{
 };
 use reknit_reconciler::{Controller, Drained, Health, Recorder, Run};
 use tokio::{
+    runtime::Handle,
     task::{JoinError, JoinSet},
     time::{Instant, timeout, timeout_at},
 };
@@ -27,10 +28,12 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 const MIN_EXPORT_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The controllers, electors and tasks of a process.
+/// The controllers, electors and tasks of a process. The electors run on the control runtime.
 pub(super) struct Running {
     lifecycle: Lifecycle,
     shutdown_timeout: Duration,
+    /// The runtime of the electors.
+    control: Handle,
     controllers: JoinSet<Drained>,
     tasks: JoinSet<Result<String, String>>,
     electors: JoinSet<()>,
@@ -40,10 +43,11 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(lifecycle: Lifecycle, shutdown_timeout: Duration) -> Self {
+    pub(super) fn new(lifecycle: Lifecycle, shutdown_timeout: Duration, control: Handle) -> Self {
         Self {
             lifecycle,
             shutdown_timeout,
+            control,
             controllers: JoinSet::new(),
             tasks: JoinSet::new(),
             electors: JoinSet::new(),
@@ -71,7 +75,7 @@ impl Running {
 
     /// Starts to announce this process to the other replicas.
     pub(super) fn start_member(&mut self, member: Member) {
-        self.electors.spawn(member.run(self.lifecycle.shutdown.wait()));
+        self.electors.spawn_on(member.run(self.lifecycle.shutdown.wait()), &self.control);
     }
 
     /// Starts the electors once the informers of the controller have synced, unless the process is asked to stop
@@ -79,12 +83,13 @@ impl Running {
     fn start_electors(&mut self, electors: Electors, controller: &Controller) {
         let synced = join_all(controller.informers().iter().map(|informer| informer.synced()));
         let (shutdown, all_drained) = (self.lifecycle.shutdown.clone(), self.all_drained.1.clone());
-        self.electors.spawn(async move {
+        let elect = async move {
             tokio::select! {
                 _ = synced => electors.run(shutdown.wait(), all_drained.wait()).await,
                 () = shutdown.wait() => {}
             }
-        });
+        };
+        self.electors.spawn_on(elect, &self.control);
     }
 
     /// Starts a task. Its result is its name, or an error with its name.
@@ -228,7 +233,7 @@ mod tests {
 
     #[tokio::test]
     async fn leader_election_that_panics_ends_the_process() {
-        let mut running = Running::new(Lifecycle::new(), GRACE);
+        let mut running = Running::new(Lifecycle::new(), GRACE, Handle::current());
         running.electors.spawn(async { panic!("as planned") });
         let failure = running.wait_for_shutdown().await.unwrap_err();
         assert_eq!(failure.to_string(), "leader election panicked: as planned");

@@ -20,7 +20,7 @@ use crate::{
     Main,
     cli::flags::{self, Flags},
     config::maps::ConfigMapNames,
-    process::{constructors::unreachable_client, failure::Failure, program::build_runtime},
+    process::{constructors::unreachable_client, failure::Failure, runtimes::build_workers},
 };
 
 /// The RBAC manifests of a program: its service account, and the roles that allow exactly the requests that its
@@ -193,7 +193,7 @@ fn permissions(
     namespace: &str,
 ) -> Result<Vec<Permission>, Failure> {
     // A Context needs a runtime. A test may already be in one.
-    let runtime = Handle::try_current().is_err().then(|| build_runtime(1)).transpose();
+    let runtime = Handle::try_current().is_err().then(|| build_workers(1)).transpose();
     let runtime =
         runtime.map_err(|error| Failure::new(format!("failed to start the tokio runtime: {error}")))?;
     let _guard = runtime.as_ref().map(Runtime::enter);

@@ -35,6 +35,8 @@ trials![
     a_missing_kind_is_reported_and_takes_nothing_else_down,
     a_panic_of_a_reconciler_is_logged_in_one_line_with_the_key,
     the_environment_overrides_the_number_of_workers,
+    a_process_whose_worker_threads_are_blocked_answers_probes_and_names_the_passes,
+    a_leader_whose_worker_threads_are_blocked_is_replaced_and_ends_in_time,
     a_webhook_runs_beside_the_controllers_of_its_process,
     a_process_runs_with_its_webhook_disabled_and_without_a_system_namespace,
 ];
@@ -139,6 +141,54 @@ fn a_reconcile_that_does_not_end_is_dropped_at_the_deadline_and_the_lease_is_rel
             "{lines:#?}"
         );
         assert_eq!(cluster.lease_holder().await, None);
+    });
+}
+
+/// Applies ConfigMaps whose reconciles block more threads than the process has.
+async fn block_all_threads(cluster: &TestCluster, milliseconds: &str) -> usize {
+    let count = std::thread::available_parallelism().unwrap().get().max(2) + 2;
+    for n in 0..count {
+        cluster.apply_map(&format!("block-{n}"), json!({"block": milliseconds})).await;
+    }
+    count
+}
+
+fn a_process_whose_worker_threads_are_blocked_answers_probes_and_names_the_passes() {
+    with_cluster(async |cluster| {
+        let count = block_all_threads(&cluster, "8000").await;
+        let child = cluster.command("maps").env("K_THREADS_PER_CONTROLLER", count.to_string()).spawn();
+        child.wait_for_line("reconcile of block-");
+        let (probes, metrics) = (child.wait_for_address("probes"), child.wait_for_address("metrics"));
+        let report = "[+]workers ok: blocking code has occupied all worker threads for ";
+        let health = eventually("a report of the blocked threads", TIMEOUT, async || {
+            let (status, health) = get(&probes, "/health?verbose");
+            assert_eq!(status, 200, "{health}");
+            if health.contains(report) { Ok(health) } else { Err(health) }
+        });
+        let health = health.await;
+        assert!(health.contains(&format!("maps {}/block-", cluster.namespace)), "{health}");
+        assert_eq!(get(&probes, "/readiness").0, 200);
+        assert_eq!(get(&metrics, "/metrics").0, 200);
+        let warning = child.wait_for_line("move blocking code to tokio::task::spawn_blocking");
+        assert!(warning.contains(&format!("maps {}/block-", cluster.namespace)), "{warning}");
+        child.wait_for_line("the worker threads run again");
+        assert!(!child.lines().iter().any(|line| line.contains("lost leadership")), "{:#?}", child.lines());
+    });
+}
+
+fn a_leader_whose_worker_threads_are_blocked_is_replaced_and_ends_in_time() {
+    with_cluster(async |cluster| {
+        let times = json!({"lease-duration": "6s", "renew-deadline": "4s", "retry-period": "1s"});
+        cluster.configure("config-leader-election", times).await;
+        let count = block_all_threads(&cluster, "3600000").await;
+        let command = || cluster.command("maps").env("K_THREADS_PER_CONTROLLER", count.to_string());
+        let leader = command().arg("--shutdown-timeout=300ms").spawn();
+        leader.wait_for_line("reconcile of block-");
+        leader.wait_for_line("lost leadership");
+        command().spawn().wait_for_line("became leader");
+        leader.signal("TERM");
+        let (status, lines) = leader.wait();
+        assert_eq!(status, 0, "{lines:#?}");
     });
 }
 

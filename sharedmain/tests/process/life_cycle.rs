@@ -248,10 +248,7 @@ fn requests_for_leases_share_no_connection_with_other_requests() {
     });
     let command = TestCommand::with_scenario("busy").args(["--server", &server.url()]);
     let _child = command.env("SYSTEM_NAMESPACE", "system").spawn();
-    // The list and the watch of all leases are requests of an informer. An elector reads one lease, or creates it.
-    let is_lease_request = |line: &str| {
-        line.contains("/namespaces/system/leases/") || line.contains("POST") && line.contains("/leases")
-    };
+    let is_lease_request = |line: &str| line.contains("/leases");
     server.wait_for_requests(4, is_lease_request);
     let (leases, others): (Vec<_>, Vec<_>) =
         server.heads().into_iter().partition(|head| is_lease_request(&head[0]));

@@ -147,7 +147,7 @@ fn burn_cpu() {
     std::hint::black_box(burnt);
 }
 
-/// A reconciler that sleeps or panics as the data of the ConfigMap says.
+/// A reconciler that sleeps, blocks its thread or panics as the data of the ConfigMap says.
 struct Maps;
 
 impl ReconcileKind for Maps {
@@ -163,6 +163,9 @@ impl ReconcileKind for Maps {
         }
         if let Some(milliseconds) = value("sleep") {
             tokio::time::sleep(Duration::from_millis(milliseconds.parse()?)).await;
+        }
+        if let Some(milliseconds) = value("block") {
+            thread::sleep(Duration::from_millis(milliseconds.parse()?));
         }
         tracing::info!("reconcile of {name} ends");
         Ok(Outcome::done())
