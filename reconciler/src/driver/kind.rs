@@ -144,12 +144,12 @@ impl<R: ReconcileKind> KindDriver<R> {
             tracing::error!(%key, error, "a malformed key is dropped");
             return Ok(Outcome::skip());
         }
-        let lost_finalizer = self.lost_finalizers.take(key);
+        let lost_finalizer = self.lost_finalizers.take(key).filter(|_| mode == PassMode::Leading);
         let found = match self.per_key.begin_pass(key, || self.find(key)) {
             Found::Gone => self.find_outside(key, mode, lost_finalizer.is_some()).boxed().await?,
             found => found,
         };
-        if let Some(last) = lost_finalizer.filter(|_| mode == PassMode::Leading) {
+        if let Some(last) = lost_finalizer {
             self.report_lost_finalizer(key, &found, &last);
         }
         match found {
@@ -186,14 +186,28 @@ impl<R: ReconcileKind> KindDriver<R> {
             if mode == PassMode::Observing || !self.finalizer.is_due(&outside.metadata) {
                 return Ok(Found::Outside);
             }
-            let object = self.client.get_readable(key).await.context("failed to read the object")?;
-            return Ok(object.map_or(Found::Gone, Found::Object));
+            return self.read_due(key, &outside.metadata).await;
         }
         let asks = can_be_left(&self.informer) && (matters || self.deletion_observer(mode).is_some());
         if asks && self.client.get_meta(key).await.context("failed to read the object")?.is_some() {
             return Ok(Found::Outside);
         }
         Ok(Found::Gone)
+    }
+
+    /// Reads an object outside the selection that is to be finalized. Records an event for a failure.
+    async fn read_due(&self, key: &Key, meta: &ObjectMeta) -> Result<Found<R::Kind>> {
+        let read = match self.client.get_readable(key).await {
+            // Only a change of the object can help.
+            Err(error @ kube::Error::SerdeError(_)) => Err(error).permanent(),
+            read => read.map_err(Error::from),
+        };
+        let read = read.context("failed to read the deleted object, which waits for its finalizer");
+        if let Err(error) = &read {
+            let reference = object_reference::<R::Kind>(key, meta.uid.clone());
+            self.recorder.record_at(reference, failure_event(error));
+        }
+        Ok(read?.map_or(Found::Gone, Found::Object))
     }
 
     /// Reports a deleted object whose finalizer another client has removed, if the controller would have finalized it.

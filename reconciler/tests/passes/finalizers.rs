@@ -397,3 +397,22 @@ async fn an_object_that_left_the_selection_is_finalized_but_its_leaving_is_no_de
     assert!(effects.object::<Lamp>("default/x").is_none());
     assert_eq!(effects.enqueued, [key()], "the deletion observer is called next");
 }
+
+#[tokio::test]
+async fn a_deleted_object_outside_the_selection_whose_spec_cannot_be_decoded_is_reported() {
+    let server = ApiServer::new();
+    let cached = server.insert(&terminating(&[FINALIZER]));
+    let cx = Context::preloaded("test", server.client(), vec![cached]);
+    let gvk = kube::core::GroupVersionKind::gvk("demo.reknit.dev", "v1", "Lamp");
+    let resource = kube::api::ApiResource::from_gvk(&gvk);
+    let lamps: Api<kube::api::DynamicObject> = Api::namespaced_with(server.client(), "default", &resource);
+    let spec = Patch::Merge(json!({"spec": {"watts": "many"}}));
+    lamps.patch("x", &PatchParams::default(), &spec).await.unwrap();
+    server.take_writes();
+    let build = Controller::selected::<Lamp>(&cx, reknit_injection::select().label("kind", "desk"));
+    let controller = build.reconciler(ClosureReconciler(done)).finalizing().build();
+    let error = controller.once(&key()).await.unwrap_err();
+    assert!(error.is_permanent(), "{error}");
+    let [event] = &server.take_writes()[..] else { panic!("not one event") };
+    assert!(event.body["note"].as_str().unwrap().contains("waits for its finalizer"), "{}", event.body);
+}
