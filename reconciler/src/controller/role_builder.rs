@@ -57,7 +57,11 @@ impl<K: Kind> Builder<K> {
 }
 
 impl<R: ReconcileKind> RoleBuilder<R> {
-    /// Adds a finalizer to objects, and runs [`finalize_kind`](FinalizeKind::finalize_kind) when they are deleted.
+    /// Adds a [finalizer](Builder::finalizer) to objects, and runs [`finalize_kind`](FinalizeKind::finalize_kind) when they
+    /// are deleted, also if they have left the selection or the class by then.
+    ///
+    /// A controller of objects that a label or field selects also watches the metadata of the other objects of its Kind,
+    /// and keeps that of objects that carry the finalizer.
     pub fn finalizing(mut self) -> Self
     where
         R: FinalizeKind,
