@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::join_all;
 use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::{
@@ -13,7 +14,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     client::{NoRetry, Transport},
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// The error of a failed discovery of the resource of a Kind.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("failed to discover the resource of {kind} of {api_version}: {source}")]
 pub struct Unresolved {
     api_version: String,
@@ -41,8 +42,12 @@ pub(super) const RECHECK: Duration = Duration::from_secs(10);
 /// The time after which the answer about a Kind is forgotten if nobody asks for it and no informer of it is open.
 const UNUSED_AFTER: Duration = Duration::from_secs(60);
 
-/// The time for which a Kind that the API server does not know is not asked for again.
-const UNKNOWN_FOR: Duration = Duration::from_secs(5);
+/// The time for which a Kind that was not found is not asked for again, so that the many keys that may name it do not
+/// send a request each, or wait for a server that is silent.
+const NOT_FOUND_FOR: Duration = Duration::from_secs(5);
+
+/// The time limit of a request. An aggregated API server that is silent must not hold up passes for long.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time after which a check that does not find a Kind is repeated, since one API server of several may be starting.
 const CONFIRM_AFTER: Duration = Duration::from_secs(1);
@@ -58,9 +63,24 @@ pub(super) struct Discovery {
 
 struct Answer {
     /// `None` if the API server does not know the Kind.
-    found: Option<Resource>,
-    /// The time of the last question for a Kind that was found, or of the answer for an unknown one.
+    found: Result<Option<Resource>, Unresolved>,
+    /// The time of the last question for a Kind that was found, or of any other answer.
     at: Instant,
+}
+
+impl Answer {
+    fn new(found: Result<Option<Resource>, Unresolved>) -> Self {
+        Self { found, at: Instant::now() }
+    }
+
+    fn resource(&self) -> Option<&Resource> {
+        self.found.as_ref().ok()?.as_ref()
+    }
+
+    /// Returns true if the Kind was not found long ago.
+    fn is_over(&self) -> bool {
+        self.resource().is_none() && self.at.elapsed() >= NOT_FOUND_FOR
+    }
 }
 
 impl Discovery {
@@ -71,22 +91,21 @@ impl Discovery {
         kind: &GroupVersionKind,
     ) -> Result<Option<Resource>, Unresolved> {
         if let Some(found) = self.remembered(kind) {
-            return Ok(found);
+            return found;
         }
-        let found = find_resource(kind, &list_resources(transport, kind).await?);
+        let resources = list_resources(transport, kind).await;
+        let found = resources.map(|resources| find_resource(kind, &resources));
         let mut answers = self.answers.lock();
-        answers.retain(|_, answer| answer.found.is_some() || answer.at.elapsed() < UNKNOWN_FOR);
-        answers.insert(kind.clone(), Answer { found: found.clone(), at: Instant::now() });
-        Ok(found)
+        answers.retain(|_, answer| !answer.is_over());
+        answers.insert(kind.clone(), Answer::new(found.clone()));
+        found
     }
 
-    fn remembered(&self, kind: &GroupVersionKind) -> Option<Option<Resource>> {
+    fn remembered(&self, kind: &GroupVersionKind) -> Option<Result<Option<Resource>, Unresolved>> {
         let mut answers = self.answers.lock();
-        let answer = answers.get_mut(kind)?;
-        if answer.found.is_some() {
+        let answer = answers.get_mut(kind).filter(|answer| !answer.is_over())?;
+        if answer.resource().is_some() {
             answer.at = Instant::now();
-        } else if answer.at.elapsed() >= UNKNOWN_FOR {
-            return None;
         }
         Some(answer.found.clone())
     }
@@ -99,12 +118,16 @@ impl Discovery {
     /// Checks the answers about Kinds that were found, and forgets those that nobody uses. An answer stays if the API
     /// server does not say otherwise: if the requests for one group fail, the others are checked.
     pub(super) async fn check(&self, transport: &Transport, is_open: impl Fn(&ApiResource) -> bool) {
-        for kinds in self.used_kinds(is_open).into_values() {
-            let Ok(resources) = list_resources_again(transport, &kinds).await else { continue };
-            for kind in kinds {
-                if self.replace(&kind, find_resource(&kind, &resources)) {
-                    self.handlers.lock().iter().for_each(|handler| handler(&kind));
-                }
+        let versions = self.used_kinds(is_open).into_values();
+        join_all(versions.map(|kinds| self.check_version(transport, kinds))).await;
+    }
+
+    /// Checks the answers about Kinds of one API version.
+    async fn check_version(&self, transport: &Transport, kinds: Vec<GroupVersionKind>) {
+        let Ok(resources) = list_resources_again(transport, &kinds).await else { return };
+        for kind in kinds {
+            if self.replace(&kind, find_resource(&kind, &resources)) {
+                self.handlers.lock().iter().for_each(|handler| handler(&kind));
             }
         }
     }
@@ -112,12 +135,12 @@ impl Discovery {
     /// Forgets unused answers, and returns the Kinds to check by API version.
     fn used_kinds(&self, is_open: impl Fn(&ApiResource) -> bool) -> BTreeMap<String, Vec<GroupVersionKind>> {
         let mut answers = self.answers.lock();
-        answers.retain(|_, answer| match &answer.found {
+        answers.retain(|_, answer| match answer.resource() {
             Some((resource, _)) => answer.at.elapsed() < UNUSED_AFTER || is_open(resource),
-            None => answer.at.elapsed() < UNKNOWN_FOR,
+            None => !answer.is_over(),
         });
         let mut kinds = BTreeMap::<_, Vec<_>>::new();
-        for (kind, _) in answers.iter().filter(|(_, answer)| answer.found.is_some()) {
+        for (kind, _) in answers.iter().filter(|(_, answer)| answer.resource().is_some()) {
             kinds.entry(kind.api_version()).or_default().push(kind.clone());
         }
         kinds
@@ -126,7 +149,8 @@ impl Discovery {
     /// Replaces an answer, and returns true if it has changed.
     fn replace(&self, kind: &GroupVersionKind, found: Option<Resource>) -> bool {
         let mut answers = self.answers.lock();
-        let Some(answer) = answers.get_mut(kind).filter(|answer| answer.found != found) else { return false };
+        let is_changed = |answer: &&mut Answer| answer.resource() != found.as_ref();
+        let Some(answer) = answers.get_mut(kind).filter(is_changed) else { return false };
         let (api_version, kind) = (kind.api_version(), &kind.kind);
         match &found {
             None => tracing::warn!(
@@ -144,7 +168,7 @@ impl Discovery {
                 );
             }
         }
-        *answer = Answer { found, at: Instant::now() };
+        *answer = Answer::new(Ok(found));
         true
     }
 }
@@ -158,7 +182,8 @@ async fn list_resources(
     let root = if kind.group.is_empty() { "/api" } else { "/apis" };
     let request = Request::get(format!("{root}/{}", kind.api_version())).extension(NoRetry).body(Vec::new());
     let request = request.map_err(|error| unresolved(kube::Error::HttpError(error).into()))?;
-    let response = match fetch(transport, request).await {
+    let response = timeout(TIMEOUT, fetch(transport, request)).await;
+    let response = match response.unwrap_or(Err(Failure::Timeout(TIMEOUT))) {
         Ok(response) => response,
         Err(Failure::NotFound(_)) => return Ok(Vec::new()),
         Err(failure) => return Err(unresolved(failure)),
@@ -234,10 +259,16 @@ mod tests {
             tokio::join!(resolve(), async { server.next().await.respond(404, "404 page not found") });
         assert!(absent.unwrap().is_none());
         assert!(resolve().await.unwrap().is_none() && server.is_idle(), "many keys may name an unknown Kind");
-        tokio::time::advance(UNKNOWN_FOR).await;
+        tokio::time::advance(NOT_FOUND_FOR).await;
         let (failed, ()) =
             tokio::join!(resolve(), async { server.next().await.fail(403, "you may not look") });
         let error = failed.unwrap_err().to_string();
+        assert_eq!(
+            resolve().await.unwrap_err().to_string(),
+            error,
+            "no other pass waits for a server that fails"
+        );
+        tokio::time::advance(NOT_FOUND_FOR).await;
         assert_eq!(
             error,
             "failed to discover the resource of Lamp of example.com/v1: you may not look (403)"
@@ -285,6 +316,21 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert!(resolve().await.is_none(), "two checks in a row did not find it");
         assert_eq!(changed.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_that_does_not_answer_does_not_hold_up_the_checks_of_others() {
+        let (client, mut server) = server();
+        let informers = Context::new("test", client).informers();
+        informers.start();
+        for group in ["example.com", "example.org"] {
+            let kind = GroupVersionKind::gvk(group, "v1", "Lamp");
+            let answer = async { server.next().await.respond(200, resources("lamps", true)) };
+            let (found, ()) = tokio::join!(informers.resolve(&kind), answer);
+            assert!(found.unwrap().is_some());
+        }
+        let unanswered = [server.next().await, server.next().await];
+        assert_ne!(unanswered[0].path, unanswered[1].path);
     }
 
     #[tokio::test]

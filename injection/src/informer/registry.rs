@@ -129,7 +129,7 @@ impl Informers {
     }
 
     /// Returns the resource of a Kind and its scope, or `None` if the API server does not know the Kind. The answer is
-    /// remembered: of an unknown Kind for five seconds, of others as long as it is used. Once the informers are started,
+    /// remembered: of a Kind that was not found for five seconds, of others as long as it is used. Once the informers are started,
     /// it is checked again every ten seconds.
     ///
     /// Preloaded informers send no request: the plural is guessed as kube does, and a Kind is cluster-scoped if a

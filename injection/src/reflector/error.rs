@@ -8,7 +8,7 @@ use crate::{causes::with_causes, client::retry_after_of_status};
 
 /// The reason why a list or a watch failed. How the reflector recovers depends on the variant and, for `Refused`, on
 /// the code.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("the resourceVersion has expired: {0}")]
     Expired(String),

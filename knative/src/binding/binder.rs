@@ -1,6 +1,6 @@
 //! The controller's part of bindings, which injects into subjects that exist.
 
-use std::{marker::PhantomData, sync::Arc};
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use kube::{
     Api, Client, ResourceExt,
@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 
 use super::bindable::{Bindable, bind, labelled, subject_of, unbind, with_change};
 use crate::{pod_specable::PodSpecable, resolver::not_found};
+
+/// The longest wait for the retry of a failed discovery.
+const RETRY_WITHIN: Duration = Duration::from_secs(15);
 
 /// Injects bindings into the pod templates of their subjects, and withdraws the injection. A change of a subject
 /// reconciles the binding.
@@ -142,7 +145,7 @@ impl<K: Bindable> Binder<K> {
     /// Fails if the subjects cannot be listed, or with the error of a patch as [`bind`](Self::bind) does.
     pub async fn unbind(&self, binding: &K) -> Result<()> {
         let Ok(subject) = subject_of(binding) else { return Ok(()) };
-        if subject.check_trackable().is_err() || self.informers.resolve(&kind_of(&subject)).await?.is_none() {
+        if subject.check_trackable().is_err() || self.resolve(&subject).await?.is_none() {
             return Ok(());
         }
         let found = match self.find(binding, &subject).await {
@@ -179,9 +182,16 @@ impl<K: Bindable> Binder<K> {
             objects.sort_by_key(|object| object.name_any());
         }
         former.retain(|object| current.iter().all(|other| other.name_any() != object.name_any()));
-        let resolved = self.informers.resolve(&kind_of(subject)).await?;
-        let (resource, _) = resolved.ok_or("the Kind of the subjects is gone")?;
+        let resource = self.resolve(subject).await?.ok_or("the Kind of the subjects is gone")?;
         Ok(Found { resource, current, former })
+    }
+
+    /// Returns the resource of the Kind of the subjects, if the API server serves it.
+    async fn resolve(&self, subject: &Reference) -> Result<Option<ApiResource>> {
+        let (group, version) = subject.api_version.split_once('/').unwrap_or(("", &subject.api_version));
+        let kind = GroupVersionKind::gvk(group, version, &subject.kind);
+        let resolved = self.informers.resolve(&kind).await.retry_within(RETRY_WITHIN)?;
+        Ok(resolved.map(|(resource, _)| resource))
     }
 
     /// Withdraws the injection from these objects. Jobs keep it, since the API server refuses every change of their pod
@@ -241,11 +251,6 @@ fn first_retried_error(first: Result<()>, second: Result<()>) -> Result<()> {
         (Err(first), Err(second)) if first.is_permanent() => Err(second),
         (first, second) => first.and(second),
     }
-}
-
-fn kind_of(subject: &Reference) -> GroupVersionKind {
-    let (group, version) = subject.api_version.split_once('/').unwrap_or(("", &subject.api_version));
-    GroupVersionKind::gvk(group, version, &subject.kind)
 }
 
 /// Returns the merge patch of the change, with the resourceVersion that was read as precondition. `None` if the object

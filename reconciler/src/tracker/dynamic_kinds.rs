@@ -113,7 +113,9 @@ impl DynamicKinds {
         };
         check_allowed(None)?; // no request for a Kind of another group
         let gvk = GroupVersionKind::gvk(group, version, kind);
-        let Some((resource, scope)) = self.informers.resolve(&gvk).await? else { return Ok(None) };
+        let Some((resource, scope)) = self.informers.resolve(&gvk).await.retry_within(RETRY_WITHIN)? else {
+            return Ok(None);
+        };
         check_allowed(Some(&resource.plural))?;
         let is_namespaced = scope == Scope::Namespaced;
         let selection = if is_namespaced { self.namespaces.clone() } else { select() };

@@ -384,8 +384,12 @@ async fn an_unparsable_config_map_and_an_edited_example_are_refused() {
         }
     };
     let denial = format!("admission webhook \"config.webhook.{}\" denied the request: ", process.domain);
+    let attempts = AtomicU32::new(0);
     eventually("a refusal with the message of the parser", TIMEOUT, async || {
-        let message = refusal(json!({"fast": "very"})).await;
+        // Another change each time: the first ones may be stored before the API server calls the webhook, and a change
+        // that leaves stored data as it is would be admitted.
+        let attempt = attempts.fetch_add(1, Ordering::Relaxed);
+        let message = refusal(json!({"fast": format!("very {attempt}")})).await;
         let expected = format!("{denial}validation failed: fast: neither true nor false");
         if message == expected { Ok(()) } else { Err(message) }
     })
