@@ -33,6 +33,7 @@ pub(crate) const PROJECT: &[File] = files!("project":
     "src/bin/rbac.rs",
     "tests/manifests.rs",
     "config/Kustomization",
+    "config/name-references",
     "config/100-namespace.yaml",
     "config/200-rbac.yaml",
     "config/300-crds.yaml",
@@ -50,8 +51,7 @@ pub(crate) const KIND_FILES: &[File] = files!("project":
 
 /// The files of the webhook server, which a project gets once.
 pub(crate) const WEBHOOK: &[File] = files!("webhook": "src/webhook.rs");
-pub(crate) const WEBHOOK_MANIFESTS: &[File] =
-    files!("webhook": "config/400-webhook-service.yaml", "config/500-webhook-config.yaml");
+pub(crate) const WEBHOOK_MANIFESTS: &[File] = files!("webhook": "config/400-webhook-service.yaml", "config/500-webhook-config.yaml", "config/500-webhook-secret.yaml");
 
 /// The defaults of a Kind.
 pub(crate) const DEFAULTING_CODE: &[File] = files!("webhook": "src/warm_greeting/defaults.rs");

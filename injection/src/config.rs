@@ -26,7 +26,8 @@ const EXAMPLE_KEY: &str = "_example";
 /// A type that is read from a ConfigMap of the system namespace. `Default` is the value until a valid ConfigMap has
 /// been read.
 pub trait FromConfigMap: Default + Send + Sync + 'static {
-    /// The ConfigMap's name, such as `config-features`.
+    /// The ConfigMap's name, such as `config-features`. The environment variable `CONFIG_FEATURES_NAME` replaces it, for
+    /// a second installation in one cluster.
     const NAME: &'static str;
 
     /// Reads the data of the ConfigMap, without the key `_example`, in which Knative's ConfigMaps document their
@@ -97,7 +98,7 @@ impl<T: FromConfigMap> Config<T> {
         let latest = Arc::new(Mutex::new(initial));
         let informer = cx.system_namespace().map(|namespace| {
             cx.informer_without_dependency::<ConfigMap>(
-                select().namespace(namespace).field("metadata.name", T::NAME),
+                select().namespace(namespace).field("metadata.name", &config_map_name(T::NAME)),
             )
         });
         let config = Self { latest, informer };
@@ -143,14 +144,21 @@ impl<T: FromConfigMap> Config<T> {
     pub fn handle(&self) -> Option<Arc<dyn InformerHandle>> {
         let informer = self.informer.as_ref()?.handle();
         let invalid = self.latest.lock().invalid.subscribe();
-        Some(Arc::new(ValidatedInformer { informer, config_map: T::NAME, invalid }))
+        Some(Arc::new(ValidatedInformer { informer, config_map: config_map_name(T::NAME), invalid }))
     }
+}
+
+/// Returns the name of a ConfigMap in this installation: the environment variable that is made from the default name, such
+/// as `CONFIG_FEATURES_NAME` for `config-features`, or else the default name.
+pub fn config_map_name(default: &str) -> String {
+    let variable = default.to_uppercase().replace(['-', '.'], "_") + "_NAME";
+    std::env::var(variable).ok().filter(|name| !name.is_empty()).unwrap_or_else(|| default.to_owned())
 }
 
 /// The informer of a ConfigMap, which counts as synced only once the ConfigMap is valid or deleted.
 struct ValidatedInformer {
     informer: Arc<dyn InformerHandle>,
-    config_map: &'static str,
+    config_map: String,
     invalid: watch::Receiver<Option<(Instant, String)>>,
 }
 

@@ -46,7 +46,7 @@ mod uuid;
 
 pub use cache::DecodeError;
 pub use clock::Clock;
-pub use config::{Config, FromConfigMap};
+pub use config::{Config, FromConfigMap, config_map_name};
 pub use context::{Context, ContextBuilder, Inject, Missing, Shutdown, ShutdownTrigger};
 pub use features::{FeatureFlag, Features};
 pub use informer::{

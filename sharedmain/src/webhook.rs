@@ -62,6 +62,8 @@ fn assemble(cx: &Context, webhook: Webhook) -> Result<WebhookParts> {
     let service_names = ServiceNames {
         service: settings.service.unwrap_or(default_names.service),
         secret: settings.secret.unwrap_or(default_names.secret),
+        configurations: settings.configurations,
+        owned_by_namespace: settings.owned_by_namespace,
     };
     let names: ConfigMapNames = cx.provided().unwrap_or_default();
     let webhook = validate_config(webhook, &names.logging, |data| error_text(LoggingConfig::parse(data)));

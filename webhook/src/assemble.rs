@@ -39,7 +39,7 @@ pub fn assemble<L: Future<Output = Result<TcpListener>> + Send + 'static>(
     webhook.lifetime.check()?;
     webhook.config_maps.system_namespace = Some(namespace.into());
     webhook.request_values.watch(cx);
-    let registrations = registrations(&webhook);
+    let registrations = registrations(&webhook, names);
     let (controller, secret_informer) =
         CertificateReconciler::controller(cx, namespace, names, webhook.lifetime, registrations, &identity);
     let (registry, shutdown) = (cx.metrics().clone(), cx.shutdown());
@@ -54,15 +54,16 @@ pub fn assemble<L: Future<Output = Result<TcpListener>> + Send + 'static>(
 }
 
 /// Returns the objects that make the API server call the webhook.
-fn registrations(webhook: &Webhook) -> Vec<Registration> {
+fn registrations(webhook: &Webhook, names: &ServiceNames) -> Vec<Registration> {
     let conversion =
         |name: &String| Registration::new::<CustomResourceDefinition>(name.clone(), CONVERSION, None);
-    let endpoint = |Endpoint { name, path, rules, is_mutating, mutator, .. }: Endpoint| {
+    let endpoint = |Endpoint { step, name: entry, path, rules, is_mutating, mutator, .. }: Endpoint| {
+        let name = names.configurations.get(&step.to_lowercase().replace('_', "-")).unwrap_or(&entry).clone();
         let registration = match is_mutating {
             true => Registration::new::<MutatingWebhookConfiguration>(name, path, Some(rules)),
             false => Registration::new::<ValidatingWebhookConfiguration>(name, path, Some(rules)),
         };
-        registration.with_mutator(mutator)
+        registration.with_entry(entry).with_mutator(mutator)
     };
     let conversions = webhook.conversions.crd_names().into_iter().map(conversion);
     conversions.chain(webhook.endpoints().into_iter().map(endpoint)).collect()

@@ -24,7 +24,9 @@ use crate::{
 pub(crate) struct Endpoint {
     pub(crate) path: &'static str,
     pub(crate) review: ReviewHandler,
-    /// The name of the configuration and of its entry.
+    /// The step that the path serves, such as `defaulting`.
+    pub(crate) step: String,
+    /// The name of the entry in the configuration, and by default of the configuration.
     pub(crate) name: String,
     pub(crate) rules: Value,
     pub(crate) is_mutating: bool,
@@ -40,7 +42,7 @@ impl Webhook {
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let endpoint = |prefix: &str, path, is_mutating, rules, review: ReviewHandler| {
             let name = format!("{prefix}.webhook.{}", self.domain);
-            Endpoint { path, review, name, rules, is_mutating, mutator: None }
+            Endpoint { path, review, step: prefix.into(), name, rules, is_mutating, mutator: None }
         };
         let set_defaults: ReviewHandler = Arc::new(|webhook, review| {
             webhook.request_values.review(review, |review| webhook.set_defaults(review))

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, fmt::Display, sync::Arc, time::Duration};
 
 use kube::CustomResourceExt;
 use reknit_apis::{Convertible, Defaultable, Kind, Request, Validatable};
-use reknit_injection::FromConfigMap;
+use reknit_injection::{FromConfigMap, config_map_name};
 
 use crate::{
     admission::{
@@ -274,8 +274,9 @@ impl Webhook {
     /// # }
     /// ```
     pub fn config_validation<T: FromConfigMap>(mut self) -> Self {
-        self.config_maps
-            .add(T::NAME, |data| T::from_config_map(data).map(drop).map_err(|error| error.to_string()));
+        self.config_maps.add(&config_map_name(T::NAME), |data| {
+            T::from_config_map(data).map(drop).map_err(|error| error.to_string())
+        });
         self
     }
 

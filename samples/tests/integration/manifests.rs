@@ -6,27 +6,31 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use k8s_openapi::{
     api::{
         admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
         apps::v1::Deployment,
-        core::v1::Pod,
+        coordination::v1::Lease,
+        core::v1::{Namespace, Pod, Secret},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
-    Api,
-    api::{DynamicObject, PostParams},
+    Api, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams},
 };
-use reknit::testing::ControlPlane;
+use reknit::testing::{ControlPlane, eventually};
+use serde_json::{Value, json};
 
 use crate::webhook::{Webhook, wait_until_configured};
 
 type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
 const SYSTEM_NAMESPACE: &str = "knative-samples";
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -139,6 +143,100 @@ async fn a_kustomization_sets_the_namespace_and_the_image_everywhere() -> TestRe
     let selected = webhook.namespace_selector.and_then(|selector| selector.match_labels).unwrap_or_default();
     assert_eq!(selected.get("kubernetes.io/metadata.name").map(String::as_str), Some("elsewhere"));
     assert_eq!(webhook.client_config.service.map(|service| service.namespace).as_deref(), Some("elsewhere"));
+    Ok(())
+}
+
+/// The names that the rights of a Role or a ClusterRole, and the environment of a Deployment, refer to.
+fn referred_names(object: &Value) -> Vec<String> {
+    let rules = object["rules"].as_array().into_iter().flatten();
+    let of_rules = rules.flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten());
+    let variables = object.pointer("/spec/template/spec/containers/0/env").and_then(Value::as_array);
+    let is_name = |variable: &&Value| {
+        let name = variable["name"].as_str().unwrap_or_default();
+        name.ends_with("_NAME")
+            || name.starts_with("WEBHOOK_CONFIGURATION_")
+            || name == "LEADERELECTION_COMPONENT"
+    };
+    let of_variables = variables.into_iter().flatten().filter(is_name).map(|variable| &variable["value"]);
+    of_rules.chain(of_variables).filter_map(|name| Some(name.as_str()?.to_owned())).collect()
+}
+
+/// Starts the webhook of a release as its Deployment would, and waits until its configurations trust its certificate and
+/// belong to its namespace.
+async fn run_release(plane: &ControlPlane, rendered: &str, namespace: &str) -> TestResult<Webhook> {
+    let objects = by_name(objects(rendered)?)?;
+    let names: Vec<&str> = objects.keys().filter_map(|key| Some(key.split_once(' ')?.1)).collect();
+    for name in objects.values().flat_map(referred_names) {
+        assert!(names.contains(&&*name), "{name} is no object of this release");
+    }
+    let (_, deployment) = objects
+        .iter()
+        .find(|(key, _)| key.starts_with("Deployment ") && key.contains("webhook"))
+        .ok_or("no Deployment")?;
+    let pod = &deployment["spec"]["template"]["spec"];
+    let variables = pod["containers"][0]["env"].as_array().into_iter().flatten();
+    let variables = variables.filter_map(|variable| {
+        Some((variable["name"].as_str()?.to_owned(), variable["value"].as_str()?.to_owned()))
+    });
+    let mut variables: BTreeMap<String, String> = variables.collect();
+    variables.insert("SYSTEM_NAMESPACE".into(), namespace.into());
+    let account = pod["serviceAccountName"].as_str().ok_or("no service account")?;
+    let access = plane.kubeconfig_as(namespace, account).await?;
+    let webhook = Webhook::start_with(&variables, &access, plane.folder(), namespace)?;
+
+    let client = plane.client()?;
+    let uid = Api::<Namespace>::all(client.clone()).get(namespace).await?.metadata.uid;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    for key in objects.keys().filter(|key| key.contains("WebhookConfiguration ")) {
+        let (kind, name) = key.split_once(' ').ok_or("no name")?;
+        let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+        let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+        eventually(format!("{name} to be configured and owned"), TIMEOUT, async || {
+            let secret = secrets.get(&variables["WEBHOOK_SECRET_NAME"]).await.map_err(|e| e.to_string())?;
+            let bundle = json!(secret.data.unwrap_or_default().get("ca-cert.pem"));
+            let configuration = configurations.get(name).await.map_err(|e| e.to_string())?;
+            let owners = configuration.metadata.owner_references.unwrap_or_default();
+            let is_owned = owners.iter().any(|owner| Some(&owner.uid) == uid.as_ref());
+            let entry = &configuration.data["webhooks"][0];
+            let is_configured = entry["rules"].is_array() && entry["clientConfig"]["caBundle"] == bundle;
+            if is_owned && is_configured { Ok(()) } else { Err(format!("{owners:?} {entry}")) }
+        })
+        .await;
+    }
+    let leases: Api<Lease> = Api::namespaced(client, namespace);
+    let prefix = format!("{}.", variables["LEADERELECTION_COMPONENT"]);
+    let leases = leases.list(&ListParams::default()).await?.items;
+    assert!(leases.iter().any(|lease| lease.name_any().starts_with(&prefix)), "{prefix}: {leases:?}");
+    Ok(webhook)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_releases_with_names_of_their_own_run_side_by_side() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    let settings = "namespace: elsewhere\nnamePrefix: my-\nnameSuffix: -dev\n";
+    let folder = layer(&plane, "layer", settings)?;
+    kubectl(&plane, &["apply", "-k", "config"])?;
+    kubectl(&plane, &["apply", "-k", &folder])?;
+    let _first = run_release(&plane, &kubectl(&plane, &["kustomize", "config"])?, SYSTEM_NAMESPACE).await?;
+    let _second = run_release(&plane, &kubectl(&plane, &["kustomize", &folder])?, "elsewhere").await?;
+
+    // The deletion of a namespace deletes the webhook configurations of its release, and no other.
+    plane.nodes(1).await?;
+    let client = plane.client()?;
+    Api::<Namespace>::all(client.clone()).delete("elsewhere", &DeleteParams::default()).await?;
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client);
+    let names = async || -> kube::Result<Vec<String>> {
+        let mutating = mutating.list_metadata(&ListParams::default()).await?.items;
+        let validating = validating.list_metadata(&ListParams::default()).await?.items;
+        Ok(mutating.iter().map(|m| m.name_any()).chain(validating.iter().map(|v| v.name_any())).collect())
+    };
+    eventually("the configurations of the deleted release to be gone", TIMEOUT, async || {
+        let names = names().await.map_err(|error| error.to_string())?;
+        if names.iter().any(|name| name.starts_with("my-")) { Err(names.join(", ")) } else { Ok(()) }
+    })
+    .await;
+    assert_eq!(names().await?.len(), 3);
     Ok(())
 }
 

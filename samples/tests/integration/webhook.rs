@@ -1,6 +1,7 @@
 //! The deployed webhook: its binary with its service account and the manifests of `config/`.
 
 use std::{
+    collections::BTreeMap,
     error::Error,
     fs::File,
     io,
@@ -50,13 +51,24 @@ pub(crate) struct Webhook {
 
 impl Webhook {
     pub(crate) fn start(kubeconfig: &Path, folder: &Path, name: &str) -> io::Result<Self> {
+        let variables = BTreeMap::from([("SYSTEM_NAMESPACE".into(), SYSTEM_NAMESPACE.into())]);
+        Self::start_with(&variables, kubeconfig, folder, name)
+    }
+
+    /// Starts the webhook with these environment variables.
+    pub(crate) fn start_with(
+        variables: &BTreeMap<String, String>,
+        kubeconfig: &Path,
+        folder: &Path,
+        name: &str,
+    ) -> io::Result<Self> {
         let log_file = folder.join(format!("{name}.log"));
         let file = File::create(&log_file)?;
         let child = Command::new(env!("CARGO_BIN_EXE_webhook"))
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(["--bind-address", "127.0.0.1"])
-            .env("SYSTEM_NAMESPACE", SYSTEM_NAMESPACE)
+            .envs(variables)
             .envs(
                 ["KNATIVE_HEALTH_PROBES_PORT", "METRICS_PROMETHEUS_PORT", "PROFILING_PORT", "WEBHOOK_PORT"]
                     .map(|port| (port, "0")),

@@ -19,6 +19,8 @@ pub(crate) struct Environment {
     pub(crate) pod: Option<String>,
     /// The uid of the Pod, which owns the lease by which this process announces itself.
     pub(crate) pod_uid: Option<String>,
+    /// `LEADERELECTION_COMPONENT`, the first part of the names of leases. The default is the name of the program.
+    pub(crate) lease_component: Option<String>,
     /// `K_THREADS_PER_CONTROLLER`, which overrides `.workers(n)` of every controller.
     pub(crate) workers: Option<usize>,
     /// `KNATIVE_HEALTH_PROBES_PORT`, 8080 by default.
@@ -29,7 +31,8 @@ pub(crate) struct Environment {
     pub(crate) metrics_host: Option<IpAddr>,
     /// `PROFILING_PORT`, 8008 by default.
     pub(crate) profiling_port: u16,
-    /// `WEBHOOK_PORT`, `WEBHOOK_NAME`, `WEBHOOK_SECRET_NAME` and `ENABLE_WEBHOOKS`.
+    /// `WEBHOOK_PORT`, `WEBHOOK_NAME`, `WEBHOOK_SECRET_NAME`, `WEBHOOK_CONFIGURATION_<STEP>`,
+    /// `WEBHOOK_OWNED_BY_NAMESPACE` and `ENABLE_WEBHOOKS`.
     pub(crate) webhook: WebhookSettings,
     /// `KUBERNETES_MIN_VERSION`, Knative's minimum by default.
     pub(crate) min_version: Version,
@@ -47,6 +50,10 @@ pub(crate) struct WebhookSettings {
     pub(crate) service: Option<String>,
     /// The name of the Secret of the certificate, or the webhook's default.
     pub(crate) secret: Option<String>,
+    /// The names of webhook configurations, by the step that they call.
+    pub(crate) configurations: BTreeMap<String, String>,
+    /// True if the system namespace owns the webhook configurations.
+    pub(crate) owned_by_namespace: bool,
     pub(crate) port: u16,
     /// False if the process runs without its webhook.
     pub(crate) enabled: bool,
@@ -54,11 +61,26 @@ pub(crate) struct WebhookSettings {
 
 impl Default for WebhookSettings {
     fn default() -> Self {
-        Self { service: None, secret: None, port: 8443, enabled: true }
+        Self {
+            service: None,
+            secret: None,
+            configurations: BTreeMap::new(),
+            owned_by_namespace: true,
+            port: 8443,
+            enabled: true,
+        }
     }
 }
 
 type Variables = BTreeMap<String, String>;
+
+/// Reads the names of webhook configurations: `WEBHOOK_CONFIGURATION_DEFAULTING` has that of the step `defaulting`.
+fn configuration_names(vars: &Variables) -> BTreeMap<String, String> {
+    let names = vars.iter().filter(|(_, name)| !name.is_empty());
+    let names =
+        names.filter_map(|(variable, name)| Some((variable.strip_prefix("WEBHOOK_CONFIGURATION_")?, name)));
+    names.map(|(step, name)| (step.to_lowercase().replace('_', "-"), name.clone())).collect()
+}
 
 impl Environment {
     /// Reads the variables of this process.
@@ -80,6 +102,7 @@ impl Environment {
             system_namespace: get("SYSTEM_NAMESPACE"),
             pod: get("POD_NAME").or_else(|| get("HOSTNAME")),
             pod_uid: get("POD_UID"),
+            lease_component: get("LEADERELECTION_COMPONENT"),
             workers: workers.map(NonZero::get),
             probes_port: port("KNATIVE_HEALTH_PROBES_PORT")?.unwrap_or(8080),
             metrics_port: port("METRICS_PROMETHEUS_PORT")?,
@@ -93,6 +116,9 @@ impl Environment {
             webhook: WebhookSettings {
                 service: get("WEBHOOK_NAME"),
                 secret: get("WEBHOOK_SECRET_NAME"),
+                configurations: configuration_names(vars),
+                owned_by_namespace: parse(vars, "WEBHOOK_OWNED_BY_NAMESPACE", "true or false")?
+                    .unwrap_or(default_webhook.owned_by_namespace),
                 port: port("WEBHOOK_PORT")?.unwrap_or(default_webhook.port),
                 enabled: parse(vars, "ENABLE_WEBHOOKS", "true or false")?.unwrap_or(default_webhook.enabled),
             },

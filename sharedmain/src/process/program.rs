@@ -244,7 +244,8 @@ impl Process {
         let (leases, config) = (self.leases.clone(), &maps.leader_election);
         let control =
             Control { runtime: &self.control, transport: &transport, passes: self.heartbeat.clone() };
-        participant.elect(&self.component, pod, leases, control, config, &self.registry)
+        let component = self.environment.lease_component.as_ref().unwrap_or(&self.component);
+        participant.elect(component, pod, leases, control, config, &self.registry)
     }
 
     /// Opens the ports of metrics and profiles, and starts the exports.

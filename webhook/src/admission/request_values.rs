@@ -5,7 +5,7 @@ use std::{fmt::Display, sync::Arc, time::Duration};
 use futures::future::join_all;
 use kube::core::admission::AdmissionResponse;
 use reknit_apis::Request;
-use reknit_injection::{Config, Context, FromConfigMap, InformerHandle, InformerState};
+use reknit_injection::{Config, Context, FromConfigMap, InformerHandle, InformerState, config_map_name};
 use tokio::time::timeout;
 
 use super::{
@@ -28,7 +28,7 @@ pub(crate) struct RequestValues {
 /// The latest value of a ConfigMap.
 #[derive(Clone)]
 struct ConfigValue {
-    config_map: &'static str,
+    config_map: String,
     /// The informer of the ConfigMap; `None` without a system namespace.
     informer: Option<Arc<dyn InformerHandle>>,
     add_to: Arc<dyn Fn(Request) -> Request + Send + Sync>,
@@ -38,7 +38,7 @@ impl ConfigValue {
     fn watch<T: FromConfigMap>(cx: &Context) -> Self {
         let config = Config::<T>::new(cx, |_| {});
         Self {
-            config_map: T::NAME,
+            config_map: config_map_name(T::NAME),
             informer: config.handle(),
             add_to: Arc::new(move |request| request.with::<T>(config.get())),
         }

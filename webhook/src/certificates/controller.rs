@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::{api::core::v1::Secret, jiff::Timestamp};
+use k8s_openapi::{
+    api::core::v1::{Namespace, Secret},
+    jiff::Timestamp,
+};
 use kube::{
     Api, Client,
     api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
@@ -40,6 +43,8 @@ pub(crate) struct CertificateReconciler {
     secret: Key,
     secrets: Informer<Secret>,
     service_names: Vec<String>,
+    /// True if the namespace of the Secret owns the webhook configurations.
+    owned_by_namespace: bool,
     lifetime: Lifetime,
     registrations: Vec<(Registration, ReadObject)>,
     /// The bundle that all client configurations trust, and the time of the first check that found it.
@@ -67,6 +72,10 @@ impl CertificateReconciler {
         builder
             .allows(Permission::of::<Secret>([Verb::Patch]).names([&names.secret]).namespaces([namespace]));
         builder.allows(Permission::of::<Secret>([Verb::Create]).namespaces([namespace]));
+        let has_configurations = registrations.iter().any(Registration::is_configuration);
+        if names.owned_by_namespace && has_configurations {
+            builder.allows(Permission::of::<Namespace>([Verb::Get]).names([namespace]));
+        }
         serve_certificate(&secrets, identity.clone());
         builder.watch(&secrets).resync_every_key();
         builder.add_key(secret.clone());
@@ -80,6 +89,7 @@ impl CertificateReconciler {
             secret,
             secrets: secrets.clone(),
             service_names: names.dns_names(namespace),
+            owned_by_namespace: names.owned_by_namespace,
             lifetime,
             registrations,
             published: Mutex::default(),
@@ -168,12 +178,58 @@ impl CertificateReconciler {
         })?;
         let covers = |host: &String| certificates.covers(host);
         let patch = registration.patch(&object, &certificates.bundle(), covers).permanent()?;
-        let Some(mut patch) = patch else { return Ok(Outcome::done()) };
-        patch["metadata"] = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &registration.resource);
+        let Some(mut patch) = patch else {
+            self.set_owner(&api, registration, &object).await;
+            return Ok(Outcome::done());
+        };
+        patch["metadata"] = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
+        // The event of this patch leads to the next reconcile, which sets the owner.
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         tracing::info!(%kind, name, "configured the API server to call and trust the webhook");
         Ok(Outcome::done())
+    }
+
+    /// Makes the system namespace the owner of a webhook configuration, so that the deletion of the namespace deletes it:
+    /// a configuration without a webhook makes requests fail. A CustomResourceDefinition is never owned, since its deletion
+    /// deletes all objects. A failure is only logged, since the webhook works without an owner.
+    async fn set_owner(&self, api: &Api<DynamicObject>, registration: &Registration, object: &Value) {
+        let name = &registration.name;
+        if !registration.is_configuration() {
+            return;
+        }
+        if let Err(error) = self.try_set_owner(api, name, &object["metadata"]).await {
+            tracing::warn!(
+                name,
+                error = error.to_string(),
+                "cannot make the system namespace the owner of the webhook configuration, which therefore stays when the \
+                 namespace is deleted: grant `get` on the namespace, or set WEBHOOK_OWNED_BY_NAMESPACE=false"
+            );
+        }
+    }
+
+    async fn try_set_owner(
+        &self,
+        api: &Api<DynamicObject>,
+        name: &str,
+        metadata: &Value,
+    ) -> kube::Result<()> {
+        let namespace = self.secret.namespace.as_deref().unwrap_or_default();
+        let is_namespace = |owner: &Value| owner["kind"] == "Namespace" && owner["name"] == namespace;
+        let current = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
+        let mut owners: Vec<Value> = current.iter().filter(|owner| !is_namespace(owner)).cloned().collect();
+        if self.owned_by_namespace {
+            let namespaces: Api<Namespace> = Api::all(self.client.clone());
+            let uid = namespaces.get(namespace).await?.metadata.uid;
+            owners.push(json!({"apiVersion": "v1", "kind": "Namespace", "name": namespace, "uid": uid}));
+        }
+        if owners != current {
+            let patch = json!({"metadata": {
+                "resourceVersion": metadata["resourceVersion"], "ownerReferences": owners,
+            }});
+            api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        Ok(())
     }
 }
 

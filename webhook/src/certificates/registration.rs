@@ -21,9 +21,11 @@ pub(crate) type ReadObject = Box<dyn Fn() -> Option<Value> + Send + Sync>;
 /// An object that tells the API server how to call the webhook.
 pub(crate) struct Registration {
     pub(crate) name: String,
+    /// The name of the entries of a webhook configuration that concern this webhook.
+    entry: String,
     pub(crate) resource: ApiResource,
     path: &'static str,
-    /// The rules of the entries that have the name of the object. `None` for a CustomResourceDefinition.
+    /// The rules of the entries. `None` for a CustomResourceDefinition.
     rules: Option<Value>,
     /// The mutator that the entries call, if it is not a step of the webhook's own.
     mutator: Option<Arc<dyn Mutator>>,
@@ -37,7 +39,18 @@ impl Registration {
     where
         K: Cached<DynamicType = (), Scope: Scope> + Serialize,
     {
-        Self { name, resource: ApiResource::erase::<K>(&()), path, rules, mutator: None, watch: watch::<K> }
+        let (entry, resource) = (name.clone(), ApiResource::erase::<K>(&()));
+        Self { name, entry, resource, path, rules, mutator: None, watch: watch::<K> }
+    }
+
+    /// Sets the name of the entries. The default is the name of the object.
+    pub(crate) fn with_entry(self, entry: String) -> Self {
+        Self { entry, ..self }
+    }
+
+    /// Returns true for a webhook configuration.
+    pub(crate) fn is_configuration(&self) -> bool {
+        self.rules.is_some()
     }
 
     /// Lets the mutator change the entries.
@@ -54,7 +67,7 @@ impl Registration {
     fn entries<'a>(&self, object: &'a mut Value) -> Vec<&'a mut Value> {
         if self.rules.is_some() {
             let entries = object.get_mut("webhooks").and_then(Value::as_array_mut);
-            return entries.into_iter().flatten().filter(|entry| entry["name"] == *self.name).collect();
+            return entries.into_iter().flatten().filter(|entry| entry["name"] == *self.entry).collect();
         }
         let conversion = object.pointer_mut("/spec/conversion");
         let conversion = conversion.filter(|conversion| conversion["strategy"] == "Webhook");
@@ -75,11 +88,11 @@ impl Registration {
         let mut filled = object.clone();
         let entries = self.entries(&mut filled);
         if entries.is_empty() {
-            let (kind, name) = (&self.resource.kind, &self.name);
+            let (kind, name, entry) = (&self.resource.kind, &self.name, &self.entry);
             return Err(match self.rules {
                 Some(_) => {
                     format!(
-                        "{kind} {name:?} has no entry of that name: the API server does not call this webhook"
+                        "{kind} {name:?} has no entry {entry:?}: the API server does not call this webhook"
                     )
                 }
                 None => format!("custom resource {name:?} isn't configured for webhook conversion"),

@@ -1,19 +1,32 @@
-//! The names of the Service and the Secret of a webhook.
+//! The names of the objects of a webhook.
+
+use std::collections::BTreeMap;
 
 use reknit_apis::cluster_domain;
 
-/// The names of the objects of a webhook in the system namespace.
+/// The names of the objects of a webhook, which differ between two installations in one cluster, and their owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceNames {
     /// The name of the Service. The default is `webhook`.
     pub service: String,
     /// The name of the Secret with the certificate. The default is `webhook-certs`.
     pub secret: String,
+    /// The names of webhook configurations, by the step that they call: `defaulting`, `validation`, `config`, or the path
+    /// of a mutator. The default is `<step>.webhook.<domain>`.
+    pub configurations: BTreeMap<String, String>,
+    /// True if the system namespace owns the webhook configurations, so that its deletion deletes them. The default is
+    /// true.
+    pub owned_by_namespace: bool,
 }
 
 impl Default for ServiceNames {
     fn default() -> Self {
-        Self { service: "webhook".into(), secret: "webhook-certs".into() }
+        Self {
+            service: "webhook".into(),
+            secret: "webhook-certs".into(),
+            configurations: BTreeMap::new(),
+            owned_by_namespace: true,
+        }
     }
 }
 

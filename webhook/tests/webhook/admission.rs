@@ -10,6 +10,7 @@ use std::{
 };
 
 use crate::lamp::{Lamp, LampSpec, Shade};
+use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Namespace};
 use reknit_apis::{FieldError, Request, Validatable, kind};
 use reknit_injection::Context;
 use reknit_reconciler::Key;
@@ -416,6 +417,42 @@ async fn invalid_certificate_lifetimes_are_refused_at_assembly() {
 }
 
 #[tokio::test]
+async fn the_system_namespace_owns_the_configurations_unless_that_is_turned_off() {
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "mine", "resourceVersion": "1"},
+        "webhooks": [{
+            "name": "defaulting.webhook.demo.reknit.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"url": "https://127.0.0.1/defaulting"},
+        }],
+    });
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "here", "uid": "u1"}});
+    for owned_by_namespace in [true, false] {
+        let server = ApiServer::new();
+        server.insert(&serde_json::from_value::<Namespace>(namespace.clone()).unwrap());
+        server
+            .insert(&serde_json::from_value::<MutatingWebhookConfiguration>(configuration.clone()).unwrap());
+        let configurations = BTreeMap::from([("defaulting".into(), "mine".into())]);
+        let names = ServiceNames { configurations, owned_by_namespace, ..ServiceNames::default() };
+        let builder = Context::builder("webhook", server.client()).system_namespace(Some("here".into()));
+        let cx = builder.preloaded(vec![configuration.clone()]).build();
+        let webhook = Webhook::new("demo.reknit.dev").defaulting::<Lamp>();
+        let (controller, _server) =
+            assemble(webhook, &cx, &names, Identity::default(), std::future::pending()).unwrap();
+        let _ = controller.once(&Key::new("here", &names.secret)).await.unwrap();
+        for _ in ["the bundle", "the owner"] {
+            let _ = controller.once(&Key::new(None, "mine")).await.unwrap();
+        }
+        let object: MutatingWebhookConfiguration = server.object(None, "mine").unwrap();
+        assert!(object.webhooks.unwrap()[0].client_config.ca_bundle.is_some());
+        let owners = object.metadata.owner_references.unwrap_or_default();
+        let owners: Vec<_> = owners.iter().map(|owner| (&*owner.kind, &*owner.name, &*owner.uid)).collect();
+        assert_eq!(owners, if owned_by_namespace { vec![("Namespace", "here", "u1")] } else { vec![] });
+    }
+}
+
+#[tokio::test]
 async fn a_missing_configuration_or_entry_is_an_error() {
     let named = |what: &str| format!("{what}.webhook.demo.reknit.dev");
     let validating = json!({
@@ -441,7 +478,7 @@ async fn a_missing_configuration_or_entry_is_an_error() {
     );
     assert_eq!(
         message("validation").await,
-        "ValidatingWebhookConfiguration \"validation.webhook.demo.reknit.dev\" has no entry of that name: the API server does \
-         not call this webhook"
+        "ValidatingWebhookConfiguration \"validation.webhook.demo.reknit.dev\" has no entry \
+         \"validation.webhook.demo.reknit.dev\": the API server does not call this webhook"
     );
 }
