@@ -1,5 +1,8 @@
 //! The driver of a controller with a Kind: selects the role for the object, calls it, and writes its results.
 
+mod finalize;
+mod found;
+
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
@@ -9,20 +12,19 @@ use parking_lot::Mutex;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
 use reknit_injection::{
     DecodeError, Filter, Informer, Metadata,
-    internal::{LogLimit, can_be_left, exists, undecodable_json, with_pinned_config},
+    internal::{LogLimit, undecodable_json, with_pinned_config},
 };
 use serde_json::Value;
 
+use self::found::Found;
 use super::{Driver, PassMode};
 use crate::{
-    Error, Event, Outcome, ReconcileKind, Recorder, Result, ResultExt,
-    error::describe,
+    Error, Event, Outcome, ReconcileKind, Recorder, Result,
     finalizer::Finalizer,
     kind_client::{KindClient, WriteMeta},
     limits::{Limits, PassAborted, catch_panic},
     lost_finalizers::LostFinalizers,
     metrics::PassMetrics,
-    object_client::status_code,
     per_key::PerKeyStores,
     readable::Readable,
     status::{self, StatusChange, UnstoredChanges},
@@ -49,16 +51,6 @@ enum Role<R: ReconcileKind> {
     /// Removes the former finalizers of a controller that does not finalize any more.
     Release,
     Observe(ObserveFn<R>),
-}
-
-/// What a pass finds for its key.
-enum Found<K> {
-    Object(Readable<K>),
-    /// The object exists, but not even its spec can be decoded.
-    Undecodable(DecodeError),
-    /// The object exists outside the selection, and the controller has no obligation to it.
-    Outside,
-    Gone,
 }
 
 pub(crate) struct KindDriver<R: ReconcileKind> {
@@ -163,79 +155,6 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
     }
 
-    /// Finds the object in the cache.
-    fn find(&self, key: &Key) -> Found<R::Kind> {
-        let error = match self.informer.newest(key) {
-            Ok(found) => return found.map_or(Found::Gone, |object| Found::Object(object.into())),
-            Err(error) => error,
-        };
-        let json = undecodable_json(&self.informer, key);
-        match json.and_then(|json| catch_panic(key, || Readable::decode(json).ok())?) {
-            Some(object) => {
-                tracing::warn!(%key, %error, "the status cannot be decoded, and counts as absent");
-                Found::Object(object)
-            }
-            None => Found::Undecodable(error),
-        }
-    }
-
-    /// Finds an object that is not in the selection: reads it if it is to be finalized. If it `matters` that the object is
-    /// gone, or the deletion is observed, asks the API server, unless no object can leave the selection.
-    async fn find_outside(&self, key: &Key, mode: PassMode, matters: bool) -> Result<Found<R::Kind>> {
-        if let Some(outside) = self.outside.as_ref().and_then(|outside| outside.get(key)) {
-            if mode == PassMode::Observing || !self.finalizer.is_due(&outside.metadata) {
-                return Ok(Found::Outside);
-            }
-            return self.read_due(key, &outside.metadata).await;
-        }
-        let asks = can_be_left(&self.informer) && (matters || self.deletion_observer(mode).is_some());
-        if asks && self.client.get_meta(key).await.context("failed to read the object")?.is_some() {
-            return Ok(Found::Outside);
-        }
-        Ok(Found::Gone)
-    }
-
-    /// Reads an object outside the selection that is to be finalized. Records an event for a failure.
-    async fn read_due(&self, key: &Key, meta: &ObjectMeta) -> Result<Found<R::Kind>> {
-        let read = match self.client.get_readable(key).await {
-            // Only a change of the object can help.
-            Err(error @ kube::Error::SerdeError(_)) => Err(error).permanent(),
-            read => read.map_err(Error::from),
-        };
-        let read = read.context("failed to read the deleted object, which waits for its finalizer");
-        if let Err(error) = &read {
-            let reference = object_reference::<R::Kind>(key, meta.uid.clone());
-            self.recorder.record_at(reference, failure_event(error));
-        }
-        Ok(read?.map_or(Found::Gone, Found::Object))
-    }
-
-    /// Reports a deleted object whose finalizer another client has removed, if the controller would have finalized it.
-    /// `last` is the last state that carried the finalizer.
-    fn report_lost_finalizer(&self, key: &Key, found: &Found<R::Kind>, last: &R::Kind) {
-        let is_still_due = match found {
-            Found::Gone => false,
-            Found::Object(found) => {
-                found.object.meta().uid == last.meta().uid && self.finalizer.is_due(found.object.meta())
-            }
-            Found::Undecodable(_) | Found::Outside => true,
-        };
-        let Some(name) = self.finalizer.name().filter(|_| !is_still_due) else { return };
-        if self.is_of_class(last) && self.is_admitted(key, last) {
-            let message = format!(
-                "another client removed the finalizer {name} before this controller had finalized the object: if another \
-                 program uses the same finalizer, set another one by `.finalizer(…)`"
-            );
-            tracing::warn!("{message}");
-            self.recorder.record(last, Event::warning("FinalizerLost", message));
-        }
-    }
-
-    /// Returns true if the object exists, as far as the caches know.
-    fn is_known(&self, key: &Key) -> bool {
-        exists(&self.informer, key) || self.outside.as_ref().is_some_and(|outside| outside.contains(key))
-    }
-
     async fn process_object(&self, key: &Key, found: Readable<R::Kind>, mode: PassMode) -> Result<Outcome> {
         let object = &found.object;
         let is_admitted = match self.finalizer.is_due(object.meta()) {
@@ -264,27 +183,6 @@ impl<R: ReconcileKind> KindDriver<R> {
             self.trackers.retain_latest(key);
         }
         result
-    }
-
-    /// Returns true unless an object to be finalized is of another class, whose program has placed the finalizer.
-    async fn is_placed_here(&self, key: &Key, object: &R::Kind) -> Result<bool> {
-        let Some(class) = self.class_of(object).filter(|_| !self.is_of_class(object)) else {
-            return Ok(true);
-        };
-        if !self.finalizer.is_default() {
-            return Ok(true);
-        }
-        let stored = self.client.get_meta(key).await.context("failed to read the object")?;
-        let is_other =
-            stored.is_some_and(|meta| self.finalizer.is_of_other_program(&meta, self.client.manager()));
-        if is_other {
-            tracing::info!(
-                class,
-                finalizer = self.finalizer.name(),
-                "the deleted object is left to the program of its class, which has placed the finalizer"
-            );
-        }
-        Ok(!is_other)
     }
 
     /// Skips an object whose spec cannot be decoded. The cached state, if any, is stale.
@@ -408,69 +306,6 @@ impl<R: ReconcileKind> KindDriver<R> {
             Ok(_) => result,
             Err(error) => Err(with_write_error(result, error)),
         }
-    }
-
-    /// Finalizes and writes the status. If finalizing is done and no other client has changed the object, removes the
-    /// finalizer from the version that the status write returned. If removing the finalizer deletes the object, no
-    /// status is written.
-    async fn finalize(&self, finalize: FinalizeFn<R>, found: &Readable<R::Kind>) -> Result<Outcome> {
-        let Readable { object, unreadable_status } = found;
-        let mut status = object.read_status().cloned().unwrap_or_default();
-        let result = finalize(&self.reconciler, &defaulted(object.clone()), &mut status).await;
-        self.record_result(&**object, &result);
-        let is_done = result.as_ref().is_ok_and(Outcome::is_done);
-        let stored = Stored { status: object.read_status(), unreadable: unreadable_status.as_deref() };
-        let written = match is_done && self.finalizer()?.is_last_on(object.meta()) {
-            true => Ok(Some(object.meta().into())),
-            false => self.write_status(object, stored, &mut status).await,
-        };
-        match written {
-            Err(error) => Err(with_write_error(result, error)),
-            Ok(Some(newest)) if is_done => self.remove_finalizer(object, newest).await.and(result),
-            Ok(_) => result,
-        }
-    }
-
-    fn finalizer(&self) -> Result<&Finalizer> {
-        self.finalizer.check().map(|()| &self.finalizer)
-    }
-
-    /// Returns the object with its new finalizers, or `None` if it is gone.
-    async fn update_finalizers(&self, object: &R::Kind) -> Result<Option<Readable<R::Kind>>> {
-        match self.finalizer()?.update(&self.client, object).await {
-            Ok(None) => Ok(None),
-            Ok(Some(updated)) if self.finalizer.is_missing_on(updated.object.meta()) => {
-                Err(Error::from(format!(
-                    "the API server did not store the finalizer {:?}: an admission webhook may remove it",
-                    self.finalizer.name().unwrap_or_default()
-                )))
-            }
-            updated => self.record_finalizer(object, updated),
-        }
-    }
-
-    async fn remove_finalizer(&self, object: &Arc<R::Kind>, newest: WriteMeta) -> Result<()> {
-        self.lost_finalizers.begin_removal(Key::of(&**object));
-        let mut object = R::Kind::clone(object);
-        let meta = object.meta_mut();
-        (meta.resource_version, meta.finalizers) = (newest.resource_version, newest.finalizers);
-        let removed = self.finalizer()?.remove(&self.client, &object).await;
-        self.record_finalizer(&object, removed)
-    }
-
-    fn record_finalizer<T>(&self, object: &R::Kind, result: kube::Result<T>) -> Result<T> {
-        let name = Key::of(object).name;
-        match &result {
-            Ok(_) => self
-                .recorder
-                .record(object, Event::normal("FinalizerUpdate", format!("Updated {name:?} finalizers"))),
-            Err(error) if status_code(error) == Some(409) => {}
-            Err(error) => {
-                let message = format!("Failed to update finalizers for {name:?}: {}", describe(error));
-                self.recorder.record(object, Event::warning("FinalizerUpdateFailed", message));
-            }
-        }
-        result.context(format_args!("failed to update finalizers for {name:?}"))
     }
 
     /// Writes the change from the stored status, without defaults, to the status after the pass. Records an event for

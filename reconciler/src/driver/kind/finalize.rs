@@ -1,0 +1,123 @@
+//! Finalizes an object, and updates its finalizers.
+
+use std::sync::Arc;
+
+use kube::Resource;
+use reknit_apis::{Key, Kind};
+
+use super::{FinalizeFn, Found, KindDriver, Stored, defaulted, with_write_error};
+use crate::{
+    Error, Event, Outcome, ReconcileKind, Result, ResultExt, error::describe, finalizer::Finalizer,
+    kind_client::WriteMeta, object_client::status_code, readable::Readable,
+};
+
+impl<R: ReconcileKind> KindDriver<R> {
+    /// Returns true unless an object to be finalized is of another class, whose program has placed the finalizer.
+    pub(super) async fn is_placed_here(&self, key: &Key, object: &R::Kind) -> Result<bool> {
+        let Some(class) = self.class_of(object).filter(|_| !self.is_of_class(object)) else {
+            return Ok(true);
+        };
+        if !self.finalizer.is_default() {
+            return Ok(true);
+        }
+        let stored = self.client.get_meta(key).await.context("failed to read the object")?;
+        let is_other =
+            stored.is_some_and(|meta| self.finalizer.is_of_other_program(&meta, self.client.manager()));
+        if is_other {
+            tracing::info!(
+                class,
+                finalizer = self.finalizer.name(),
+                "the deleted object is left to the program of its class, which has placed the finalizer"
+            );
+        }
+        Ok(!is_other)
+    }
+
+    /// Reports a deleted object whose finalizer another client has removed, if the controller would have finalized it.
+    /// `last` is the last state that carried the finalizer.
+    pub(super) fn report_lost_finalizer(&self, key: &Key, found: &Found<R::Kind>, last: &R::Kind) {
+        let is_still_due = match found {
+            Found::Gone => false,
+            Found::Object(found) => {
+                found.object.meta().uid == last.meta().uid && self.finalizer.is_due(found.object.meta())
+            }
+            Found::Undecodable(_) | Found::Outside => true,
+        };
+        let Some(name) = self.finalizer.name().filter(|_| !is_still_due) else { return };
+        if self.is_of_class(last) && self.is_admitted(key, last) {
+            let message = format!(
+                "another client removed the finalizer {name} before this controller had finalized the object: if another \
+                 program uses the same finalizer, set another one by `.finalizer(…)`"
+            );
+            tracing::warn!("{message}");
+            self.recorder.record(last, Event::warning("FinalizerLost", message));
+        }
+    }
+
+    /// Finalizes and writes the status. If finalizing is done and no other client has changed the object, removes the
+    /// finalizer from the version that the status write returned. If removing the finalizer deletes the object, no
+    /// status is written.
+    pub(super) async fn finalize(
+        &self,
+        finalize: FinalizeFn<R>,
+        found: &Readable<R::Kind>,
+    ) -> Result<Outcome> {
+        let Readable { object, unreadable_status } = found;
+        let mut status = object.read_status().cloned().unwrap_or_default();
+        let result = finalize(&self.reconciler, &defaulted(object.clone()), &mut status).await;
+        self.record_result(&**object, &result);
+        let is_done = result.as_ref().is_ok_and(Outcome::is_done);
+        let stored = Stored { status: object.read_status(), unreadable: unreadable_status.as_deref() };
+        let written = match is_done && self.finalizer()?.is_last_on(object.meta()) {
+            true => Ok(Some(object.meta().into())),
+            false => self.write_status(object, stored, &mut status).await,
+        };
+        match written {
+            Err(error) => Err(with_write_error(result, error)),
+            Ok(Some(newest)) if is_done => self.remove_finalizer(object, newest).await.and(result),
+            Ok(_) => result,
+        }
+    }
+
+    pub(super) fn finalizer(&self) -> Result<&Finalizer> {
+        self.finalizer.check().map(|()| &self.finalizer)
+    }
+
+    /// Returns the object with its new finalizers, or `None` if it is gone.
+    pub(super) async fn update_finalizers(&self, object: &R::Kind) -> Result<Option<Readable<R::Kind>>> {
+        match self.finalizer()?.update(&self.client, object).await {
+            Ok(None) => Ok(None),
+            Ok(Some(updated)) if self.finalizer.is_missing_on(updated.object.meta()) => {
+                Err(Error::from(format!(
+                    "the API server did not store the finalizer {:?}: an admission webhook may remove it",
+                    self.finalizer.name().unwrap_or_default()
+                )))
+            }
+            updated => self.record_finalizer(object, updated),
+        }
+    }
+
+    pub(super) async fn remove_finalizer(&self, object: &Arc<R::Kind>, newest: WriteMeta) -> Result<()> {
+        self.lost_finalizers.begin_removal(Key::of(&**object));
+        let mut object = R::Kind::clone(object);
+        let meta = object.meta_mut();
+        (meta.resource_version, meta.finalizers) = (newest.resource_version, newest.finalizers);
+        let removed = self.finalizer()?.remove(&self.client, &object).await;
+        self.record_finalizer(&object, removed)
+    }
+
+    fn record_finalizer<T>(&self, object: &R::Kind, result: kube::Result<T>) -> Result<T> {
+        let name = Key::of(object).name;
+        match &result {
+            Ok(_) => self
+                .recorder
+                .record(object, Event::normal("FinalizerUpdate", format!("Updated {name:?} finalizers"))),
+            Err(error) if status_code(error) == Some(409) => {}
+            Err(error) => {
+                let message = format!("Failed to update finalizers for {name:?}: {}", describe(error));
+                self.recorder.record(object, Event::warning("FinalizerUpdateFailed", message));
+            }
+        }
+        result.context(format_args!("failed to update finalizers for {name:?}"))
+    }
+}

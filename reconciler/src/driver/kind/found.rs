@@ -1,0 +1,82 @@
+//! Finds the object of a pass: in the cache, or outside the selection if it is to be finalized.
+
+use kube::api::ObjectMeta;
+use reknit_apis::Key;
+use reknit_injection::{
+    DecodeError,
+    internal::{can_be_left, exists, undecodable_json},
+};
+
+use super::{KindDriver, failure_event, object_reference};
+use crate::{
+    Error, ReconcileKind, Result, ResultExt, driver::PassMode, limits::catch_panic, readable::Readable,
+};
+
+/// What a pass finds for its key.
+pub(super) enum Found<K> {
+    Object(Readable<K>),
+    /// The object exists, but not even its spec can be decoded.
+    Undecodable(DecodeError),
+    /// The object exists outside the selection, and the controller has no obligation to it.
+    Outside,
+    Gone,
+}
+
+impl<R: ReconcileKind> KindDriver<R> {
+    /// Finds the object in the cache.
+    pub(super) fn find(&self, key: &Key) -> Found<R::Kind> {
+        let error = match self.informer.newest(key) {
+            Ok(found) => return found.map_or(Found::Gone, |object| Found::Object(object.into())),
+            Err(error) => error,
+        };
+        let json = undecodable_json(&self.informer, key);
+        match json.and_then(|json| catch_panic(key, || Readable::decode(json).ok())?) {
+            Some(object) => {
+                tracing::warn!(%key, %error, "the status cannot be decoded, and counts as absent");
+                Found::Object(object)
+            }
+            None => Found::Undecodable(error),
+        }
+    }
+
+    /// Finds an object that is not in the selection: reads it if it is to be finalized. If it `matters` that the object is
+    /// gone, or the deletion is observed, asks the API server, unless no object can leave the selection.
+    pub(super) async fn find_outside(
+        &self,
+        key: &Key,
+        mode: PassMode,
+        matters: bool,
+    ) -> Result<Found<R::Kind>> {
+        if let Some(outside) = self.outside.as_ref().and_then(|outside| outside.get(key)) {
+            if mode == PassMode::Observing || !self.finalizer.is_due(&outside.metadata) {
+                return Ok(Found::Outside);
+            }
+            return self.read_due(key, &outside.metadata).await;
+        }
+        let asks = can_be_left(&self.informer) && (matters || self.deletion_observer(mode).is_some());
+        if asks && self.client.get_meta(key).await.context("failed to read the object")?.is_some() {
+            return Ok(Found::Outside);
+        }
+        Ok(Found::Gone)
+    }
+
+    /// Reads an object outside the selection that is to be finalized. Records an event for a failure.
+    async fn read_due(&self, key: &Key, meta: &ObjectMeta) -> Result<Found<R::Kind>> {
+        let read = match self.client.get_readable(key).await {
+            // Only a change of the object can help.
+            Err(error @ kube::Error::SerdeError(_)) => Err(error).permanent(),
+            read => read.map_err(Error::from),
+        };
+        let read = read.context("failed to read the deleted object, which waits for its finalizer");
+        if let Err(error) = &read {
+            let reference = object_reference::<R::Kind>(key, meta.uid.clone());
+            self.recorder.record_at(reference, failure_event(error));
+        }
+        Ok(read?.map_or(Found::Gone, Found::Object))
+    }
+
+    /// Returns true if the object exists, as far as the caches know.
+    pub(super) fn is_known(&self, key: &Key) -> bool {
+        exists(&self.informer, key) || self.outside.as_ref().is_some_and(|outside| outside.contains(key))
+    }
+}
