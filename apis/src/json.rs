@@ -30,8 +30,20 @@ use serde_value::Value as Serialized;
 /// Returns the error of a value that does not serialize to JSON.
 pub fn to_json(object: &(impl Serialize + ?Sized)) -> serde_json::Result<Value> {
     let mut json = serde_json::to_value(object)?;
-    remove_unset(&mut json, &serde_value::to_value(object).map_err(serde_json::Error::custom)?);
+    if has_null(&json) {
+        remove_unset(&mut json, &serde_value::to_value(object).map_err(serde_json::Error::custom)?);
+    }
     Ok(json)
+}
+
+/// Most objects have none, and need not be serialized a second time.
+fn has_null(json: &Value) -> bool {
+    match json {
+        Value::Null => true,
+        Value::Array(items) => items.iter().any(has_null),
+        Value::Object(fields) => fields.values().any(has_null),
+        _ => false,
+    }
 }
 
 /// Removes the nulls that are unset `Option` fields, which `serialized` distinguishes from other nulls.

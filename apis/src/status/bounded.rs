@@ -44,6 +44,14 @@ fn bound(condition: &mut Value, changed: &mut Vec<String>) {
         ("reason", Bounds::CONDITION_REASON),
         ("type", Bounds::CONDITION_TYPE),
     ];
+    if is_metav1
+        && !fields
+            .get("status")
+            .is_some_and(|status| ["True", "False", "Unknown"].iter().any(|one| status == one))
+    {
+        fields.insert("status".into(), "Unknown".into());
+        changed.push(format!("conditions[{}].status", Bounds::LABEL_VALUE.apply(&kind)));
+    }
     for (name, bounds) in bounds {
         if (is_metav1 || name == "message")
             && let Some(Value::String(text)) = fields.get_mut(name)
@@ -90,6 +98,14 @@ mod tests {
         assert_eq!(status["parents"][0]["conditions"][0], metav1("a-b", "Unspecified", ""));
         assert_eq!(status["message"], long, "only conditions have bounds");
         assert_eq!(bound_conditions(&mut status), [""; 0]);
+    }
+
+    #[test]
+    fn any_other_status_becomes_unknown() {
+        let mut status = json!({"conditions": [metav1("Ready", "Ready", "")]});
+        status["conditions"][0]["status"] = json!("yes");
+        assert_eq!(bound_conditions(&mut status), ["conditions[Ready].status"]);
+        assert_eq!(status["conditions"][0]["status"], "Unknown");
     }
 
     #[test]

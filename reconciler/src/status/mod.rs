@@ -28,7 +28,7 @@ pub(crate) fn bound<K: Kind>(stored: Option<&StatusOf<K>>, after: &mut StatusOf<
     if stored == Some(after) {
         return Ok(Vec::new());
     }
-    let mut json = to_json(after)?;
+    let mut json = serde_json::to_value(&*after)?;
     let changed = bound_conditions(&mut json);
     if !changed.is_empty() {
         *after = serde_json::from_value(json)?;

@@ -6,7 +6,7 @@ mod tests;
 use std::{borrow::Cow, collections::BTreeMap, marker::PhantomData, panic::catch_unwind, sync::Arc};
 
 use kube::CustomResourceExt;
-use reknit_apis::{CauseType, FieldError, Kind};
+use reknit_apis::{CauseType, FieldError, Kind, to_json};
 use serde_json::Value;
 
 use super::{
@@ -47,7 +47,7 @@ pub(crate) struct Decoded<K> {
 
 impl<K: Kind> Decoded<K> {
     pub(crate) fn new(object: K) -> Result<Self, Denial> {
-        let encoded = serde_json::to_value(&object).map_err(|error| Denial::from(error.to_string()))?;
+        let encoded = to_json(&object).map_err(|error| Denial::from(error.to_string()))?;
         Ok(Self { object, encoded })
     }
 }
