@@ -5,15 +5,29 @@ use serde_json::Value;
 
 use crate::names::Bounds;
 
+const OTHER_BOUNDS: [(&str, Bounds); 1] = [("message", Bounds::CONDITION_MESSAGE)];
+const METAV1_BOUNDS: [(&str, Bounds); 3] = [
+    ("message", Bounds::CONDITION_MESSAGE),
+    ("reason", Bounds::CONDITION_REASON),
+    ("type", Bounds::CONDITION_TYPE),
+];
+
 /// Cuts the messages of all conditions in a status, and makes the reasons and types of `metav1` conditions valid.
 /// Returns the names of the changed fields, such as `conditions[Ready].message`.
 ///
 /// The conditions are the items of all lists named `conditions`, at any depth: Gateway API's statuses have them for
-/// each parent, for example.
+/// each parent, for example. The conditions in the status itself are Knative's if `has_knative_conditions`. Their schema
+/// does not limit reasons, and Knative's own are sentences, some of them.
 #[doc(hidden)]
-pub fn bound_conditions(status: &mut Value) -> Vec<String> {
+pub fn bound_conditions(status: &mut Value, has_knative_conditions: bool) -> Vec<String> {
     let mut changed = Vec::new();
+    let knative = status.get_mut("conditions").filter(|_| has_knative_conditions).map(Value::take);
     visit(status, &mut changed);
+    if let Some(mut conditions) = knative {
+        let items = conditions.as_array_mut().into_iter().flatten();
+        items.for_each(|condition| bound(condition, &OTHER_BOUNDS, &mut changed));
+        status["conditions"] = conditions;
+    }
     changed
 }
 
@@ -23,7 +37,11 @@ fn visit(value: &mut Value, changed: &mut Vec<String>) {
             for (name, value) in fields {
                 match value {
                     Value::Array(conditions) if name == "conditions" => {
-                        conditions.iter_mut().for_each(|condition| bound(condition, changed));
+                        for condition in conditions {
+                            let bounds =
+                                if is_metav1(condition) { &METAV1_BOUNDS[..] } else { &OTHER_BOUNDS };
+                            bound(condition, bounds, changed);
+                        }
                     }
                     value => visit(value, changed),
                 }
@@ -34,32 +52,24 @@ fn visit(value: &mut Value, changed: &mut Vec<String>) {
     }
 }
 
-fn bound(condition: &mut Value, changed: &mut Vec<String>) {
+/// Returns true if the condition has all fields that `metav1.Condition` requires.
+fn is_metav1(condition: &Value) -> bool {
+    ["type", "status", "lastTransitionTime", "reason", "message"]
+        .iter()
+        .all(|name| condition.get(name).is_some())
+}
+
+fn bound(condition: &mut Value, all_bounds: &[(&str, Bounds)], changed: &mut Vec<String>) {
     let Some(fields) = condition.as_object_mut() else { return };
-    let Some(kind) = fields.get("type").and_then(Value::as_str).map(str::to_owned) else { return };
-    // Knative's conditions omit empty fields, and their schema does not limit reasons.
-    let is_metav1 = ["lastTransitionTime", "message", "reason"].iter().all(|name| fields.contains_key(*name));
-    let bounds = [
-        ("message", Bounds::CONDITION_MESSAGE),
-        ("reason", Bounds::CONDITION_REASON),
-        ("type", Bounds::CONDITION_TYPE),
-    ];
-    if is_metav1
-        && !fields
-            .get("status")
-            .is_some_and(|status| ["True", "False", "Unknown"].iter().any(|one| status == one))
-    {
-        fields.insert("status".into(), "Unknown".into());
-        changed.push(format!("conditions[{}].status", Bounds::LABEL_VALUE.apply(&kind)));
-    }
-    for (name, bounds) in bounds {
-        if (is_metav1 || name == "message")
-            && let Some(Value::String(text)) = fields.get_mut(name)
+    let Some(kind) = fields.get("type").and_then(Value::as_str) else { return };
+    let kind = Bounds::LABEL_VALUE.apply(kind).into_owned();
+    for (name, bounds) in all_bounds {
+        if let Some(Value::String(text)) = fields.get_mut(*name)
             && let bounded = bounds.apply(text)
             && *bounded != **text
         {
             *text = bounded.into_owned();
-            changed.push(format!("conditions[{}].{name}", Bounds::LABEL_VALUE.apply(&kind)));
+            changed.push(format!("conditions[{kind}].{name}"));
         }
     }
 }
@@ -82,7 +92,7 @@ mod tests {
             "parents": [{"conditions": [metav1("a b", "", "")]}],
             "message": long,
         });
-        let changed = bound_conditions(&mut status);
+        let changed = bound_conditions(&mut status, false);
         assert_eq!(
             changed,
             [
@@ -97,21 +107,18 @@ mod tests {
         assert_eq!(status["conditions"][1], metav1("Valid", "Valid", ""));
         assert_eq!(status["parents"][0]["conditions"][0], metav1("a-b", "Unspecified", ""));
         assert_eq!(status["message"], long, "only conditions have bounds");
-        assert_eq!(bound_conditions(&mut status), [""; 0]);
-    }
-
-    #[test]
-    fn any_other_status_becomes_unknown() {
-        let mut status = json!({"conditions": [metav1("Ready", "Ready", "")]});
-        status["conditions"][0]["status"] = json!("yes");
-        assert_eq!(bound_conditions(&mut status), ["conditions[Ready].status"]);
-        assert_eq!(status["conditions"][0]["status"], "Unknown");
+        assert_eq!(bound_conditions(&mut status, false), [""; 0]);
     }
 
     #[test]
     fn a_reason_of_knative_is_kept_and_its_message_is_cut() {
-        let mut status = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "a b", "message": "x".repeat(40_000)}]});
-        assert_eq!(bound_conditions(&mut status), ["conditions[Ready].message"]);
-        assert_eq!(status["conditions"][0]["reason"], "a b");
+        let mut status = json!({
+            "conditions": [metav1("Ready", "Unable to get the URI", &"x".repeat(40_000))],
+            "nested": {"conditions": [metav1("Ready", "no pods", "")]},
+        });
+        let changed = bound_conditions(&mut status, true);
+        assert_eq!(changed, ["conditions[Ready].reason", "conditions[Ready].message"]);
+        assert_eq!(status["conditions"][0]["reason"], "Unable to get the URI");
+        assert_eq!(status["nested"]["conditions"][0]["reason"], "noPods");
     }
 }

@@ -296,7 +296,7 @@ impl<K: Kind> Builder<K> {
         tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
         let writes = Permission::of::<T>(options.verbs_of_writes().iter().copied());
         self.declare_children([writes.or_namespaces(selection(informer).selected_namespaces())]);
-        let recorder = self.recorder();
+        let recorder = self.parts.recorder.clone();
         Owned::new(ObjectClient::of::<T>(&self.cx), informer.clone(), options, tracker, recorder)
     }
 
@@ -320,7 +320,7 @@ impl<K: Kind> Builder<K> {
         self.declare_children(writes.map(|writes| writes.or_namespaces(namespaces)));
         self.declare_reads_of(&kinds);
         let (kinds, client) = (self.dynamic_kinds(kinds), ObjectClient::of::<K>(&self.cx));
-        OwnedAny::new(kinds, client, options, self.recorder(), owner_key::<K, DynamicObject>)
+        OwnedAny::new(kinds, client, options, self.parts.recorder.clone(), owner_key::<K, DynamicObject>)
     }
 
     /// Keeps a value per key between passes, until the object is deleted or this process loses leadership of the

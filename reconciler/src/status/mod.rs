@@ -29,7 +29,7 @@ pub(crate) fn bound<K: Kind>(stored: Option<&StatusOf<K>>, after: &mut StatusOf<
         return Ok(Vec::new());
     }
     let mut json = serde_json::to_value(&*after)?;
-    let changed = bound_conditions(&mut json);
+    let changed = bound_conditions(&mut json, K::conditions(after).is_some());
     if !changed.is_empty() {
         *after = serde_json::from_value(json)?;
     }

@@ -193,7 +193,10 @@ async fn a_subscription_to_another_channel_is_replaced() {
 
 #[tokio::test]
 async fn a_subscription_of_another_owner_is_not_changed() {
-    let foreign = with_subscription(|subscription| subscription.metadata.owner_references = None).await;
+    let forget_owner = |subscription: &mut Subscription| {
+        (subscription.metadata.owner_references, subscription.metadata.annotations) = (None, None);
+    };
+    let foreign = with_subscription(forget_owner).await;
     let effects = reconcile(foreign).await;
     let message = r#"trigger "orders" does not own subscription "default-orders-uid-of-orders""#;
     check(&effects, &[("SubscriptionReady", "False", "SubscriptionNotOwnedByTrigger", message)]);

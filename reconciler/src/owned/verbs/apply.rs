@@ -6,7 +6,10 @@ use kube::{
     Resource,
     api::{Patch, PatchParams},
 };
-use reknit_apis::{OwnedBy, Scope, equality::are_equal};
+use reknit_apis::{
+    OwnedBy, Scope,
+    equality::{are_equal, has_set_fields},
+};
 use reknit_injection::Cached;
 use serde::Serialize;
 
@@ -101,9 +104,9 @@ impl<T: Cached> Owned<T> {
     /// Applies a child as [`apply`](Self::apply) does, but first deletes the existing one if `must_replace` returns
     /// true for it. Use it for a child with an immutable field, such as the pod template of a Job.
     ///
-    /// `must_replace` is called only if the wanted child differs from the one that was last applied: another child with
-    /// the same content would not differ from the existing one. It gets the stored child, in which the API server has
-    /// filled in defaults. So compare only what you set, by
+    /// `must_replace` is called only if the wanted child differs from the one that was last applied, or if the existing
+    /// one lacks a value that is wanted: otherwise the new child would be like the existing one. It gets the stored
+    /// child, in which the API server has filled in defaults. So compare only what you set, by
     /// [`has_set_fields`](reknit_apis::equality::has_set_fields). `==` would replace the child for any change, of a
     /// label for example.
     ///
@@ -139,7 +142,7 @@ impl<T: Cached> Owned<T> {
         let desired = self.desired(owner, child)?;
         let existing = self.find_in_cache(owner, &desired)?;
         let may_differ = |existing: &Arc<T>| {
-            existing.meta().deletion_timestamp.is_none() && !desired.was_applied_to(&**existing)
+            !self.check_up_to_date(&desired, existing) && !self.is_as_applied(&desired, existing)
         };
         if let Some(outdated) = existing.filter(may_differ).filter(|existing| must_replace(existing)) {
             self.delete(&outdated).await.map_err(|error| desired.refused(error))?;
@@ -189,6 +192,13 @@ impl<T: Cached + Serialize> Owned<T> {
             }
             Entry::Vacant(_) => false,
         }
+    }
+
+    /// Returns true if the same content was applied last, and the child still has all values that it sets.
+    fn is_as_applied(&self, desired: &Desired, existing: &T) -> bool {
+        let observed = desired.observe(existing, &self.shared.client.kind);
+        desired.was_applied_to(existing)
+            && observed.is_ok_and(|observed| has_set_fields(&observed.fields, &desired.body))
     }
 
     /// A hash of the applied and the stored content.
