@@ -265,6 +265,23 @@ async fn objects_of_a_removed_kind_stay_cached_while_the_informer_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_informer_that_may_no_longer_list_is_unavailable_and_keeps_its_objects() {
+    let (maps, _calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
+    watch.cut();
+    server.version_check().await.fail(403, "configmaps is forbidden");
+    for _ in 0..3 {
+        server.list().await.fail(403, "configmaps is forbidden");
+    }
+    let fourth = server.list().await;
+    let InformerState::Unavailable { reason: why, was_synced: true, .. } = maps.state() else {
+        panic!("{:?}", maps.state())
+    };
+    assert!(why.contains("verbs list and watch") && maps.len() == 1, "{why}");
+    fourth.items("30", &[map("a", "29")]);
+    maps.synced().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_404_from_a_starting_server_deletes_nothing() {
     let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
     watch.cut();

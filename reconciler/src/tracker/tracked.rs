@@ -50,6 +50,9 @@ impl<T: Cached<DynamicType = (), Scope: Scope>> Tracked<T> {
     }
 
     /// Returns the `T` of this name in another namespace.
+    ///
+    /// If this process selects several namespaces and may not list that one, no object is found there. The log and the
+    /// metric `reflector_unsynced` report this; passes of keys in that namespace fail.
     pub fn get_in<O: Resource>(&self, observer: &O, namespace: &str, name: &str) -> Option<Arc<T>> {
         self.read(observer, Key::new(Some(namespace).filter(|_| T::Scope::NAMESPACED), name))
     }
