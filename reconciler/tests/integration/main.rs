@@ -9,6 +9,7 @@ mod create_or_update;
 mod deletion;
 mod finalizers;
 mod handover;
+mod leaders;
 mod namespaces;
 mod references;
 mod resync;
