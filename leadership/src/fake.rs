@@ -43,9 +43,11 @@ struct State {
     requests: Vec<(Method, Value)>,
     faults: VecDeque<(Method, Fault)>,
     down: bool,
-    /// The source of random faults, the percentage of requests with one, and the choice of the fault.
-    random_faults: Option<(StdRng, u32, fn(&mut StdRng) -> Fault)>,
+    random_faults: Option<RandomFaults>,
 }
+
+/// The source of random faults, the percentage of requests with one, and the choice of the fault.
+type RandomFaults = (StdRng, u32, fn(&mut StdRng) -> Fault);
 
 /// The fault of one request.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,7 @@
 //! Leader election of a process: which replica reconciles which keys.
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use prometheus::Registry;
-use reknit_injection::{
-    Context, Informer,
-    internal::{Transport, start_on},
-    select,
-};
+use reknit_injection::{Context, Informer, internal::Transport, select};
 use reknit_leadership::{
     LeaderElectionConfig, Leadership,
     internal::{Candidate, Electors, Heartbeat, Identity, Member, StatefulReplica},
@@ -94,8 +90,8 @@ impl Participant {
         self.replica.is_none().then(|| cx.informer(select().namespace(&self.namespace)))
     }
 
-    /// Chooses the election: by ordinal in a StatefulSet, and by leases everywhere else. The electors and the watch of leases
-    /// use the control runtime and connections of their own: a request on a dead connection costs an attempt, and an elector
+    /// Chooses the election: by ordinal in a StatefulSet, and by leases everywhere else. The electors use the control runtime
+    /// and connections of their own: a request on a dead connection costs an attempt, and an elector
     /// has few attempts.
     pub(crate) fn elect(
         self,
@@ -119,8 +115,7 @@ impl Participant {
             .map_err(|e| Failure::new(format!("leader election: {e}")))?
             .while_alive(passes);
         if let Some(leases) = leases {
-            candidate = candidate.watching(leases.clone());
-            start_on(&leases, runtime, transport);
+            candidate = candidate.watching(leases);
         }
         if let Some(owner) = pod.owner_reference() {
             candidate = candidate.owned_by(owner);

@@ -4,7 +4,10 @@ use std::{process::ExitCode, sync::Arc};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use prometheus::Registry;
-use reknit_injection::{Context, Informer, InformerHandle, Informers, Shutdown};
+use reknit_injection::{
+    Context, Informer, InformerHandle, Informers, Shutdown,
+    internal::{Transport, start_on},
+};
 use reknit_leadership::internal::Heartbeat;
 use reknit_reconciler::Recorder;
 use tokio::runtime::Handle;
@@ -129,7 +132,8 @@ impl Program {
     ) -> Result<Process, Failure> {
         let Self { component, version, flags, constructors } = self;
         let credentials = client::load_credentials(&access, &client::user_agent(&component, &version))?;
-        let bare = client::bare_transport(&access, &credentials)?;
+        let transport = || client::bare_transport(&access, &credentials);
+        let (bare, lease_transport) = (transport()?, transport()?);
         let namespace = &access.config.default_namespace;
         let transport =
             client::controller_transport(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
@@ -166,6 +170,7 @@ impl Program {
             config,
             _config_informers: config_informers,
             leases,
+            lease_transport,
         })
     }
 }
@@ -204,6 +209,8 @@ struct Process {
     _config_informers: Vec<Arc<dyn InformerHandle>>,
     /// The leases of the system namespace, if leases elect the leaders.
     leases: Option<Informer<Lease>>,
+    /// The transport of leader election.
+    lease_transport: Transport,
 }
 
 impl Process {
@@ -239,11 +246,13 @@ impl Process {
             tracing::info!("leader election is disabled");
             return Ok(Election::Disabled);
         };
-        let transport = client::bare_transport(&self.access, &self.credentials)?;
         let pod = Pod { name: self.environment.pod.as_deref(), uid: self.environment.pod_uid.as_deref() };
         let (leases, config) = (self.leases.clone(), &maps.leader_election);
-        let control =
-            Control { runtime: &self.control, transport: &transport, passes: self.heartbeat.clone() };
+        let control = Control {
+            runtime: &self.control,
+            transport: &self.lease_transport,
+            passes: self.heartbeat.clone(),
+        };
         let component = self.environment.lease_component.as_ref().unwrap_or(&self.component);
         participant.elect(component, pod, leases, control, config, &self.registry)
     }
@@ -303,6 +312,9 @@ impl Process {
         };
         tokio::spawn(self.heartbeat.clone().beat());
         let mut running = Running::new(lifecycle, self.flags.shutdown_timeout, self.control.clone());
+        if let Some(leases) = &self.leases {
+            start_on(leases, &self.control, &self.lease_transport);
+        }
         self.informers.start();
         if let Some(member) = election.member() {
             running.start_member(member);
