@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::{
 };
 use kube::CustomResource;
 use reknit_apis::{check_definition, definition_of, kubernetes_schema, structural};
-use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
+use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -16,9 +16,7 @@ fn schema_of<T: JsonSchema>() -> Value {
     let mut settings = SchemaSettings::openapi3();
     (settings.inline_subschemas, settings.meta_schema) = (true, None);
     let field = SchemaGenerator::new(settings).into_root_schema_for::<T>().to_value();
-    let mut schema =
-        Schema::try_from(json!({"type": "object", "required": ["field"], "properties": {"field": field}}))
-            .unwrap();
+    let mut schema = json_schema!({"type": "object", "required": ["field"], "properties": {"field": field}});
     structural(&mut schema);
     let once = schema.clone();
     structural(&mut schema);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::structural::{Node, allow_null, separate_null};
+use super::nullable::{Node, allow_null, separate_null};
 
 /// The schema of any value.
 pub(super) fn any() -> Node {

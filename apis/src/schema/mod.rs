@@ -6,6 +6,7 @@ mod descriptions;
 mod formats;
 mod free_form;
 mod list_types;
+mod nullable;
 mod rules;
 mod structural;
 

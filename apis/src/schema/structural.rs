@@ -3,10 +3,10 @@
 use schemars::Schema;
 use serde_json::{Map, Value, json};
 
-use super::alternatives::{any, combine, merge};
-
-/// A schema as JSON.
-pub(super) type Node = Map<String, Value>;
+use super::{
+    alternatives::{any, combine, merge},
+    nullable::{Node, allow_null, separate_null},
+};
 
 /// The keys that only describe a schema, and those that the API server does not know.
 const DROPPED: [&str; 20] = [
@@ -142,43 +142,6 @@ fn rewrite_inner(schema: Value) -> Value {
         node.insert("x-kubernetes-preserve-unknown-fields".into(), true.into());
     }
     Value::Object(node)
-}
-
-/// Moves the values of a nullable enum to `allOf`. The API server compares null with the values of `enum`, even if they
-/// contain null, and ignores the other restrictions of null.
-pub(super) fn allow_null(node: &mut Node) {
-    if node.get("nullable").is_none_or(|value| *value != true) {
-        return;
-    }
-    if let Some(values) = node.remove("enum") {
-        merge(node, Node::from_iter([("allOf".into(), json!([{"enum": values}]))]));
-    }
-}
-
-/// Undoes [`allow_null`], and takes null from the values of an enum.
-pub(super) fn separate_null(node: &mut Node) {
-    let parts = node.get_mut("allOf").and_then(Value::as_array_mut);
-    let is_enum =
-        |part: &Value| part.as_object().is_some_and(|part| part.len() == 1 && part.contains_key("enum"));
-    if let Some(parts) = parts
-        && let Some(index) = parts.iter().position(is_enum)
-    {
-        let values = parts.remove(index)["enum"].take();
-        if parts.is_empty() {
-            node.remove("allOf");
-        }
-        node.insert("enum".into(), values);
-    }
-    let Some(Value::Array(values)) = node.get_mut("enum") else { return };
-    let count = values.len();
-    values.retain(|value| !value.is_null());
-    let (is_nullable, is_empty) = (values.len() < count, values.is_empty());
-    if is_nullable {
-        node.insert("nullable".into(), true.into());
-    }
-    if is_empty {
-        node.remove("enum");
-    }
 }
 
 /// Rewrites the type, the listed values, the bounds and the default of a schema.

@@ -138,9 +138,23 @@ impl CertificateReconciler {
             Step::Wait(wait) => Ok(Outcome::after(wait)),
             Step::AwaitTrust => Ok(Outcome::after(POLL_INTERVAL)),
             Step::Write(certificates) => {
+                if let Some(current) = current.filter(|_| !is_published) {
+                    self.warn_about_missing_trust(&current.bundle());
+                }
                 self.write_secret(secret, &certificates).await?;
                 tracing::info!(secret = %self.secret, "updated the certificates of the webhook");
                 Ok(Outcome::after(POLL_INTERVAL))
+            }
+        }
+    }
+
+    /// Logs the objects that do not carry the bundle although a certificate that needs it is about to be served.
+    fn warn_about_missing_trust(&self, bundle: &str) {
+        for (registration, read) in &self.registrations {
+            let client_configs = read().map(|object| registration.client_configs(object)).unwrap_or_default();
+            if !client_configs.iter().all(|client_config| trusts(client_config, bundle)) {
+                let (kind, name) = (&registration.resource.kind, &registration.name);
+                tracing::warn!(%kind, name, "the CA bundle could not be updated before the certificate was renewed");
             }
         }
     }

@@ -184,6 +184,13 @@ impl Certificates {
         !self.server.is_consistent() || !self.server.is_accepted(&self.bundle(), now)
     }
 
+    /// Returns true in the second half of the time for renewals. One client that does not learn of the next authority then
+    /// no longer holds up the renewal: the certificate would expire for all of them.
+    fn expires_soon(&self, IssueParams { now, lifetime, .. }: IssueParams<'_>) -> bool {
+        let certificate = read_certificate(&self.server.certificate);
+        certificate.is_none_or(|certificate| certificate.not_after <= now + lifetime.renew_before / 2)
+    }
+
     /// Returns the next authority, if it can still issue a certificate.
     fn usable_next_authority(&self, params: IssueParams<'_>) -> Option<&CertificateAndKey> {
         let next = self.next.as_ref().filter(|next| next.is_consistent())?;
@@ -203,11 +210,12 @@ pub(crate) fn next_step(
     let write = |certificates: Result<_, rcgen::Error>| Ok(Step::Write(Box::new(certificates?)));
     let Some(current) = current else { return write(Certificates::create(params)) };
     let is_rejected = current.is_rejected(params.now);
+    let is_due = is_published || is_rejected || current.expires_soon(params);
     match (current.usable_next_authority(params), current.time_until_renewal(params)) {
         (None, _) if is_rejected => write(Certificates::create(params)),
         (None, _) => write(Certificates { next: None, ..current.clone() }.with_next_authority(params)),
         (Some(_), Some(left)) => Ok(Step::Wait(left.min(MAX_WAIT))),
-        (Some(next), None) if is_published || is_rejected => write(current.rotate(next, params)),
+        (Some(next), None) if is_due => write(current.rotate(next, params)),
         (Some(_), None) => Ok(Step::AwaitTrust),
     }
 }

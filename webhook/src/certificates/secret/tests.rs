@@ -85,6 +85,15 @@ fn an_expired_certificate_is_replaced_even_if_no_client_trusts_the_authority_yet
 }
 
 #[test]
+fn one_configuration_without_the_next_authority_does_not_let_the_certificate_expire() {
+    let current = next_certificates(None, 0, NOT_PUBLISHED);
+    let step = |second| next_step(Some(&current), params(&names(), second), NOT_PUBLISHED).unwrap();
+    assert_eq!(step(6 * DAY + DAY / 2 - 60), Step::AwaitTrust);
+    let renewed = next_certificates(Some(&current), 6 * DAY + DAY / 2 + 60, NOT_PUBLISHED);
+    assert!(renewed.server != current.server && accepts(&current, &renewed, 6 * DAY + DAY / 2 + 60));
+}
+
+#[test]
 fn a_certificate_that_lacks_a_name_has_to_be_replaced() {
     let current = next_certificates(None, 0, NOT_PUBLISHED);
     let more_names = [names(), vec!["127.0.0.1".into()]].concat();
