@@ -10,9 +10,11 @@
 //!
 //! A text is a quantity or a time only by its place, which is decided by the names of fields in Kubernetes' types: the
 //! entries of `limits` and `requests` for `cpu`, `memory`, `storage` and extended resources, for example, `sizeLimit`,
-//! or `lastTransitionTime`. The values of labels, selectors, annotations and data are compared as text. So are an empty
-//! object such as `emptyDir: {}` and an absent one, and the number 80 and the text `80` of an int-or-string, whose
-//! meanings differ. Lists are compared in order: only the API server knows which lists are merged by a key.
+//! or `lastTransitionTime`. The values of labels, selectors, annotations and data are compared as text. Within
+//! `values` and `parameters`, which may have any form, a null is not an absent field either.
+//!
+//! These differ, since their meanings do: an empty object such as `emptyDir: {}` and an absent one; the number 80 and the
+//! text `80` of an int-or-string. Lists are compared in order: only the API server knows which lists are merged by a key.
 
 mod quantity;
 
@@ -32,8 +34,8 @@ pub enum Place {
     Field,
     /// A map of texts, or a text in it. An empty map is the same as none.
     Texts,
-    /// A selector, which is compared as text. An empty one is not the same as none.
-    Selector,
+    /// A selector or values of any form, in which an empty value, a null and none differ.
+    Verbatim,
     /// A map from the names of resources to quantities.
     Resources,
     /// A quantity.
@@ -48,12 +50,12 @@ impl Place {
         match (self, name) {
             (Self::Texts, _) => Self::Texts,
             (_, "matchLabels") => Self::Texts,
-            (Self::Selector, _) => Self::Selector,
+            (Self::Verbatim, _) => Self::Verbatim,
             (Self::Resources, _) if is_resource(name) => Self::Quantity,
             (_, "labels" | "annotations" | "nodeSelector" | "data" | "binaryData" | "stringData") => {
                 Self::Texts
             }
-            (_, "selector") => Self::Selector,
+            (_, "selector" | "values" | "parameters" | "volumeAttributes") => Self::Verbatim,
             (
                 _,
                 "limits"
@@ -86,7 +88,7 @@ impl Place {
         }
     }
 
-    /// Returns true if both values have the same meaning at this place. An absent value is null.
+    /// Returns true if both values have the same meaning at this place. An absent value is given as null.
     pub fn are_equal(self, a: &Value, b: &Value) -> bool {
         self.compare(a, b, Extent::All)
     }
@@ -122,8 +124,10 @@ impl Place {
         let is_same = |(name, value): (&String, &Value)| {
             self.field(name).compare(value, b.get(name).unwrap_or(&Value::Null), extent)
         };
+        let has_same_keys = || a.len() == b.len() && a.keys().all(|name| b.contains_key(name));
         let is_absent = |(name, value): (&String, &Value)| self.field(name).is_absent(value);
         a.iter().all(is_same)
+            && (extent == Extent::Set || self != Self::Verbatim || has_same_keys())
             && (extent == Extent::Set || b.iter().filter(|(name, _)| !a.contains_key(*name)).all(is_absent))
     }
 }
@@ -305,6 +309,8 @@ mod tests {
             (json!({"emptyDir": {}}), json!({})),
             (json!({"podSelector": {}}), json!({})),
             (json!({"selector": {}}), json!({})),
+            (json!({"values": {"a": null, "b": {}}}), json!({"values": {"b": {}}})),
+            (json!({"parameters": {"sizeLimit": "1.0"}}), json!({"parameters": {"sizeLimit": "1"}})),
             (json!({"ingress": [{}]}), json!({"ingress": []})),
             (json!([1, 2]), json!([2, 1])),
             (json!({"a": false}), json!({})),

@@ -39,7 +39,7 @@ impl Quantity {
         if mantissa == 0 {
             return Self { is_negative: false, mantissa, exponent: 0 };
         }
-        while mantissa % 10 == 0 {
+        while mantissa.is_multiple_of(10) {
             (mantissa, exponent) = (mantissa / 10, exponent.saturating_add(1));
         }
         Self { is_negative, mantissa, exponent }

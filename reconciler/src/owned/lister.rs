@@ -162,3 +162,19 @@ pub(super) fn manager_of(component: &str, uid: &str) -> String {
 fn orphan_index_value(namespace: Option<&str>) -> String {
     format!("/{}", namespace.unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_has_at_most_128_printable_bytes() {
+        let uid = "4a5827a9-c3b8-4025-800f-b6b7920f7396";
+        assert_eq!(manager_of("controller", uid), format!("controller-{uid}"));
+        for component in ["é".repeat(200), "c".repeat(200), "a\tb\n".repeat(50)] {
+            let manager = manager_of(&component, uid);
+            assert!(manager.len() <= MAX_MANAGER && manager.ends_with(uid), "{manager}");
+            assert!(manager.bytes().all(|byte| byte.is_ascii_graphic()), "{manager}");
+        }
+    }
+}

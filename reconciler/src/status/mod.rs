@@ -103,9 +103,7 @@ pub(crate) async fn write<K: Kind>(
             Ok(Some(answer.metadata))
         }
         // Boxed, so that this rare future does not enlarge the future of every pass.
-        Err(error) => {
-            Box::pin(write_again(client, &key, object, before, change, unstored, metrics, error)).await
-        }
+        Err(error) => Box::pin(write_again(client, object, before, change, unstored, metrics, error)).await,
     }
 }
 
@@ -137,7 +135,6 @@ pub(crate) async fn replace<K: Kind>(
 /// Retries after a first attempt that failed with this error.
 async fn write_again<K: Kind>(
     client: &KindClient<K>,
-    key: &Arc<Key>,
     object: &K,
     before: Option<&StatusOf<K>>,
     mut change: StatusChange,
@@ -145,6 +142,7 @@ async fn write_again<K: Kind>(
     metrics: &PassMetrics,
     mut error: kube::Error,
 ) -> Result<Option<WriteMeta>> {
+    let key = &Arc::new(Key::of(object));
     let mut last_read: Option<K> = None;
     for attempt in 1.. {
         let code = status_code(&error);
