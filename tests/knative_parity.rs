@@ -75,6 +75,7 @@ fn a_changed_expectation_is_a_difference() -> CheckResult {
         "/fieldErrors/0/errors",
         "/fieldErrors/0/warnings",
         "/hash/0/owners/~1ksdrik-9n88i6tus061xk",
+        "/hash/0/subset/want",
         "/kindToResource/Box",
         "/leaderElection/0/want/leaseDurationMs",
         "/leaderElection/0/want/buckets",
@@ -374,6 +375,15 @@ fn build_error(tree: &ErrorTree) -> FieldError {
 struct HashRow {
     buckets: Vec<String>,
     owners: BTreeMap<String, String>,
+    subset: Subset,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Subset {
+    target: String,
+    n: usize,
+    want: Vec<String>,
 }
 
 fn hash(row: HashRow) -> CheckResult {
@@ -381,7 +391,8 @@ fn hash(row: HashRow) -> CheckResult {
     for (key, owner) in row.owners {
         check_equal(&key, ring.owner(&key.parse::<Key>()?), &owner)?;
     }
-    Ok(())
+    let want = row.subset.want.iter().map(String::as_str).collect();
+    check_equal("subset", ring.subset(&row.subset.target, row.subset.n), want)
 }
 
 #[derive(Deserialize)]

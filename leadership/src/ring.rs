@@ -41,9 +41,29 @@ impl Ring {
             return self.buckets.first().map_or("", String::as_str);
         }
         let target = key.to_string();
-        let (slots, start) = (self.slots(&target), slot(fnv(&[&target, "start-angle-salt"])));
-        // The first occupied slot from there, around the ring.
-        slots.range(start..).chain(&slots).next().map_or("", |(_, bucket)| bucket)
+        let slots = self.slots(&target);
+        slot_from(&slots, start_slot(&target)).map_or("", |(_, bucket)| bucket)
+    }
+
+    /// Returns `n` buckets for this target in byte order, or all buckets if there are not more.
+    pub fn subset(&self, target: &str, n: usize) -> Vec<&str> {
+        if n >= self.buckets.len() {
+            return self.buckets.iter().map(String::as_str).collect();
+        }
+        let all_slots = self.slots(target);
+        let mut unchosen_slots = all_slots.clone();
+        let step = slot(fnv(&[target, "step-angle-salt"]));
+        let mut angle = start_slot(target);
+        let mut chosen = BTreeSet::new();
+        while chosen.len() < n {
+            // The bucket at this angle, or the next one that is not chosen yet.
+            let first = slot_from(&all_slots, angle).map_or(0, |(slot, _)| slot);
+            let Some((slot, bucket)) = slot_from(&unchosen_slots, first) else { break };
+            unchosen_slots.remove(&slot);
+            chosen.insert(bucket);
+            angle = (angle + step) % UNIVERSE;
+        }
+        chosen.into_iter().collect()
     }
 
     /// The buckets by their slot on the ring. The slots depend on the target.
@@ -60,6 +80,15 @@ impl Ring {
         }
         slots
     }
+}
+
+/// The first occupied slot at or after this one, wrapping around, and its bucket.
+fn slot_from<'a>(slots: &BTreeMap<u64, &'a str>, from: u64) -> Option<(u64, &'a str)> {
+    slots.range(from..).next().or_else(|| slots.iter().next()).map(|(slot, bucket)| (*slot, *bucket))
+}
+
+fn start_slot(target: &str) -> u64 {
+    slot(fnv(&[target, "start-angle-salt"]))
 }
 
 fn slot(hash: u64) -> u64 {
