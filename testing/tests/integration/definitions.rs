@@ -259,6 +259,123 @@ async fn each_type_has_a_definition_that_the_api_server_accepts() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+#[kube(group = "tests.reknit.dev", version = "v1", kind = "Reef", namespaced)]
+#[schemars(transform = structural)]
+#[serde(rename_all = "camelCase")]
+struct ReefSpec {
+    nested: Option<Nested>,
+    clash: Option<Clash>,
+    inner: Option<Inner>,
+    denied: Option<Denied>,
+    other: Option<WithOther>,
+    untagged_variant: Option<UntaggedVariant>,
+    empty: Option<EmptyOr>,
+    flat: Option<Flat>,
+    address: Option<std::net::IpAddr>,
+    v4: Option<std::net::Ipv4Addr>,
+    positive: Option<std::num::NonZeroU16>,
+    range: Option<std::ops::Range<u32>>,
+    text: Option<std::borrow::Cow<'static, str>>,
+    number: Option<serde_json::Number>,
+    wrapped: Option<Wrapped>,
+    lists: Option<Vec<Vec<Clash>>>,
+    matrix: Option<BTreeMap<String, BTreeMap<String, Value>>>,
+    either: Option<Either>,
+    maps: Option<Vec<BTreeMap<String, Option<Nested>>>>,
+    huge: Option<u128>,
+    ratio: Option<f32>,
+    unit: Option<Unit>,
+}
+
+types! {
+    #[serde(tag = "type")]
+    enum Nested { Leaf { size: i32 }, Inner(Box<Leaf>), Choice(External) }
+
+    struct Leaf { size: i32, colour: Option<Colour> }
+
+    #[serde(tag = "kind", rename_all = "camelCase")]
+    enum Clash {
+        First { value: i32 },
+        Second { value: String },
+        Third { value: Vec<i32>, extra: bool },
+    }
+
+    #[serde(tag = "type")]
+    enum Inner { A(InnerChoice), B { only: bool } }
+
+    #[serde(tag = "sort")]
+    enum InnerChoice { X { x: i32 }, Y { y: i32 } }
+
+    #[serde(tag = "type", deny_unknown_fields)]
+    enum Denied { A { a: i32 }, B { b: i32 } }
+
+    enum WithOther { Known, #[serde(other)] Unknown }
+
+    enum UntaggedVariant { Named, #[serde(untagged)] Free { text: String } }
+
+    #[serde(untagged)]
+    enum EmptyOr { Nothing, Text(String) }
+
+    struct Flat { #[serde(flatten)] one: Nested, #[serde(flatten)] two: Size, #[serde(flatten)] rest: BTreeMap<String, Value> }
+
+    #[serde(untagged)]
+    enum Either { List(Vec<String>), One(String) }
+
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
+struct Wrapped(i32);
+
+#[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
+struct Unit;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nested_and_conflicting_alternatives_have_a_definition_too() {
+    let plane = ControlPlane::shared().await.unwrap();
+    plane.install::<Reef>().await.unwrap();
+    reknit_apis::definition_of::<Reef>().unwrap();
+    let namespace = plane.namespace("reefs").await.unwrap();
+    let resource = ApiResource::erase::<Reef>(&());
+    let reefs: Api<DynamicObject> = Api::namespaced_with(plane.client().unwrap(), &namespace, &resource);
+    let valid = [
+        json!({"nested": {"type": "Leaf", "size": 1}}),
+        json!({"nested": {"type": "Inner", "size": 1, "colour": "Red"}}),
+        json!({"nested": {"type": "Choice", "Square": 1}}),
+        json!({"clash": {"kind": "first", "value": 1}}),
+        json!({"clash": {"kind": "second", "value": "a"}}),
+        json!({"clash": {"kind": "third", "value": [1], "extra": true}}),
+        json!({"inner": {"type": "A", "sort": "X", "x": 1}}),
+        json!({"inner": {"type": "B", "only": true}}),
+        json!({"denied": {"type": "A", "a": 1}}),
+        json!({"other": "Known"}),
+        json!({"untaggedVariant": "Named"}),
+        json!({"untaggedVariant": {"text": "a"}}),
+        json!({"empty": "a"}),
+        json!({"flat": {"type": "Leaf", "size": 1, "width": 2, "free": {"a": 1}}}),
+        json!({"address": "127.0.0.1", "v4": "127.0.0.1", "positive": 1, "range": {"start": 1, "end": 2}}),
+        json!({"text": "a", "number": 1, "wrapped": 1, "huge": 1, "ratio": 0.5, "unit": null}),
+        json!({"lists": [[{"kind": "first", "value": 1}]], "matrix": {"a": {"b": {"c": 1}}}}),
+        json!({"either": ["a"]}),
+        json!({"either": "a"}),
+        json!({"maps": [{"a": {"type": "Leaf", "size": 1}, "b": null}]}),
+    ];
+    let mut failures = Vec::new();
+    for (index, spec) in valid.iter().enumerate() {
+        let reef = DynamicObject::new(&format!("valid-{index}"), &resource).data(json!({"spec": spec}));
+        match reefs.create(&PostParams::default(), &reef).await {
+            Ok(reef) if reef.data["spec"] != *spec => {
+                failures.push(format!("{spec} is stored as {}", reef.data))
+            }
+            Ok(reef) => {
+                failures.extend(reef.try_parse::<Reef>().err().map(|error| format!("{spec}: {error}")))
+            }
+            Err(error) => failures.push(format!("{spec}: {error}")),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_definition_of_kube_alone_is_accepted_too() {
     use kube::CustomResourceExt;
