@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use kube::{Config, client::Body};
 use parking_lot::Mutex;
-use reknit_injection::internal::{HttpResponse, Transport};
+use reknit_injection::internal::{HttpResponse, Transport, retry_after_of};
 use reknit_testing::eventually;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -94,6 +94,32 @@ async fn a_connection_is_reused_after_the_end_of_the_response() {
     let client = async {
         for expected in ["ok", "ok", "", "ok"] {
             assert_eq!(text(transport.send(get()).await.unwrap()).await, expected);
+        }
+    };
+    both(server, client).await;
+}
+
+#[tokio::test]
+async fn the_wait_that_a_refusal_asks_for_is_in_its_status_also_for_clients_of_kube() {
+    let (listener, transport) = start_server().await;
+    let body = "Too many requests, please try again later.";
+    let server = async {
+        let mut stream = listener.accept().await.unwrap().0;
+        for wait in ["10", "Fri, 01 Jan 2100 00:00:00 GMT"] {
+            let head = format!(
+                "HTTP/1.1 429 Too Many Requests\r\nretry-after: {wait}\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            respond(&mut stream, &format!("{head}{body}")).await;
+        }
+    };
+    let client = async {
+        let client = transport.client();
+        for seconds in [10, 300] {
+            let request = Request::get("/api/v1/services").body(Vec::new()).unwrap();
+            let error = client.request_text(request).await.unwrap_err();
+            assert_eq!(retry_after_of(&error), Some(Duration::from_secs(seconds)), "{error:?}");
+            assert!(error.to_string().contains(body), "{error}");
         }
     };
     both(server, client).await;
