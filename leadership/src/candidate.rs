@@ -20,8 +20,8 @@ use crate::{
     metrics::ElectionMetrics,
 };
 
-/// Creates a client for a [`Candidate`] that does not retry requests: a retry would delay the answer beyond the deadline
-/// of an attempt. Call this function within a tokio runtime.
+/// Creates a client for a [`Candidate`] that does not retry requests: a retry would delay the answer beyond the
+/// deadline of an attempt. Call this function within a tokio runtime.
 ///
 /// # Errors
 ///
@@ -109,8 +109,8 @@ impl Candidate {
         self
     }
 
-    /// Stops to acquire and renew leases once the runtime that runs the passes has been silent for the renew deadline. If the
-    /// electors run in another runtime, they would otherwise lead for ever while no pass makes progress.
+    /// Stops to acquire and renew leases once the runtime that runs the passes has been silent for the renew deadline.
+    /// If the electors run in another runtime, they would otherwise lead for ever while no pass makes progress.
     pub fn while_alive(mut self, passes: Heartbeat) -> Self {
         self.passes = Some(passes);
         self
@@ -133,8 +133,8 @@ impl Candidate {
     }
 
     /// The pause after an attempt that failed, jittered so that candidates that started at the same time spread their
-    /// attempts. Before the `deadline` of a lease that this process holds, many attempts fit: the pause is a fifth of the
-    /// retry period, or as long as the API server asked, but at most half of the time that is left.
+    /// attempts. Before the `deadline` of a lease that this process holds, many attempts fit: the pause is a fifth of
+    /// the retry period, or as long as the API server asked, but at most half of the time that is left.
     pub(crate) fn pause_after(&self, error: &LockError, deadline: Option<Instant>) -> Duration {
         let (retry, asked) = (self.config.retry_period, asked_wait(error).unwrap_or_default());
         match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {

@@ -55,9 +55,9 @@ impl Elector {
         }
     }
 
-    /// Acquires, renews and hands over the lease, as [`Balance`] decides, until `stopping` resolves. If this process leads
-    /// then, renews the lease until `drained` resolves or leadership ends. Finally releases the lease if this process may
-    /// hold it.
+    /// Acquires, renews and hands over the lease, as [`Balance`] decides, until `stopping` resolves. If this process
+    /// leads then, renews the lease until `drained` resolves or leadership ends. Finally releases the lease if this
+    /// process may hold it.
     pub(crate) async fn run(
         mut self,
         stopping: impl Future<Output = ()> + Send,
@@ -147,9 +147,9 @@ impl Elector {
         }
     }
 
-    /// Attempts to acquire or renew the lease once. Returns the pause before the next attempt, or `None` if `stop` resolved
-    /// meanwhile. The attempt is then awaited, up to [`STOP_TIMEOUT`]: if it were dropped, its write might be applied
-    /// after the release.
+    /// Attempts to acquire or renew the lease once. Returns the pause before the next attempt, or `None` if `stop`
+    /// resolved meanwhile. The attempt is then awaited, up to [`STOP_TIMEOUT`]: if it were dropped, its write might be
+    /// applied after the release.
     async fn attempt_unless_stopped(&mut self, stop: Pin<&mut impl Future<Output = ()>>) -> Option<Duration> {
         let mut attempt = pin!(self.attempt());
         tokio::select! {
@@ -207,8 +207,8 @@ impl Elector {
         self.log_limit.reset();
     }
 
-    /// Counts conflicts in a row, and logs the error. Returns the pause before the next attempt: this one, or a shorter one
-    /// after a conflict.
+    /// Counts conflicts in a row, and logs the error. Returns the pause before the next attempt: this one, or a shorter
+    /// one after a conflict.
     fn handle_error(&mut self, error: &LeaseError, pause: Duration) -> Duration {
         self.bucket.record_attempt(Some(error.to_string()));
         let is_conflict = matches!(error, LeaseError::Conflict(_));

@@ -20,11 +20,12 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of characters at the end of an identity that make it unique.
 const UUID_LENGTH: usize = 36;
 
-/// A process that announces itself, so that the replicas of a component can divide the buckets among them. A process has
-/// one member, for all of its controllers.
+/// A process that announces itself, so that the replicas of a component can divide the buckets among them. A process
+/// has one member, for all of its controllers.
 ///
-/// The process has a Lease of its own, named `<component>.member.<identity>`. Its annotations hold the number of buckets
-/// and the names of the controllers that run. It is deleted when the process stops, and with the Pod that owns it.
+/// The process has a Lease of its own, named `<component>.member.<identity>`. Its annotations hold the number of
+/// buckets and the names of the controllers that run. It is deleted when the process stops, and with the Pod that owns
+/// it.
 #[must_use = "other replicas do not know of this process unless the member runs"]
 pub struct Member {
     candidate: Candidate,

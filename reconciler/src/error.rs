@@ -216,8 +216,8 @@ impl Error {
     }
 
     /// Limits the time until the retry, for a temporary fault whose end no watch reports. The backoff still applies if
-    /// it is shorter. A [permanent](Self::permanent) error is not retried. If an overloaded API server asked for a longer
-    /// wait, the key waits for that.
+    /// it is shorter. A [permanent](Self::permanent) error is not retried. If an overloaded API server asked for a
+    /// longer wait, the key waits for that.
     ///
     /// ```
     /// use std::time::Duration;

@@ -90,9 +90,9 @@ impl Participant {
         self.replica.is_none().then(|| cx.informer(select().namespace(&self.namespace)))
     }
 
-    /// Chooses the election: by ordinal in a StatefulSet, and by leases everywhere else. The electors use the control runtime
-    /// and connections of their own: a request on a dead connection costs an attempt, and an elector
-    /// has few attempts.
+    /// Chooses the election: by ordinal in a StatefulSet, and by leases everywhere else. The electors use the control
+    /// runtime and connections of their own: a request on a dead connection costs an attempt, and an elector has few
+    /// attempts.
     pub(crate) fn elect(
         self,
         component: &str,

@@ -61,32 +61,32 @@
 //!
 //! # Threads
 //!
-//! Controllers, tasks and webhooks run in a runtime with a thread for each processor that the process may use, and at least
-//! two. In a container, the CPU limit determines that number. A reconcile or task that computes or blocks without an
-//! `.await` occupies one of these threads, and delays the tasks that it has just woken. If every thread is occupied in this
-//! way, other reconciles and webhooks stop. Run long computations in `tokio::task::spawn_blocking`.
+//! Controllers, tasks and webhooks run in a runtime with a thread for each processor that the process may use, and at
+//! least two. In a container, the CPU limit determines that number. A reconcile or task that computes or blocks without
+//! an `.await` occupies one of these threads, and delays the tasks that it has just woken. If every thread is occupied
+//! in this way, other reconciles and webhooks stop. Run long computations in `tokio::task::spawn_blocking`.
 //!
-//! Probes, metrics, leader election and the shutdown have a runtime and a thread of their own, so they go on meanwhile. The
-//! verbose probes and a warning name the running reconciles. Once the threads have been blocked for the renew deadline,
-//! leases are not renewed any more, so that another replica takes over; after 40 seconds the process is not ready, and after
-//! 15 minutes not healthy.
+//! Probes, metrics, leader election and the shutdown have a runtime and a thread of their own, so they go on meanwhile.
+//! The verbose probes and a warning name the running reconciles. Once the threads have been blocked for the renew
+//! deadline, leases are not renewed any more, so that another replica takes over; after 40 seconds the process is not
+//! ready, and after 15 minutes not healthy.
 //!
 //! # The client
 //!
 //! The client of constructors repeats a request that an overloaded API server refused with `Retry-After` (429, 503, and
 //! 504 for a GET) for up to five seconds, because a worker waits for it. If the server asks for a longer wait, the
 //! request fails at once: the worker takes other keys, and the key is retried after the time that the server asked for,
-//! at most five minutes. Any other error fails the reconcile, which is retried with backoff. Requests other than watches and streams time out after 75 seconds. The API server ends such requests
-//! after 60 seconds, so a connection that is silent for 75 seconds is dead. TCP keepalive closes dead connections of
-//! watches within two minutes. Small writes are sent at once (`TCP_NODELAY`). Leases have a client with its own
-//! connections.
+//! at most five minutes. Any other error fails the reconcile, which is retried with backoff. Requests other than
+//! watches and streams time out after 75 seconds. The API server ends such requests after 60 seconds, so a connection
+//! that is silent for 75 seconds is dead. TCP keepalive closes dead connections of watches within two minutes. Small
+//! writes are sent at once (`TCP_NODELAY`). Leases have a client with its own connections.
 //!
-//! Credentials are shared by all clients, and may change while the process runs. Files of a kubeconfig (certificates, keys,
-//! authorities, tokens) are read again every ten seconds, and a certificate that does not fit its key yet is not used. An
-//! exec credential plugin runs again a minute before its credentials expire, or after three quarters of their life if that
-//! is shorter, and after the API server rejected them, but at most three times a minute. The token of an `auth-provider`
-//! named `oidc` is refreshed, but not written to the kubeconfig; other auth-providers are not supported. If the API server
-//! answers every request with 401 for two minutes, the health probe fails.
+//! Credentials are shared by all clients, and may change while the process runs. Files of a kubeconfig (certificates,
+//! keys, authorities, tokens) are read again every ten seconds, and a certificate that does not fit its key yet is not
+//! used. An exec credential plugin runs again a minute before its credentials expire, or after three quarters of their
+//! life if that is shorter, and after the API server rejected them, but at most three times a minute. The token of an
+//! `auth-provider` named `oidc` is refreshed, but not written to the kubeconfig; other auth-providers are not
+//! supported. If the API server answers every request with 401 for two minutes, the health probe fails.
 //!
 //! # Logs
 //!

@@ -16,8 +16,8 @@ use super::transport::{HttpResponse, collect_body, error_status, full_body};
 const MIN_SECONDS: u64 = 1;
 const MAX_SECONDS: u64 = 300;
 
-/// Returns the wait that the header `Retry-After` of a response asks for, in seconds or as a date, within one second and
-/// five minutes. A date is compared with the `Date` of the response, since the clocks may differ.
+/// Returns the wait that the header `Retry-After` of a response asks for, in seconds or as a date, within one second
+/// and five minutes. A date is compared with the `Date` of the response, since the clocks may differ.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let seconds = match text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {

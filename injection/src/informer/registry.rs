@@ -129,8 +129,8 @@ impl Informers {
     }
 
     /// Returns the resource of a Kind and its scope, or `None` if the API server does not know the Kind. The answer is
-    /// remembered: of a Kind that was not found for five seconds, of others as long as it is used. Once the informers are started,
-    /// it is checked again every ten seconds.
+    /// remembered: of a Kind that was not found for five seconds, of others as long as it is used. Once the informers
+    /// are started, it is checked again every ten seconds.
     ///
     /// Preloaded informers send no request: the plural is guessed as kube does, and a Kind is cluster-scoped if a
     /// preloaded object of it has no namespace.
@@ -246,8 +246,8 @@ impl std::fmt::Debug for Informers {
     }
 }
 
-/// Starts an informer on this runtime, with requests through this transport. A later start of all informers does not start
-/// it again.
+/// Starts an informer on this runtime, with requests through this transport. A later start of all informers does not
+/// start it again.
 pub(crate) fn start_on<K: Cached>(informer: &Informer<K>, runtime: &runtime::Handle, transport: &Transport) {
     Member::start(&*informer.0, runtime, transport);
 }

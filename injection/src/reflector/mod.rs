@@ -340,8 +340,8 @@ impl<K: Cached> Reflector<K> {
         failure.explain(&self.cache.kind, self.selection.namespace_of_part())
     }
 
-    /// Counts the failure, records it in the progress, and logs it: at debug level if it `is_expected` or another warning was
-    /// logged within the last minute, else as a warning.
+    /// Counts the failure, records it in the progress, and logs it: at debug level if it `is_expected` or another
+    /// warning was logged within the last minute, else as a warning.
     fn report(&mut self, failure: &Failure, is_expected: bool) {
         self.cache.metrics.failures.inc();
         self.cache.progress.mark_attempt(self.part);

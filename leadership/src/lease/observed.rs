@@ -19,8 +19,8 @@ pub(crate) struct ObservedLease {
     identity: String,
     last: Option<LeaseState>,
     permit: Option<WritePermit>,
-    /// A state of the lease that the lock can read instead of the lease, if the lock has not read it yet: the answer to the
-    /// last write of this process, or the state on which a refused write was based.
+    /// A state of the lease that the lock can read instead of the lease, if the lock has not read it yet: the answer to
+    /// the last write of this process, or the state on which a refused write was based.
     known: Option<Value>,
 }
 
@@ -37,8 +37,9 @@ impl ObservedLease {
         Self { identity: identity.into(), last: None, permit: None, known: None }
     }
 
-    /// Starts a read, which revokes the permit of an earlier one. Returns the known state, if any, which the lock can read
-    /// instead of the lease: if another client has changed the lease since, the precondition of the next write fails.
+    /// Starts a read, which revokes the permit of an earlier one. Returns the known state, if any, which the lock can
+    /// read instead of the lease: if another client has changed the lease since, the precondition of the next write
+    /// fails.
     pub(crate) fn start_read(&mut self) -> Option<Value> {
         self.permit = None;
         self.known.take()
@@ -98,8 +99,8 @@ impl ObservedLease {
         self.permit.take_if(|permit| *permit == WritePermit::Create).is_some()
     }
 
-    /// Uses up the permit. Returns the resourceVersion to use as the precondition of an update, with the state that has it,
-    /// or `None` if no update is permitted.
+    /// Uses up the permit. Returns the resourceVersion to use as the precondition of an update, with the state that has
+    /// it, or `None` if no update is permitted.
     pub(crate) fn take_update_permit(&mut self) -> Option<(String, Value)> {
         match self.permit.take() {
             Some(WritePermit::Update { version, lease }) => Some((version, lease)),

@@ -44,8 +44,8 @@ impl Retries {
         }
     }
 
-    /// Adds a failed key, to be retried after its backoff and with a token, but within the limits of `wait`. Returns true
-    /// if the next retry may be due earlier than before.
+    /// Adds a failed key, to be retried after its backoff and with a token, but within the limits of `wait`. Returns
+    /// true if the next retry may be due earlier than before.
     pub(super) fn failed(&mut self, key: &Arc<Key>, wait: RangeInclusive<Duration>, now: Instant) -> bool {
         let (least, most) = wait.into_inner();
         let wait = self.backoff.failed(key).clamp(least, most);

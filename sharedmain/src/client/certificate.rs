@@ -58,8 +58,8 @@ impl fmt::Display for Pem {
     }
 }
 
-/// Returns the certificates of authorities. As in Go, one that cannot be used is skipped, with a warning, unless there is
-/// no other.
+/// Returns the certificates of authorities. As in Go, one that cannot be used is skipped, with a warning, unless there
+/// is no other.
 pub(crate) fn authorities(source: &Pem, pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let (mut usable, mut problem) = (Vec::new(), "it contains no PEM block of type CERTIFICATE".to_owned());
     for (number, certificate) in (1..).zip(CertificateDer::pem_slice_iter(pem)) {

@@ -20,9 +20,9 @@ pub(super) struct CredentialError(pub(super) String);
 #[error("{0}")]
 struct TlsError(String);
 
-/// Replaces errors whose text is not for operators: kube's error of failed credentials contains the environment, arguments
-/// and output of a plugin, which may be secrets, and rustls's error of a refused certificate does not say what to do. Errors
-/// end up in logs, events and the readiness probe. Other errors stay as they are.
+/// Replaces errors whose text is not for operators: kube's error of failed credentials contains the environment,
+/// arguments and output of a plugin, which may be secrets, and rustls's error of a refused certificate does not say
+/// what to do. Errors end up in logs, events and the readiness probe. Other errors stay as they are.
 pub(super) fn explained(error: BoxError) -> BoxError {
     if let Some(text) = chain(&*error).find_map(|link| link.downcast_ref::<AuthError>()).map(auth_text) {
         return CredentialError(text).into();

@@ -1,7 +1,7 @@
 //! Exec credential plugins of a kubeconfig, run as client-go runs them.
 //!
-//! kube runs a plugin as well, but for every request if its tokens live for less than a minute, and it keeps using a client
-//! certificate after the certificate has expired.
+//! kube runs a plugin as well, but for every request if its tokens live for less than a minute, and it keeps using a
+//! client certificate after the certificate has expired.
 use std::{
     io::{IsTerminal, stdin},
     process::{Command, Stdio},

@@ -1,7 +1,8 @@
 //! One kubeconfig file, read as kubectl reads it.
 //!
 //! In Go a field that is null, empty or missing has the same value. kube tells them apart: an empty `current-context`
-//! would hide that of the next file, and a null map would be malformed. So such fields are dropped before kube sees them.
+//! would hide that of the next file, and a null map would be malformed. So such fields are dropped before kube sees
+//! them.
 use std::path::{MAIN_SEPARATOR, Path};
 
 use kube::config::{AuthInfo, Cluster, Kubeconfig};

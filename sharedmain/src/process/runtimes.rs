@@ -1,8 +1,8 @@
 //! The two runtimes of a process, which are created here only.
 //!
-//! User code runs on the *workers*: controllers, tasks and webhooks. What has to go on while user code blocks the threads of
-//! the workers runs on the *control* runtime, which has a thread of its own: probes, metrics, leader election with the watch
-//! of Leases, and the shutdown. A test runs both on one runtime, by passing its own handle.
+//! User code runs on the *workers*: controllers, tasks and webhooks. What has to go on while user code blocks the
+//! threads of the workers runs on the *control* runtime, which has a thread of its own: probes, metrics, leader
+//! election with the watch of Leases, and the shutdown. A test runs both on one runtime, by passing its own handle.
 use std::{future::Future, io, num::NonZero, thread};
 
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -30,8 +30,9 @@ impl Runtimes {
     }
 }
 
-/// Builds the runtime of the workers, with one thread for each processor: reconciles mostly wait for the API server, so more
-/// threads would not help. Two is the minimum, so that a reconcile that blocks its thread does not stop the others.
+/// Builds the runtime of the workers, with one thread for each processor: reconciles mostly wait for the API server, so
+/// more threads would not help. Two is the minimum, so that a reconcile that blocks its thread does not stop the
+/// others.
 pub(crate) fn build_workers(processors: usize) -> io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(processors.max(2)).enable_all().build()
 }

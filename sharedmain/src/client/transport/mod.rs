@@ -44,8 +44,8 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// request is sent on a connection that is being closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Creates a transport that uses the credentials of the moment. After they have changed, requests do not use connections
-/// with previous ones.
+/// Creates a transport that uses the credentials of the moment. After they have changed, requests do not use
+/// connections with previous ones.
 ///
 /// # Errors
 ///
