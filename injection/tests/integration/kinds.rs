@@ -63,7 +63,9 @@ async fn a_kind_is_watched_after_it_is_installed_and_after_it_is_reinstalled() {
     late.synced().await;
     api.create(&PostParams::default(), &object).await.unwrap();
     reported.until("+a").await;
-    let (resource, scope) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
+    // The answer that there is no such Kind is remembered for some seconds.
+    let resolve = async || cx.informers().resolve(&gvk).await.unwrap();
+    let (resource, scope) = eventually("the resource", TIME_LIMIT, resolve).await;
     assert_eq!((resource.plural.as_str(), scope), ("latecomers", Scope::Namespaced));
 
     let definitions: Api<CustomResourceDefinition> = Api::all(plane.client().unwrap());
