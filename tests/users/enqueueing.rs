@@ -88,8 +88,8 @@ fn objects() -> Vec<serde_json::Value> {
     };
     ["one", "two"].map(|name| serde_json::to_value(object(name)).unwrap()).into()
 }
-/// A client whose server responds as an API server would: with the object to a patch of `one` or `two`, and otherwise
-/// with the body of the request.
+/// A client whose server responds as an API server would: with a newer state of the object to a patch of `one` or `two`,
+/// and otherwise with the body of the request.
 fn echo_client() -> Client {
     let echo = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
         use http_body_util::BodyExt;
@@ -103,7 +103,10 @@ fn echo_client() -> Client {
         let object = name.and_then(|name| {
             objects().into_iter().find(|object| object["metadata"]["name"] == name.as_str())
         });
-        let body = object.map_or(bytes.to_vec(), |object| object.to_string().into_bytes());
+        let body = object.map_or(bytes.to_vec(), |mut object| {
+            object["metadata"]["resourceVersion"] = "2".into();
+            object.to_string().into_bytes()
+        });
         Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::from(body)))
     });
     Client::new(echo, "default")
