@@ -125,8 +125,9 @@ async fn a_status_too_large_for_etcd_does_not_block_other_keys() {
         .without_leader_election()
         .in_namespace(&objects.namespace)
         .spawn();
-    // The status repeats the Service name of the spec, so that the object would exceed the size limit of etcd.
-    objects.create_addressable("x", &"w".repeat(1_000_000)).await;
+    // The status repeats the first 32 KiB of the Service name of the spec, so that the object would exceed the size limit
+    // of etcd, 1.5 MiB.
+    objects.create_addressable("x", &"w".repeat(1_550_000)).await;
     objects.wait_for_event("x", "UpdateFailed").await;
     objects.create_addressable("y", "web").await;
     objects.wait_for_state("y", &objects.unavailable("web")).await;

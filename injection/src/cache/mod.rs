@@ -350,7 +350,7 @@ impl<K: Cached> Cache<K> {
             return;
         }
         let key = raw.key();
-        tracing::error!(informer = self.name, %key, error = why, "failed to decode an object, skipping it");
+        tracing::error!(informer = self.name, %key, error = why, "failed to decode an object");
         handlers.notify_undecodable(&key, why);
         handlers.notify_key_event(&KeyEvent::undecodable(key, object.as_ref()));
     }
