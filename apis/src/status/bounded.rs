@@ -61,16 +61,15 @@ fn is_metav1(condition: &Value) -> bool {
 
 fn bound(condition: &mut Value, all_bounds: &[(&str, Bounds)], changed: &mut Vec<String>) {
     let Some(fields) = condition.as_object_mut() else { return };
-    let Some(kind) = fields.get("type").and_then(Value::as_str) else { return };
-    let kind = Bounds::LABEL_VALUE.apply(kind).into_owned();
     for (name, bounds) in all_bounds {
-        if let Some(Value::String(text)) = fields.get_mut(*name)
-            && let bounded = bounds.apply(text)
-            && *bounded != **text
-        {
-            *text = bounded.into_owned();
-            changed.push(format!("conditions[{kind}].{name}"));
-        }
+        let Some(text) = fields.get(*name).and_then(Value::as_str) else { continue };
+        let bounded = bounds.apply(text);
+        let Some(kind) = fields.get("type").and_then(Value::as_str).filter(|_| *bounded != *text) else {
+            continue;
+        };
+        changed.push(format!("conditions[{}].{name}", Bounds::LABEL_VALUE.apply(kind)));
+        let bounded = bounded.into_owned();
+        fields.insert((*name).into(), bounded.into());
     }
 }
 

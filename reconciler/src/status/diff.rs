@@ -79,6 +79,20 @@ pub(super) fn replacement(before: &Value, mut after: Value) -> Value {
     after
 }
 
+/// Returns true if merging the patch into this value would change nothing.
+pub(super) fn has_merged(value: &Value, patch: &Value) -> bool {
+    has_merged_at(Place::default(), value, patch)
+}
+
+fn has_merged_at(place: Place, value: &Value, patch: &Value) -> bool {
+    let (Value::Object(changes), Value::Object(fields)) = (patch, value) else {
+        return place.are_equal(value, patch);
+    };
+    changes.iter().all(|(name, change)| {
+        has_merged_at(place.field(name), fields.get(name).unwrap_or(&Value::Null), change)
+    })
+}
+
 /// Returns true if the patch changes a value that differs between `before` and `now`. The patch was computed from
 /// `before`.
 pub(super) fn conflicts_with(patch: &Value, before: &Value, now: &Value) -> bool {

@@ -5,7 +5,7 @@ mod unstored;
 
 use std::{sync::Arc, time::Duration};
 
-use reknit_apis::{Key, Kind, StatusOf, bound_conditions, equality::are_equal, to_json};
+use reknit_apis::{Bounds, Key, Kind, StatusOf, bound_conditions, equality::are_equal, to_json};
 use reknit_injection::internal::jittered;
 use serde_json::{Value, json};
 
@@ -28,8 +28,16 @@ pub(crate) fn bound<K: Kind>(stored: Option<&StatusOf<K>>, after: &mut StatusOf<
     if stored == Some(after) {
         return Ok(Vec::new());
     }
-    let mut json = serde_json::to_value(&*after)?;
-    let changed = bound_conditions(&mut json, K::conditions(after).is_some());
+    let has_knative_conditions = K::conditions(after).is_some();
+    let text = serde_json::to_string(after)?;
+    if has_knative_conditions
+        && text.len() <= Bounds::CONDITION_MESSAGE.max_bytes()
+        && text.matches(r#""conditions":"#).count() == 1
+    {
+        return Ok(Vec::new()); // Knative limits only messages, and each is part of this text
+    }
+    let mut json = serde_json::from_str(&text)?;
+    let changed = bound_conditions(&mut json, has_knative_conditions);
     if !changed.is_empty() {
         *after = serde_json::from_value(json)?;
     }

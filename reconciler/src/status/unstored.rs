@@ -13,7 +13,7 @@ use reknit_injection::internal::LogLimit;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::diff::diff;
+use super::diff::{diff, has_merged};
 use crate::{Event, Recorder, metrics::PassMetrics};
 
 /// The time after which a change that was not stored is sent again: the definition of the Kind may have changed.
@@ -45,6 +45,9 @@ impl UnstoredChanges {
 
     /// Compares the change with the status in the answer, and remembers the part that was not stored.
     pub(super) fn check<K: Kind>(&self, object: &K, change: &Value, answered: &Value) {
+        if has_merged(answered, change) {
+            return self.forget(&Key::of(object));
+        }
         let mut expected = answered.clone();
         json_patch::merge(&mut expected, change);
         let Some(unstored) = diff(answered, expected) else { return self.forget(&Key::of(object)) };
