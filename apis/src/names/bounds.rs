@@ -75,11 +75,6 @@ impl Bounds {
         Self { max_bytes, ..self }
     }
 
-    /// The maximum length in bytes.
-    pub fn max_bytes(&self) -> usize {
-        self.max_bytes
-    }
-
     /// Returns the text, cut between characters and made valid if it exceeds the bounds.
     pub fn apply<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let cut = &text[..text.floor_char_boundary(self.max_bytes)];

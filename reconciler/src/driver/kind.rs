@@ -318,7 +318,6 @@ impl<R: ReconcileKind> KindDriver<R> {
     ) -> Result<Option<WriteMeta>> {
         let Stored { status: stored, unreadable } = stored;
         R::Kind::set_condition_generations(after, stored, object.meta().generation);
-        self.bound_conditions(stored, after)?;
         let written = match StatusChange::between::<R::Kind>(stored, after) {
             _ if size_of::<StatusFor<R>>() > 0
                 && let Some(unreadable) = unreadable =>
@@ -327,6 +326,7 @@ impl<R: ReconcileKind> KindDriver<R> {
             }
             Ok(None) => return Ok(Some(object.meta().into())),
             Ok(Some(change)) => {
+                self.report_bounded(&change.bounded);
                 status::write(&self.client, object, stored, change, &self.unstored, &self.metrics).await
             }
             Err(error) => Err(error),
@@ -340,16 +340,14 @@ impl<R: ReconcileKind> KindDriver<R> {
         })
     }
 
-    fn bound_conditions(&self, stored: Option<&StatusFor<R>>, after: &mut StatusFor<R>) -> Result<()> {
-        let changed = status::bound::<R::Kind>(stored, after)?;
-        if !changed.is_empty() && self.bounded.lock().allows(&changed) {
-            let fields = changed.join(", ");
+    fn report_bounded(&self, fields: &Vec<String>) {
+        if !fields.is_empty() && self.bounded.lock().allows(fields) {
+            let fields = fields.join(", ");
             tracing::warn!(
                 fields,
                 "conditions were cut or changed, because the API server would refuse them"
             );
         }
-        Ok(())
     }
 
     fn record_result(&self, object: &R::Kind, result: &Result<Outcome>) {

@@ -5,7 +5,7 @@ mod unstored;
 
 use std::{sync::Arc, time::Duration};
 
-use reknit_apis::{Bounds, Key, Kind, StatusOf, bound_conditions, equality::are_equal, to_json};
+use reknit_apis::{Key, Kind, StatusOf, bound_conditions, equality::are_equal, to_json};
 use reknit_injection::internal::jittered;
 use serde_json::{Value, json};
 
@@ -22,34 +22,17 @@ use crate::{
 const ATTEMPTS: usize = 5;
 const RETRY_PAUSE: Duration = Duration::from_millis(15);
 
-/// Makes the conditions of the status acceptable to the API server, and returns the names of the changed fields. Does
-/// nothing if the pass has not changed the stored status.
-pub(crate) fn bound<K: Kind>(stored: Option<&StatusOf<K>>, after: &mut StatusOf<K>) -> Result<Vec<String>> {
-    if stored == Some(after) {
-        return Ok(Vec::new());
-    }
-    let has_knative_conditions = K::conditions(after).is_some();
-    let text = serde_json::to_string(after)?;
-    if has_knative_conditions
-        && text.len() <= Bounds::CONDITION_MESSAGE.max_bytes()
-        && text.matches(r#""conditions":"#).count() == 1
-    {
-        return Ok(Vec::new()); // Knative limits only messages, and each is part of this text
-    }
-    let mut json = serde_json::from_str(&text)?;
-    let changed = bound_conditions(&mut json, has_knative_conditions);
-    if !changed.is_empty() {
-        *after = serde_json::from_value(json)?;
-    }
-    Ok(changed)
-}
-
 /// The change of a status by a pass, as a merge patch.
-pub(crate) struct StatusChange(Value);
+pub(crate) struct StatusChange {
+    patch: Value,
+    /// The names of the fields of conditions that were made acceptable to the API server.
+    pub(crate) bounded: Vec<String>,
+}
 
 impl StatusChange {
     /// The change from the status that was read to the one that the pass computed, if any. Differences in the
-    /// transition times of unchanged conditions do not count: `after` gets the old times.
+    /// transition times of unchanged conditions do not count: `after` gets the old times. The conditions of `after` are made
+    /// acceptable to the API server.
     pub(crate) fn between<K: Kind>(
         stored: Option<&StatusOf<K>>,
         after: &mut StatusOf<K>,
@@ -60,18 +43,26 @@ impl StatusChange {
         if before == after {
             return Ok(None);
         }
-        let (before, after) = (to_json(before)?, to_json(after)?);
-        if stored.is_none() {
-            // The patch is the whole status: a diff from the default would leave out equal values.
-            return Ok((!are_equal(&before, &after)).then_some(Self(after)));
+        let mut json = to_json(after)?;
+        let bounded = bound_conditions(&mut json, K::conditions(after).is_some());
+        if !bounded.is_empty() {
+            *after = serde_json::from_value(json)?;
+            K::keep_transition_times(after, before);
+            json = to_json(after)?;
         }
-        Ok(diff(&before, after).map(Self))
+        let before = to_json(before)?;
+        let patch = match stored {
+            // The patch is the whole status: a diff from the default would leave out equal values.
+            None => (!are_equal(&before, &json)).then_some(json),
+            Some(_) => diff(&before, json),
+        };
+        Ok(patch.map(|patch| Self { patch, bounded }))
     }
 
     /// The part of the change that this object, which another client changed, does not have yet.
     fn remaining<K: Kind>(&self, object: &K) -> Result<Option<Self>> {
         let mut desired = object.read_status().map_or_else(|| Ok(json!({})), to_json)?;
-        json_patch::merge(&mut desired, &self.0);
+        json_patch::merge(&mut desired, &self.patch);
         Self::between::<K>(object.read_status(), &mut serde_json::from_value(desired)?)
     }
 
@@ -79,7 +70,7 @@ impl StatusChange {
     /// replaces a list as a whole, for example, to which another client may have added an entry.
     fn overwrites<K: Kind>(&self, before: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
         let value = |status: Option<&StatusOf<K>>| to_json(&status.cloned().unwrap_or_default());
-        Ok(conflicts_with(&self.0, &value(before)?, &value(now)?))
+        Ok(conflicts_with(&self.patch, &value(before)?, &value(now)?))
     }
 }
 
@@ -99,15 +90,15 @@ pub(crate) async fn write<K: Kind>(
     metrics: &PassMetrics,
 ) -> Result<Option<WriteMeta>> {
     let key = Arc::new(Key::of(object));
-    if unstored.contains(&key, &change.0) {
+    if unstored.contains(&key, &change.patch) {
         return Ok(Some(object.meta().into()));
     }
     let version = object.meta().resource_version.as_deref();
-    let answer = client.patch_status(&key, version, &change.0, Attempt::First).await;
+    let answer = client.patch_status(&key, version, &change.patch, Attempt::First).await;
     metrics.record_status_write(answer.is_ok());
     match answer {
         Ok(answer) => {
-            unstored.check(object, &change.0, &answer.status);
+            unstored.check(object, &change.patch, &answer.status);
             Ok(Some(answer.metadata))
         }
         // Boxed, so that this rare future does not enlarge the future of every pass.
@@ -172,11 +163,11 @@ async fn write_again<K: Kind>(
         }
         change = remaining;
         let version = now.meta().resource_version.as_deref();
-        let answer = client.patch_status(key, version, &change.0, Attempt::Later).await;
+        let answer = client.patch_status(key, version, &change.patch, Attempt::Later).await;
         metrics.record_status_write(answer.is_ok());
         match answer {
             Ok(answer) => {
-                unstored.check(object, &change.0, &answer.status);
+                unstored.check(object, &change.patch, &answer.status);
                 break;
             }
             Err(next) => error = next,
