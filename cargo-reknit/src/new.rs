@@ -101,8 +101,8 @@ impl New {
         })
     }
 
-    /// Returns the source of reknit in a checkout, after a check that reknit is there. The path is relative if the project is
-    /// beside the checkout, so that both can be moved together.
+    /// Returns the source of reknit in a checkout, after a check that reknit is there. The path is relative if the
+    /// project is beside the checkout, so that both can be moved together.
     fn path_source(&self, checkout: &Path) -> Result<String> {
         let resolved =
             checkout.canonicalize().with_context(|| format!("cannot find {}", checkout.display()))?;

@@ -73,7 +73,7 @@ pub(crate) struct Bucket {
     terms: u64,
     /// The number of running passes of the bucket's keys.
     passes: usize,
-    /// Why the last attempt to acquire or renew the lease failed.
+    /// The reason why the last attempt to acquire or renew the lease failed. `None` if it succeeded.
     failure: Option<String>,
     /// The time at which this process last released the Lease.
     pub(crate) released: Option<Instant>,
@@ -96,7 +96,7 @@ impl Bucket {
         self.state().is_led().then_some(self.terms)
     }
 
-    /// Why the leader is unknown. `None` if it is known, or if no attempt has failed.
+    /// Returns the reason why the leader is unknown. `None` if it is known, or if no attempt has failed.
     pub(crate) fn reason_unknown(&self) -> Option<&str> {
         self.failure.as_deref().filter(|_| matches!(self.state(), BucketState::Unknown { .. }))
     }

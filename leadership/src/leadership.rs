@@ -76,8 +76,8 @@ impl Leadership {
         }
     }
 
-    /// Starts a pass of the key as [`start_pass`](Self::start_pass) does, but only while this process hands its bucket over,
-    /// for work that the next leader may not know of. The handover waits for the pass, up to the renew deadline.
+    /// Starts a pass of the key as [`start_pass`](Self::start_pass) does, but only while this process hands its bucket
+    /// over, for work that the next leader may not know of. The handover waits for the pass, up to the renew deadline.
     #[doc(hidden)]
     pub fn start_last_pass(&self, key: &Key) -> Option<Pass> {
         self.buckets.as_ref().and_then(|buckets| buckets.start_last_pass(key))

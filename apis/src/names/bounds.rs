@@ -13,7 +13,7 @@ pub struct Bounds {
     last: fn(char) -> bool,
     /// Replaces a text without any valid character. Empty if the field may be empty.
     fallback: &'static str,
-    /// What becomes of an invalid character.
+    /// The replacement of an invalid character.
     replacement: Replacement,
 }
 

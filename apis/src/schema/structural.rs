@@ -92,7 +92,7 @@ const RESTRICTIONS: [&str; 17] = [
 /// assert_eq!(spec["power"].required.as_deref(), Some(&["type".to_owned()][..]));
 /// ```
 ///
-/// What is written for which type:
+/// The schema of each type:
 ///
 /// | type | schema |
 /// | --- | --- |
@@ -109,8 +109,8 @@ const RESTRICTIONS: [&str; 17] = [
 /// | a tuple | `items` that allow each of its types, and its length |
 /// | a map, whatever its keys | `additionalProperties` |
 ///
-/// Where a schema cannot say all that the type says, it allows more: the value is checked when it is decoded, and by the
-/// strict decoding of a webhook.
+/// A schema that cannot express the whole type allows more values than it. They are refused when they are decoded, and by
+/// the strict decoding of a webhook.
 pub fn structural(schema: &mut Schema) {
     let node = std::mem::take(schema).to_value();
     *schema = Schema::from(rewrite(node));

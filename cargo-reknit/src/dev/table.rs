@@ -58,8 +58,8 @@ pub(crate) async fn list(client: &Client, resource: &Resource) -> Result<String>
 }
 
 impl Table {
-    /// Aligns the columns. Columns with a priority are left out, as `kubectl get` does without `-o wide`. Columns with dates
-    /// are left out too: they contain ages, and a table with ages changes every second.
+    /// Aligns the columns. Columns with a priority are left out, as `kubectl get` does without `-o wide`. Columns with
+    /// dates are left out too: they contain ages, and a table with ages changes every second.
     fn render(&self) -> String {
         let is_shown = |column: &&(usize, &Column)| column.1.priority == 0 && column.1.r#type != "date";
         let columns: Vec<(usize, &Column)> = self.column_definitions.iter().enumerate().collect();

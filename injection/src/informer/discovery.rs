@@ -52,7 +52,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The time after which a check that does not find a Kind is repeated, since one API server of several may be starting.
 const CONFIRM_AFTER: Duration = Duration::from_secs(1);
 
-/// What the API server has answered about Kinds. It may serve a Kind in another way later, after its
+/// The answers of the API server about Kinds. It may serve a Kind in another way later, after its
 /// CustomResourceDefinition was deleted and created anew, or no longer, so the answers are [checked](Self::check) again
 /// as long as they are used.
 #[derive(Default)]

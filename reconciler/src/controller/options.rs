@@ -91,8 +91,8 @@ impl<K: Kind> Builder<K> {
 
     /// Reconciles only objects that the filter admits; others get no pass, no finalizer and no status. A terminating
     /// object with this controller's finalizer is always finalized, since no other controller removes that finalizer.
-    /// If a label or field selector can express the filter, [`Controller::selected`](crate::Controller::selected) keeps other objects out of the
-    /// cache too.
+    /// If a label or field selector can express the filter, [`Controller::selected`](crate::Controller::selected) keeps
+    /// other objects out of the cache too.
     ///
     /// The filter sees the stored object, before defaults. If the filter panics, the object is left alone.
     /// [`ObserveDeletion`](crate::ObserveDeletion) ignores the filter, since there is no object to filter.

@@ -31,8 +31,8 @@ pub(crate) struct StatusChange {
 
 impl StatusChange {
     /// The change from the status that was read to the one that the pass computed, if any. Differences in the
-    /// transition times of unchanged conditions do not count: `after` gets the old times. The conditions of `after` are made
-    /// acceptable to the API server.
+    /// transition times of unchanged conditions do not count: `after` gets the old times. The conditions of `after` are
+    /// made acceptable to the API server.
     pub(crate) fn between<K: Kind>(
         stored: Option<&StatusOf<K>>,
         after: &mut StatusOf<K>,

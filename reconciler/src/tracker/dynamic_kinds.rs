@@ -152,8 +152,9 @@ impl DynamicKinds {
         }
     }
 
-    /// Records a read of the Kind, waits for the first list of the namespace, or of all for `None`, and returns the tracker of the Kind. The first read keeps
-    /// the informer open, and makes its later events enqueue the observers. A failure is retried like an unknown Kind.
+    /// Records a read of the Kind, waits for the first list of the namespace, or of all for `None`, and returns the
+    /// tracker of the Kind. The first read keeps the informer open, and makes its later events enqueue the observers. A
+    /// failure is retried like an unknown Kind.
     ///
     /// The read is recorded before the wait, so that no change between the list and the caller's read is missed.
     pub(crate) async fn record(

@@ -64,7 +64,7 @@ struct Pems {
     key: Option<Pem>,
 }
 
-/// What the sources contained at the last read.
+/// The contents of the sources at the last read.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Contents {
     authorities: Option<Vec<u8>>,

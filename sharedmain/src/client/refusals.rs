@@ -1,4 +1,5 @@
-//! How long the API server has answered every request with 401.
+//! Measures the time for which the API server has answered every request with 401.
+
 use std::time::Duration;
 
 use http::StatusCode;

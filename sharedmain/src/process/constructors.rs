@@ -182,8 +182,8 @@ fn check_settings(controllers: &[Controller]) -> Result<(), Failure> {
     })
 }
 
-/// Refuses two controllers of a Kind that share a finalizer, or remove the other's as a former one of theirs: each would remove it before the other has finalized the
-/// object.
+/// Refuses two controllers of a Kind that share a finalizer, or remove the other's as a former one of theirs: each
+/// would remove it before the other has finalized the object.
 fn check_finalizers(controllers: &[Controller]) -> Result<(), Failure> {
     let finalizers = controllers.iter().flat_map(|controller| {
         let former = controller.former_finalizers().iter().map(String::as_str);

@@ -12,7 +12,7 @@ use crate::{
     Error, ReconcileKind, Result, ResultExt, driver::PassMode, limits::catch_panic, readable::Readable,
 };
 
-/// What a pass finds for its key.
+/// The object of a pass, or the reason why there is none to reconcile.
 pub(super) enum Found<K> {
     Object(Readable<K>),
     /// The object exists, but not even its spec can be decoded.

@@ -34,8 +34,8 @@ impl<T: Cached> Owned<T> {
     /// The child gets the owner's namespace, if any, and the owner as its controller. Of the metadata of the child,
     /// only labels, annotations, finalizers and further owners are applied. Its status is not applied.
     ///
-    /// An unset `Option` is not sent, as in every other method. An explicit null in free-form JSON, such as a `serde_json::Value` with Helm
-    /// values, is applied as null.
+    /// An unset `Option` is not sent, as in every other method. An explicit null in free-form JSON, such as a
+    /// `serde_json::Value` with Helm values, is applied as null.
     ///
     /// No request is sent for a child that was last applied with the same content and still has these values. The
     /// annotation `reknit.dev/applied` holds a hash of the applied content, since the cache does not know the managers
