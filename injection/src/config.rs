@@ -73,6 +73,7 @@ struct Latest<T> {
     value: Arc<T>,
     /// The data from which `value` was parsed; `None` while `value` is the default.
     data: Option<BTreeMap<String, String>>,
+    is_absence_logged: bool,
     /// Set if the ConfigMap was invalid when the process started: the time of the first error, and the latest error.
     /// `None` once the ConfigMap is valid or deleted.
     invalid: watch::Sender<Option<(Instant, String)>>,
@@ -94,7 +95,12 @@ impl<T: FromConfigMap> Config<T> {
     /// Watches the ConfigMap, and calls `on_changed` with each new valid value. A change of `_example` alone is
     /// ignored. Without a system namespace nothing is watched.
     pub fn new(cx: &Context, on_changed: impl Fn(&T) + Send + Sync + 'static) -> Self {
-        let initial = Latest { value: Arc::default(), data: None, invalid: watch::Sender::new(None) };
+        let initial = Latest {
+            value: Arc::default(),
+            data: None,
+            is_absence_logged: false,
+            invalid: watch::Sender::new(None),
+        };
         let latest = Arc::new(Mutex::new(initial));
         let informer = cx.system_namespace().map(|namespace| {
             cx.informer_without_dependency::<ConfigMap>(
@@ -116,6 +122,10 @@ impl<T: FromConfigMap> Config<T> {
                         latest.update(new, at_startup).then(|| latest.value.clone())
                     }
                     Change::Deleted { .. } => {
+                        tracing::info!(
+                            config_map = T::NAME,
+                            "ConfigMap deleted, keeping the last valid value"
+                        );
                         latest.lock().invalid.send_replace(None);
                         None
                     }
@@ -144,7 +154,10 @@ impl<T: FromConfigMap> Config<T> {
     pub fn handle(&self) -> Option<Arc<dyn InformerHandle>> {
         let informer = self.informer.as_ref()?.handle();
         let invalid = self.latest.lock().invalid.subscribe();
-        Some(Arc::new(ValidatedInformer { informer, config_map: config_map_name(T::NAME), invalid }))
+        let (latest, config_map) = (self.latest.clone(), config_map_name(T::NAME));
+        let name = config_map.clone();
+        let log_absence = Arc::new(move || latest.lock().log_absence(&name));
+        Some(Arc::new(ValidatedInformer { informer, config_map, invalid, log_absence }))
     }
 }
 
@@ -160,6 +173,8 @@ struct ValidatedInformer {
     informer: Arc<dyn InformerHandle>,
     config_map: String,
     invalid: watch::Receiver<Option<(Instant, String)>>,
+    /// Logs that the ConfigMap does not exist, if that is so. Called once the informer is synced.
+    log_absence: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl InformerHandle for ValidatedInformer {
@@ -184,15 +199,25 @@ impl InformerHandle for ValidatedInformer {
 
     fn synced(&self) -> BoxFuture<'static, ()> {
         let (synced, mut invalid) = (self.informer.synced(), self.invalid.clone());
+        let log_absence = self.log_absence.clone();
         Box::pin(async move {
             synced.await;
             // The wait fails only if the Config is dropped.
             let _ = invalid.wait_for(Option::is_none).await;
+            log_absence();
         })
     }
 }
 
 impl<T: FromConfigMap> Latest<T> {
+    /// Logs once that there is no ConfigMap of this name.
+    fn log_absence(&mut self, config_map: &str) {
+        if self.data.is_none() && !self.is_absence_logged {
+            self.is_absence_logged = true;
+            tracing::info!(config_map, "the ConfigMap does not exist: the defaults are used");
+        }
+    }
+
     /// Reads a ConfigMap and returns true if its data is new and valid. If it is invalid `at_startup`, the controller
     /// must not start with the default: it waits for a valid value.
     fn update(&mut self, config_map: &ConfigMap, at_startup: bool) -> bool {
@@ -240,7 +265,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::testing::server;
+    use crate::testing::{Log, server};
 
     #[derive(Debug, Default, PartialEq)]
     struct Limit(u32);
@@ -327,6 +352,18 @@ mod tests {
             matches!(limit.handle().unwrap().state(), InformerState::Synced { .. }),
             "a deleted ConfigMap leaves the default"
         );
+    }
+
+    #[tokio::test]
+    async fn an_absent_config_map_is_logged_once_and_one_that_exists_is_not() {
+        let log = Log::start();
+        let absent = || log.lines("the ConfigMap does not exist: the defaults are used").len();
+        preloaded_with_data(&[("limit", "5")]).0.handle().unwrap().synced().await;
+        assert_eq!(absent(), 0);
+        let (limit, _maps) = preloaded(vec![]);
+        limit.handle().unwrap().synced().await;
+        limit.handle().unwrap().synced().await;
+        assert_eq!(absent(), 1);
     }
 
     #[tokio::test]

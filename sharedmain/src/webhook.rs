@@ -7,14 +7,17 @@ use reknit_leadership::LeaderElectionConfig;
 use reknit_reconciler::{Error, Result};
 use reknit_webhook::{
     Webhook,
-    internal::{self, Health, Identity, ServiceNames, validate_config},
+    internal::{self, Health, Identity, ServiceNames, end_within, validate_config},
 };
 
 use crate::{
     cli::{environment::WebhookSettings, listen_address::ListenAddress, main::Main},
     config::{logging::LoggingConfig, maps::ConfigMapNames, observability::ObservabilityConfig},
     health::{checks::WebhookChecks, probes::Check},
-    process::{constructors::WebhookParts, task::Task},
+    process::{
+        constructors::WebhookParts,
+        task::{ShutdownTimeout, Task},
+    },
 };
 
 impl Main {
@@ -70,6 +73,10 @@ fn assemble(cx: &Context, webhook: Webhook) -> Result<WebhookParts> {
     let webhook =
         validate_config(webhook, &names.observability, |data| error_text(ObservabilityConfig::parse(data)));
     let webhook = validate_config(webhook, &names.leader_election, check_leader_election);
+    let webhook = match cx.provided() {
+        Ok(ShutdownTimeout(timeout)) => end_within(webhook, timeout),
+        Err(_) => webhook,
+    };
     let listener = ListenAddress::with_port(settings.port).listen(cx, "the webhook");
     let listener = async {
         listener.await.map_err(|error| Error::from(format!("{error}; WEBHOOK_PORT chooses another port")))

@@ -1,6 +1,6 @@
 //! Functions that other crates of the framework use. They are not part of the public API.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use reknit_injection::Context;
 
@@ -23,6 +23,13 @@ pub fn health(webhook: &Webhook) -> Health {
 /// Watches the ConfigMaps of [`Webhook::config`], as [`assemble`] does. Must be called before [`serve`].
 pub fn watch_configs(mut webhook: Webhook, cx: &Context) -> Webhook {
     webhook.request_values.watch(cx);
+    webhook
+}
+
+/// Shortens the time in which a stopping webhook still answers, so that its server ends within this time. Only a request
+/// that is being received or answered may keep it for longer.
+pub fn end_within(mut webhook: Webhook, shutdown_timeout: Duration) -> Webhook {
+    webhook.shutdown_timeout = shutdown_timeout;
     webhook
 }
 

@@ -44,7 +44,8 @@ pub struct Limits {
     /// fail.
     pub response_timeout: Duration,
     /// The time without requests after which a stopping webhook closes: 10 s. Until then it answers API servers that do
-    /// not know yet that it stops. After twice that time it closes in any case.
+    /// not know yet that it stops. After twice that time it closes in any case. At most two fifths of the process's
+    /// `--shutdown-timeout`.
     pub quiet_period: Duration,
 }
 

@@ -72,6 +72,8 @@ pub struct Webhook {
     pub(crate) mutators: BTreeMap<&'static str, Arc<dyn Mutator>>,
     pub(crate) lifetime: Lifetime,
     pub(crate) limits: Limits,
+    /// The time from the signal to stop to the end of the process.
+    pub(crate) shutdown_timeout: Duration,
     pub(crate) running: RunningCode,
 }
 
@@ -90,6 +92,7 @@ impl Webhook {
             mutators: BTreeMap::new(),
             lifetime: Lifetime::default(),
             limits: Limits::default(),
+            shutdown_timeout: Duration::MAX,
             running: RunningCode::default(),
         }
     }

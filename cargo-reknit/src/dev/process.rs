@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-/// The time for running reconciles and tasks to end. It cuts off the ten seconds in which a webhook still answers API
+/// The time for running reconciles and tasks to end. It shortens the ten seconds in which a webhook still answers API
 /// servers that do not know yet that it stops.
 const SHUTDOWN_TIMEOUT: &str = "1s";
 /// The limit on a shutdown, which also publishes events and exports metrics.

@@ -8,9 +8,11 @@ use kube::{Config, client::ConfigExt};
 use rustls::{
     AlertDescription, CertificateError, Error, RootCertStore,
     crypto::ring,
-    pki_types::{CertificateDer, UnixTime, pem::PemObject},
-    server::WebPkiClientVerifier,
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
+    server::{ParsedCertificate, WebPkiClientVerifier},
+    sign::CertifiedKey,
 };
+use secrecy::ExposeSecret;
 
 const ALGORITHMS: &str = "RSA of 2048 to 8192 bits, ECDSA P-256 or P-384, or Ed25519";
 
@@ -78,18 +80,55 @@ pub(crate) fn authorities(source: &Pem, pem: &[u8]) -> Result<Vec<Vec<u8>>, Stri
     if usable.is_empty() { Err(format!("{source}: {problem}")) } else { Ok(usable) }
 }
 
-/// Checks that rustls accepts the certificates and keys of a configuration.
-pub(crate) fn check(config: &Config, certificate: Option<&Pem>, key: Option<&Pem>) -> Result<(), String> {
+/// Checks that rustls accepts the certificates and keys of a configuration. An error names the source of the certificate
+/// or the key.
+pub(crate) fn check(config: &Config, certificate: Option<&str>, key: Option<&str>) -> Result<(), String> {
     let Err(error) = config.rustls_client_config() else { return Ok(()) };
     Err(match (certificate, key) {
-        (Some(certificate), Some(key)) => format!(
-            "{certificate} with {key}: {error}; the certificate and its key have to belong together, and the key has to \
-             be {ALGORITHMS}, in PKCS#8, PKCS#1 or SEC 1 without a password"
-        ),
+        (Some(certificate), Some(key)) => {
+            let problem = check_pair(config, certificate, key).err();
+            problem.unwrap_or_else(|| format!("{certificate} with {key}: {error}"))
+        }
         (Some(certificate), None) => format!("{certificate}: there is no client-key"),
         (None, Some(key)) => format!("{key}: there is no client-certificate"),
         (None, None) => error.to_string(),
     })
+}
+
+/// Checks a client certificate and its key one after the other. rustls reports every problem as one of the key.
+fn check_pair(config: &Config, certificate: &str, key: &str) -> Result<(), String> {
+    let auth = &config.auth_info;
+    let decode = |data: Option<&str>| STANDARD.decode(data.unwrap_or_default()).unwrap_or_default();
+    let key_pem = decode(auth.client_key_data.as_ref().map(|data| data.expose_secret()));
+    let leaf = CertificateDer::from_pem_slice(&decode(auth.client_certificate_data.as_deref()))
+        .map_err(|e| format!("{certificate}: it contains no PEM block of type CERTIFICATE ({e})"))?;
+    ParsedCertificate::try_from(&leaf).map_err(|e| format!("{certificate}: {}", unusable(&e)))?;
+    let unusable_key = |e: &dyn fmt::Display| {
+        format!(
+            "{key}: it contains no usable private key ({e}): it has to be {ALGORITHMS}, in a PEM block of PKCS#8, PKCS#1 \
+             or SEC 1 without a password"
+        )
+    };
+    let private_key = PrivateKeyDer::from_pem_slice(&key_pem).map_err(|e| unusable_key(&e))?;
+    let signer = ring::sign::any_supported_type(&private_key).map_err(|e| unusable_key(&e))?;
+    CertifiedKey::new(vec![leaf], signer).keys_match().map_err(|_| {
+        format!("{certificate} and {key} do not belong together: set the two that were issued together")
+    })
+}
+
+/// Returns why rustls refuses a client certificate, and the way out.
+fn unusable(error: &Error) -> String {
+    match error.to_string() {
+        text if text.contains("UnsupportedCertVersion") => {
+            "the certificate is of X.509 version 1, which clients in Go accept, but rustls does not: issue a certificate of \
+             version 3 to the user (openssl x509 -req needs -extfile to write one)"
+                .into()
+        }
+        text => format!(
+            "the certificate breaks the rules of X.509 ({text}): issue another one to the user. Clients in Go may accept \
+             this one, but rustls does not"
+        ),
+    }
 }
 
 /// Returns the text of a failed handshake, with what to do.
@@ -184,6 +223,21 @@ fn date(time: UnixTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const VERSION_1: &str = "-----BEGIN CERTIFICATE-----
+MIIBGjCBwQIUaYPY6E4XS09sNnZNXymdzJUa1FowCgYIKoZIzj0EAwIwDzENMAsG
+A1UEAwwEdXNlcjAgFw0yNjExMjYwNzM3NDlaGA8yMTI2MTEwMjA3Mzc0OVowDzEN
+MAsGA1UEAwwEdXNlcjBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABG9JmbwUKGa0
+eqJPjsgyM1DosXf2KNIDTa7DjDE03D4+8N2EgChHNX8fIrydaOnZWUzHUzq6Qona
+rD3K5v5G03owCgYIKoZIzj0EAwIDSAAwRQIhALi/ix/wyRdeGKjbMmpo4T2IbnSX
+0Bg5HMYbp5fkQk8SAiBEwLP2dYYf8L3nYhkzjRs7n4U5r1ptnBxEhTqQjzjLKA==
+-----END CERTIFICATE-----";
+    const VERSION_1_KEY: &str = "-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgrttY8HBdDJZe13Hw
+5Q/o+OWV/7mYccokC4UpRLydDlyhRANCAARvSZm8FChmtHqiT47IMjNQ6LF39ijS
+A02uw4wxNNw+PvDdhIAoRzV/HyK8nWjp2VlMx1M6ukKJ2qw9yub+RtN6
+-----END PRIVATE KEY-----";
+
     use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P384_SHA384, date_time_ymd};
     use rustls::OtherError;
 
@@ -235,16 +289,42 @@ mod tests {
         assert!(error.ends_with("it contains no PEM block of type CERTIFICATE"), "{error}");
     }
 
+    /// Returns the error of a client certificate and its key.
+    fn error_of_pair(certificate: &str, key: &str) -> String {
+        let _ = ring::default_provider().install_default();
+        let mut config = Config::new("https://api.example.com".parse().unwrap());
+        config.auth_info.client_certificate_data = Some(STANDARD.encode(certificate));
+        config.auth_info.client_key_data = Some(STANDARD.encode(key).into());
+        check(&config, Some("client-certificate /cert.pem"), Some("client-key /key.pem")).unwrap_err()
+    }
+
     #[test]
     fn a_key_of_another_certificate_is_an_error_that_names_both() {
-        let _ = ring::default_provider().install_default();
         let other = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
-        let mut config = config(2020, 3000);
-        config.auth_info.client_key_data = Some(STANDARD.encode(other.serialize_pem()).into());
-        let file = |path: &str| Pem::File { field: "client-key", path: path.into() };
-        let error = check(&config, Some(&data(b"")), Some(&file("/key.pem"))).unwrap_err();
-        assert!(error.starts_with("certificate-authority-data with client-key /key.pem: "), "{error}");
-        assert!(error.contains("have to belong together"), "{error}");
+        let error = error_of_pair(&self_signed(2020, 3000).0, &other.serialize_pem());
+        let expected = "client-certificate /cert.pem and client-key /key.pem do not belong together: ";
+        assert!(error.starts_with(expected), "{error}");
+    }
+
+    #[test]
+    fn the_error_of_a_client_certificate_of_version_1_names_the_certificate_and_its_version() {
+        let error = error_of_pair(VERSION_1, VERSION_1_KEY);
+        let expected = "client-certificate /cert.pem: the certificate is of X.509 version 1, ";
+        assert!(error.starts_with(expected), "{error}");
+    }
+
+    #[test]
+    fn the_error_of_a_file_that_is_no_certificate_or_no_key_names_the_file() {
+        let (certificate, key) = self_signed(2020, 3000);
+        for not_a_certificate in ["", "AAAA", &key.serialize_pem()] {
+            let error = error_of_pair(not_a_certificate, &key.serialize_pem());
+            assert!(error.starts_with("client-certificate /cert.pem: it contains no PEM block"), "{error}");
+        }
+        let locked = key.serialize_pem().replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+        for not_a_key in ["", &certificate, &locked] {
+            let error = error_of_pair(&certificate, not_a_key);
+            assert!(error.starts_with("client-key /key.pem: it contains no usable private key"), "{error}");
+        }
     }
 
     #[test]

@@ -263,7 +263,8 @@ fn login(
     if let Some(plugin) = plugin {
         plugin.apply(auth);
     }
-    certificate::check(&config, pems.certificate.as_ref(), pems.key.as_ref())?;
+    let (certificate, key) = pems.names(plugin);
+    certificate::check(&config, certificate.as_deref(), key.as_deref())?;
     let auth = match last.filter(|_| config.auth_info.auth_provider.is_some()) {
         Some(last) => last.auth.clone(), // a refreshed token is nowhere else
         None => config.auth_layer().map_err(|e| root_cause(&e))?.map(Arc::new),
@@ -274,6 +275,17 @@ fn login(
 impl Pems {
     fn has_files(&self) -> bool {
         [&self.authorities, &self.certificate, &self.key].into_iter().flatten().any(Pem::is_file)
+    }
+
+    /// Returns the names of the client certificate and of its key in errors.
+    fn names(&self, plugin: Option<&PluginCredentials>) -> (Option<String>, Option<String>) {
+        let name = |field| format!("the {field} of the credential plugin");
+        match plugin {
+            Some(plugin) if plugin.has_certificate() => {
+                (Some(name("clientCertificateData")), Some(name("clientKeyData")))
+            }
+            _ => [&self.certificate, &self.key].map(|pem| pem.as_ref().map(Pem::to_string)).into(),
+        }
     }
 
     fn read(&self) -> Result<Contents, String> {

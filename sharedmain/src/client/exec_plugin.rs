@@ -41,6 +41,10 @@ impl PluginCredentials {
         self.expiration_timestamp
     }
 
+    pub(super) fn has_certificate(&self) -> bool {
+        self.client_certificate_data.is_some()
+    }
+
     /// Sets the credentials of a user.
     pub(super) fn apply(&self, auth: &mut AuthInfo) {
         auth.token = self.token.clone().map(Into::into);

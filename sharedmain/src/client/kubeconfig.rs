@@ -188,7 +188,10 @@ fn in_cluster() -> Result<Access, Failure> {
              defined)",
             home_path().unwrap_or_else(|| "~/.kube/config".into()).display()
         ))),
-        Err(e) => Err(Failure::new(format!("unable to load in-cluster configuration: {e}"))),
+        Err(e) => Err(Failure::new(format!(
+            "unable to load in-cluster configuration: {e}; the pod needs the files of its service account in \
+             /var/run/secrets/kubernetes.io/serviceaccount, which automountServiceAccountToken mounts"
+        ))),
     }
 }
 

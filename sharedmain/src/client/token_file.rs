@@ -3,24 +3,32 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, header};
 use parking_lot::Mutex;
+use reknit_injection::internal::LogLimit;
 use tokio::time::Instant;
 
 /// The age at which the file is read again. It is short compared to the lifetime of any token.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
 /// A token file. It is read again when the token is used more than ten seconds after the last read. While the file
-/// cannot be read, for example during its replacement, the last token stays in use.
+/// cannot be read, for example during its replacement, the last token stays in use, with a warning.
 pub(crate) struct TokenFile {
     path: String,
-    /// The time of the last read, and the header with the token.
-    last_read: Mutex<(Instant, HeaderValue)>,
+    last_read: Mutex<LastRead>,
+}
+
+struct LastRead {
+    time: Instant,
+    /// The header with the token.
+    header: HeaderValue,
+    log_limit: LogLimit<String>,
 }
 
 impl TokenFile {
     /// Reads the file for the first time.
     pub(crate) fn open(path: String) -> Result<Self, String> {
-        let token = read(&path)?;
-        Ok(Self { path, last_read: Mutex::new((Instant::now(), token)) })
+        let header = read(&path)?;
+        let last_read = LastRead { time: Instant::now(), header, log_limit: LogLimit::default() };
+        Ok(Self { path, last_read: Mutex::new(last_read) })
     }
 
     /// Sets the `Authorization` header of the request.
@@ -31,18 +39,28 @@ impl TokenFile {
 
     fn header(&self) -> HeaderValue {
         let mut last_read = self.last_read.lock();
-        if last_read.0.elapsed() >= MAX_AGE {
-            *last_read = (Instant::now(), read(&self.path).unwrap_or_else(|_| last_read.1.clone()));
+        if last_read.time.elapsed() >= MAX_AGE {
+            last_read.time = Instant::now();
+            match read(&self.path) {
+                Ok(header) => {
+                    last_read.header = header;
+                    last_read.log_limit.reset();
+                }
+                Err(why) if last_read.log_limit.allows(&why) => {
+                    tracing::warn!("{why}; the last token stays in use, until it expires");
+                }
+                Err(_) => {}
+            }
         }
-        last_read.1.clone()
+        last_read.header.clone()
     }
 }
 
 fn read(path: &str) -> Result<HeaderValue, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("token file {path}: {e}"))?;
+    let text = std::fs::read_to_string(path).map_err(|e| format!("token file {path} cannot be read: {e}"))?;
     // Most token files end with a newline, which is invalid in a header.
     let token = Some(text.trim()).filter(|token| !token.is_empty());
-    let token = token.ok_or_else(|| format!("token file {path} is empty"))?;
+    let token = token.ok_or_else(|| format!("token file {path} is empty: write a token to it"))?;
     let mut header = HeaderValue::try_from(format!("Bearer {token}"))
         .map_err(|_| format!("token file {path} contains characters that are invalid in a token"))?;
     header.set_sensitive(true);
@@ -83,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_error_names_the_file_without_a_token() {
-        assert!(open(&file_with("\n")).err().unwrap().ends_with("is empty"));
+        assert!(open(&file_with("\n")).err().unwrap().ends_with("is empty: write a token to it"));
         assert!(
             open(&file_with("a\nb"))
                 .err()
@@ -91,6 +109,6 @@ mod tests {
                 .ends_with("contains characters that are invalid in a token")
         );
         let missing = TokenFile::open("/nowhere/token".into()).err().unwrap();
-        assert!(missing.starts_with("token file /nowhere/token: No such file"), "{missing}");
+        assert!(missing.starts_with("token file /nowhere/token cannot be read: No such file"), "{missing}");
     }
 }

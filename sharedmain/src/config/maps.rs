@@ -81,7 +81,10 @@ async fn read<T, E: Display>(
     parse: impl Fn(&BTreeMap<String, String>) -> Result<T, E>,
 ) -> Result<Option<T>, Failure> {
     let map = startup.retry(|| api.get_opt(name)).await.map_err(|error| startup.failure(&error))?;
-    let Some(map) = map else { return Ok(None) };
+    let Some(map) = map else {
+        tracing::info!(config_map = name, namespace, "the ConfigMap does not exist: the defaults are used");
+        return Ok(None);
+    };
     let parsed = parse(&map.data.unwrap_or_default()).map(Some);
     parsed.map_err(|e| Failure::new(format!("ConfigMap {namespace}/{name}: {e}")))
 }

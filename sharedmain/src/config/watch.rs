@@ -112,7 +112,10 @@ impl ConfigWatcher {
         informer.on(move |change| {
             let data = match change {
                 Change::Added(map) | Change::Updated { new: map, .. } => map.data.as_ref(),
-                Change::Deleted { .. } => None,
+                Change::Deleted { .. } => {
+                    tracing::info!("ConfigMap {name} was deleted: the defaults are used");
+                    None
+                }
             };
             if let Err(error) = apply(&watcher, data.unwrap_or(&Data::new())) {
                 tracing::error!("ConfigMap {name}: {error}; the previous settings stay in effect");

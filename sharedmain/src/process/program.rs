@@ -22,6 +22,7 @@ use super::{
     runtimes::Runtimes,
     signals,
     startup::Startup,
+    task::ShutdownTimeout,
 };
 use crate::{
     cli::{environment::Environment, flags::Flags, listen_address::BindAddress},
@@ -144,6 +145,7 @@ impl Program {
             .shutdown(shutdown)
             .build();
         cx.provide(BindAddress(flags.bind_address));
+        cx.provide(ShutdownTimeout(flags.shutdown_timeout));
         cx.provide(environment.webhook.clone());
         cx.provide(environment.config_maps.clone());
         let constructed = constructors.run(&cx, &flags.disable_controllers)?;

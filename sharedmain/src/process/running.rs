@@ -10,7 +10,7 @@ use reknit_leadership::{
 use reknit_reconciler::{Controller, Drained, Health, Recorder, Run};
 use tokio::{
     runtime::Handle,
-    task::{JoinError, JoinSet},
+    task::{AbortHandle, JoinError, JoinSet},
     time::{Instant, timeout, timeout_at},
 };
 
@@ -36,6 +36,8 @@ pub(super) struct Running {
     control: Handle,
     controllers: JoinSet<Drained>,
     tasks: JoinSet<Result<String, String>>,
+    /// The name of each task, with its handle.
+    task_names: Vec<(String, AbortHandle)>,
     electors: JoinSet<()>,
     /// Tells the electors that all reconciles have ended, so that they release the leases.
     all_drained: (ShutdownTrigger, Shutdown),
@@ -50,6 +52,7 @@ impl Running {
             control,
             controllers: JoinSet::new(),
             tasks: JoinSet::new(),
+            task_names: Vec::new(),
             electors: JoinSet::new(),
             all_drained: Shutdown::new(),
             health: Vec::new(),
@@ -95,13 +98,15 @@ impl Running {
     /// Starts a task. Its result is its name, or an error with its name.
     pub(super) fn start_task(&mut self, task: Task) {
         let Task { name, run } = task;
-        self.tasks.spawn(async move {
+        let task_name = name.clone();
+        let handle = self.tasks.spawn(async move {
             match AssertUnwindSafe(run).catch_unwind().await {
                 Ok(Ok(())) => Ok(name),
                 Ok(Err(e)) => Err(format!("task {name} failed: {e}")),
                 Err(panic) => Err(format!("task {name} panicked: {}", panic_message(&*panic))),
             }
         });
+        self.task_names.push((task_name, handle));
     }
 
     /// Runs until the process is asked to stop, or until something fails, and then shuts down.
@@ -139,7 +144,7 @@ impl Running {
                     join_electors(&mut self.electors).await;
                 }
             },
-            join_tasks(&mut self.tasks, deadline),
+            join_tasks(&mut self.tasks, &self.task_names, deadline),
         );
         if timeout(PUBLISH_TIMEOUT, recorder.flush()).await.is_err() {
             tracing::warn!("dropped events that were still queued");
@@ -198,15 +203,22 @@ async fn join_electors(electors: &mut JoinSet<()>) {
 }
 
 /// Waits for the tasks until the deadline, and drops the others. Returns the error of the first task that failed.
-async fn join_tasks(tasks: &mut JoinSet<Result<String, String>>, deadline: Instant) -> Result<(), Failure> {
+async fn join_tasks(
+    tasks: &mut JoinSet<Result<String, String>>,
+    names: &[(String, AbortHandle)],
+    deadline: Instant,
+) -> Result<(), Failure> {
     let mut result = Ok(());
     while let Ok(Some(ended)) = timeout_at(deadline, tasks.join_next()).await {
         result = result.and(check_task_end(ended));
     }
     if !tasks.is_empty() {
+        let running = names.iter().filter(|(_, handle)| !handle.is_finished());
+        let names: Vec<_> = running.map(|(name, _)| name.as_str()).collect();
         tracing::warn!(
-            dropped = tasks.len(),
-            "dropped tasks that were still running at the shutdown deadline"
+            tasks = names.join(", "),
+            "dropped tasks that were still running at the shutdown deadline: a task should end once Context::shutdown \
+             resolves, or --shutdown-timeout allow it more time"
         );
         tasks.abort_all();
     }

@@ -1,8 +1,12 @@
 //! Tasks that run beside the controllers.
-use std::{fmt, future::Future};
+use std::{fmt, future::Future, time::Duration};
 
 use futures::future::BoxFuture;
 use reknit_reconciler::Result;
+
+/// The value of `--shutdown-timeout`, which the webhook gets from the Context.
+#[derive(Clone, Copy)]
+pub(crate) struct ShutdownTimeout(pub(crate) Duration);
 
 /// A future that runs beside the controllers, such as a server or a poller.
 ///

@@ -312,6 +312,7 @@ fn changes_of_config_logging_change_the_level() {
         let refused = child.wait_for_line("the previous settings stay in effect");
         assert!(refused.contains("loglevel.faulty: \\\"loud\\\" is not one of"), "{refused}");
         cluster.config_maps().delete("config-logging", &DeleteParams::default()).await.unwrap();
+        child.wait_for_line("config-logging was deleted: the defaults are used");
         child.wait_for_line("the log level changes from debug to info");
     });
 }

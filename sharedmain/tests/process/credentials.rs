@@ -29,6 +29,9 @@ trials![
     the_error_of_a_failed_exec_plugin_shows_its_standard_error_and_no_secret,
     a_token_file_may_end_with_a_newline,
     a_rotated_token_file_is_read_again,
+    a_token_file_that_is_lost_is_reported_and_the_last_token_stays_in_use,
+    a_process_without_its_token_file_does_not_start,
+    the_error_of_a_client_certificate_of_a_plugin_names_the_plugin,
     the_proxy_of_the_environment_is_used_unless_no_proxy_excludes_the_server,
     the_proxy_is_chosen_for_the_url_of_the_server_flag,
     a_socks_proxy_is_used,
@@ -335,6 +338,45 @@ fn a_rotated_token_file_is_read_again() {
     fs::write(token, "second").unwrap();
     // Informers keep requesting ConfigMaps that do not exist.
     server.wait_for_requests(1, |line| line == "authorization: bearer second");
+}
+
+fn a_token_file_that_is_lost_is_reported_and_the_last_token_stays_in_use() {
+    let server = HttpServer::without_objects();
+    let command = TestCommand::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
+    let token = command.file("token", "first");
+    command.file(".kube/config", &kubeconfig(&server.url(), "{tokenFile: ../token}"));
+    let child = command.spawn();
+    child.wait_for_line("greeter runs");
+    fs::remove_file(&token).unwrap();
+    let warning = child.wait_for_line("the last token stays in use");
+    assert!(warning.contains("token cannot be read: No such file"), "{warning}");
+    fs::write(&token, "").unwrap();
+    child.wait_for_line("token is empty");
+    let requests = server.heads().len();
+    server.wait_for_requests(requests + 1, |line| line == "authorization: bearer first");
+}
+
+fn a_process_without_its_token_file_does_not_start() {
+    for (text, expected) in [
+        (None, "token cannot be read: No such file or directory (os error 2)"),
+        (Some(""), "token is empty: write a token to it"),
+    ] {
+        let command = TestCommand::new().arg("--disable-ha");
+        command.file(".kube/config", &kubeconfig("http://127.0.0.1:1", "{tokenFile: ../token}"));
+        text.map(|text| command.file("token", text));
+        let message = failed_at_once_with_one_line(command.run());
+        assert!(message.ends_with(expected), "{message}");
+    }
+}
+
+fn the_error_of_a_client_certificate_of_a_plugin_names_the_plugin() {
+    let command = TestCommand::new().arg("--disable-ha");
+    let credential = r#"{"status":{"clientCertificateData":"no PEM","clientKeyData":"no PEM"}}"#;
+    write_plugin(&command, &format!("echo '{credential}'"));
+    let path = command.file("config", &kubeconfig("https://127.0.0.1:1", PLUGIN_USER));
+    let message = failed_at_once_with_one_line(command.env("KUBECONFIG", path).run());
+    let expected = "the clientCertificateData of the credential plugin: it contains no PEM block";
+    assert!(message.contains(expected), "{message}");
 }
 
 fn the_proxy_of_the_environment_is_used_unless_no_proxy_excludes_the_server() {

@@ -18,6 +18,7 @@ trials![
     a_second_signal_ends_the_process_at_once,
     a_signal_ends_a_process_that_waits_for_the_server,
     a_task_that_hangs_is_dropped_at_the_deadline,
+    a_webhook_with_open_connections_ends_before_the_deadline,
     a_task_that_fails_ends_the_process,
     a_task_that_fails_during_the_shutdown_makes_the_exit_status_1,
     a_task_that_panics_ends_the_process,
@@ -26,6 +27,7 @@ trials![
     probes_and_metrics_respond,
     readiness_of_a_starting_process_has_a_reason,
     log_lines_have_the_field_names_of_knative,
+    absent_config_maps_are_named,
     config_logging_sets_the_level_unless_rust_log_is_set,
     flags_of_the_program_are_provided_to_its_tasks,
     requests_for_leases_share_no_connection_with_other_requests,
@@ -92,10 +94,21 @@ fn a_task_that_hangs_is_dropped_at_the_deadline() {
     let (status, lines) = child.wait();
     assert_eq!(status, 0, "{lines:#?}");
     assert!(start_time.elapsed() >= Duration::from_millis(300));
-    assert!(
-        messages_of(&lines).last().unwrap().starts_with("dropped tasks that were still running"),
-        "{lines:#?}"
-    );
+    let last = parse_line(lines.last().unwrap());
+    assert!(last["message"].as_str().unwrap().starts_with("dropped tasks that were still running"), "{last}");
+    assert_eq!(last["tasks"], "hung");
+}
+
+fn a_webhook_with_open_connections_ends_before_the_deadline() {
+    let (command, _server) = command_with_server("webhook alone");
+    let command = command.env("SYSTEM_NAMESPACE", "system").env("WEBHOOK_PORT", "0");
+    let child = command.arg("--shutdown-timeout=3s").spawn();
+    let _connection = TcpStream::connect(child.wait_for_address("the webhook")).unwrap();
+    child.wait_for_line("greeter runs");
+    child.signal("TERM");
+    let (status, lines) = child.wait();
+    assert_eq!(status, 0, "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("dropped tasks")), "{lines:#?}");
 }
 
 /// Checks that the scenario ends the process with status 1, and that the other task is shut down before that.
@@ -198,6 +211,18 @@ fn readiness_of_a_starting_process_has_a_reason() {
         "[-]startup failed: waiting for the API server\nreadiness check failed\n"
     );
     wait_for_status(&child, "/health", 200);
+}
+
+fn absent_config_maps_are_named() {
+    let (command, _server) = command_with_server("none");
+    let child =
+        command.env("SYSTEM_NAMESPACE", "system").env("CONFIG_LOGGING_NAME", "config-logging-2").spawn();
+    child.wait_for_line("greeter runs");
+    for name in ["config-logging-2", "config-observability", "config-leader-election"] {
+        let line = parse_line(&child.wait_for_line(&format!("\"{name}\"")));
+        assert_eq!(line["message"], "the ConfigMap does not exist: the defaults are used");
+        assert_eq!([&line["severity"], &line["namespace"]], ["INFO", "system"], "{line}");
+    }
 }
 
 fn log_lines_have_the_field_names_of_knative() {

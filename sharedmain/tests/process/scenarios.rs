@@ -65,6 +65,7 @@ pub(crate) fn run() -> ExitCode {
 fn add_scenario(main: Main, scenario: &str) -> Main {
     match scenario {
         "maps" => main.controller(maps),
+        "webhook alone" => main.webhook(|_| Ok(Webhook::new("process.reknit.dev"))),
         "maps and a webhook" => main.controller(maps).webhook(webhook),
         "maps and lamps" => main.controller(maps).controller(lamps),
         "maps, lamps and a webhook" => main.controller(maps).controller(lamps).webhook(webhook),

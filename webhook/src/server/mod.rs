@@ -18,7 +18,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Notify, watch},
     task::JoinHandle,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
@@ -54,11 +54,15 @@ pub fn serve<S: Future<Output = ()> + Send + 'static>(
     let metrics = Metrics::new(registry);
     let tls = TlsAcceptor::from(Arc::new(identity.config().context(FAILED)?));
     let (drain, limits) = (Drain::default(), webhook.limits.clone());
+    let shutdown_timeout = webhook.shutdown_timeout;
     let request_values = webhook.request_values.clone();
     let router = routes::router(Arc::new(webhook), metrics.clone(), drain.clone());
     let server = Server {
         tls,
         router,
+        // Draining takes twice the quiet period at most.
+        quiet_period: limits.quiet_period.min(shutdown_timeout.saturating_mul(2) / 5),
+        open_timeout: shutdown_timeout / 10,
         limits,
         metrics,
         closing: watch::Sender::default(),
@@ -74,6 +78,9 @@ struct Server {
     tls: TlsAcceptor,
     router: Router,
     limits: Limits,
+    quiet_period: Duration,
+    /// The time that a connection has for its first request once the others are closed.
+    open_timeout: Duration,
     metrics: Metrics,
     /// True once each connection is to close after its answer. Each connection has a receiver, so the channel is closed
     /// once there are no connections.
@@ -96,7 +103,7 @@ impl Server {
     ) {
         let drained = async {
             stop.await;
-            drain.drain(self.limits.quiet_period).await;
+            drain.drain(self.quiet_period).await;
         };
         tokio::select! {
             () = self.accept(&listener) => {}
@@ -170,7 +177,16 @@ impl Server {
         activity: &Activity,
         mut closing: watch::Receiver<bool>,
     ) {
-        let stream = match self.tls.accept(stream).await {
+        let mut stop_opening = pin!(async {
+            let _ = closing.wait_for(|closing| *closing).await;
+            // Before the head of the first request, hyper would close the connection without an answer.
+            let _ = timeout(self.open_timeout, activity.wait_until_opened()).await;
+        });
+        let stream = tokio::select! {
+            accepted = self.tls.accept(stream) => accepted,
+            () = &mut stop_opening => return,
+        };
+        let stream = match stream {
             Ok(stream) => stream,
             Err(error) => return self.report_handshake_failure(&error),
         };
@@ -184,14 +200,9 @@ impl Server {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 * 1024);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-        let shutdown = async {
-            let _ = closing.wait_for(|closing| *closing).await;
-            // Before the head of the first request, hyper would close the connection without an answer.
-            activity.wait_until_opened().await;
-        };
         let result = tokio::select! {
             result = connection.as_mut() => result,
-            () = shutdown => {
+            () = stop_opening => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
