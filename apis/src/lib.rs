@@ -32,10 +32,15 @@
 //! assert!(conditions.is_happy());
 //! ```
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod admission;
 mod config_map;
 mod conversion;
+mod environment;
 pub mod equality;
+#[doc(hidden)]
+pub mod internal;
 mod json;
 mod key;
 mod kinds;

@@ -3,6 +3,7 @@
 use std::{fmt, future::pending, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
+use reknit_apis::internal::now;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{Context, Inject};
@@ -62,7 +63,7 @@ impl Clock {
     /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         match &self.0 {
-            Source::System => Timestamp::now(),
+            Source::System => now(),
             Source::Set(set) => *set.times.borrow(),
         }
     }

@@ -7,13 +7,13 @@ use std::{
     error::Error,
     fmt,
     sync::Arc,
-    time::Instant,
 };
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use reknit_apis::internal::variable;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
     context::Context,
@@ -164,8 +164,8 @@ impl<T: FromConfigMap> Config<T> {
 /// Returns the name of a ConfigMap in this installation: the environment variable that is made from the default name, such
 /// as `CONFIG_FEATURES_NAME` for `config-features`, or else the default name.
 pub fn config_map_name(default: &str) -> String {
-    let variable = default.to_uppercase().replace(['-', '.'], "_") + "_NAME";
-    std::env::var(variable).ok().filter(|name| !name.is_empty()).unwrap_or_else(|| default.to_owned())
+    let name = default.to_uppercase().replace(['-', '.'], "_") + "_NAME";
+    variable(&name).unwrap_or_else(|| default.to_owned())
 }
 
 /// The informer of a ConfigMap, which counts as synced only once the ConfigMap is valid or deleted.

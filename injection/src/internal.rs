@@ -2,6 +2,9 @@
 
 use kube::{core::GroupVersionKind, discovery::ApiResource};
 use reknit_apis::Key;
+pub use reknit_apis::internal::{
+    Environment, Seeded, host_name, now, random, random_range, random_uuid, variable, within,
+};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::{runtime::Handle, time::Instant};
@@ -19,7 +22,6 @@ pub use crate::{
     permissions::{Permissions, RequestAttributes, UnnamedKinds},
     reflector::jittered,
     timing::sleep_until_optional,
-    uuid::random_uuid,
 };
 
 /// Opens an informer without waiting for its first list. The caller must not read it before

@@ -25,6 +25,8 @@
 //! # }
 //! ```
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod cache;
 mod causes;
 mod client;
@@ -42,7 +44,6 @@ mod reflector;
 #[cfg(test)]
 mod testing;
 mod timing;
-mod uuid;
 
 pub use cache::DecodeError;
 pub use clock::Clock;

@@ -3,11 +3,9 @@
 //! A [`View`] of the observed leases and of the buckets decides, without side effects. [`Balance::step`] alone remembers
 //! which members it suspects, and the elector that called it does what it returns.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::{collections::HashMap, time::Duration};
 
+use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -119,12 +117,12 @@ impl Balance {
         };
         let is_led = buckets.iter().map(|bucket| bucket.term().is_some());
         let last_handover =
-            buckets.iter().filter_map(|bucket| bucket.last_handover).max().unwrap_or(UNIX_EPOCH);
+            buckets.iter().filter_map(|bucket| bucket.last_handover).max().unwrap_or(Timestamp::UNIX_EPOCH);
         Sample {
             leases: self.buckets.names().iter().cloned().zip(is_led).collect(),
             unowned,
             in_transition,
-            last_handover: last_handover.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            last_handover: last_handover.as_duration().as_secs_f64(),
         }
     }
 }

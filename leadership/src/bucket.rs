@@ -15,10 +15,11 @@
 //! A leading pass starts only while its bucket is `Led`, or `Draining` if the next leader may not know of its work. It is
 //! dropped when the term ends in which it started. Observing passes are not counted: a handover does not wait for them.
 
-use std::{mem, sync::Arc, time::SystemTime};
+use std::{mem, sync::Arc};
 
+use k8s_openapi::jiff::Timestamp;
 use reknit_apis::Key;
-use reknit_injection::internal::sleep_until_optional;
+use reknit_injection::internal::{now, sleep_until_optional};
 use tokio::{sync::watch, time::Instant};
 use tracing::{info, warn};
 
@@ -78,7 +79,7 @@ pub(crate) struct Bucket {
     /// The time at which this process last released the Lease.
     pub(crate) released: Option<Instant>,
     /// The time at which this process last gained the bucket or handed it over.
-    pub(crate) last_handover: Option<SystemTime>,
+    pub(crate) last_handover: Option<Timestamp>,
 }
 
 impl Bucket {
@@ -283,7 +284,7 @@ impl BucketWriter {
             };
             if is_new {
                 bucket.terms += 1;
-                bucket.last_handover = Some(SystemTime::now());
+                bucket.last_handover = Some(now());
             }
             is_new
         });
@@ -321,7 +322,7 @@ impl BucketWriter {
         let stops = self.modify(|bucket| {
             let stops = bucket.end_term(next);
             if stops {
-                bucket.last_handover = Some(SystemTime::now());
+                bucket.last_handover = Some(now());
             }
             stops
         });

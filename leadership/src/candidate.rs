@@ -132,14 +132,15 @@ impl Candidate {
         self
     }
 
-    /// The pause after an attempt that failed, jittered so that candidates that started at the same time spread their
+    /// The pause after a failed attempt on a lease, jittered so that candidates that started at the same time spread their
     /// attempts. Before the `deadline` of a lease that this process holds, many attempts fit: the pause is a fifth of
     /// the retry period, or as long as the API server asked, but at most half of the time that is left.
-    pub(crate) fn pause_after(&self, error: &LockError, deadline: Option<Instant>) -> Duration {
+    pub(crate) fn pause_after(&self, lease: &str, error: &LockError, deadline: Option<Instant>) -> Duration {
+        let jittered = |wait| jittered(format_args!("elector/{lease}"), wait, 0.5);
         let (retry, asked) = (self.config.retry_period, asked_wait(error).unwrap_or_default());
         match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-            Some(left) => jittered(retry / 5, 0.5).max(asked.min(left / 2)),
-            None => jittered(retry, 0.5).max(asked.min(self.config.renew_deadline)),
+            Some(left) => jittered(retry / 5).max(asked.min(left / 2)),
+            None => jittered(retry).max(asked.min(self.config.renew_deadline)),
         }
     }
 

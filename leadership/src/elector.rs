@@ -192,7 +192,7 @@ impl Elector {
                 self.jittered_retry_period()
             }
             Err(error) => {
-                let pause = self.candidate.pause_after(&error, self.bucket.deadline());
+                let pause = self.candidate.pause_after(self.bucket.lease(), &error, self.bucket.deadline());
                 let error = LeaseError::from(error);
                 self.may_hold = may_have_held || matches!(error, LeaseError::MaybeWritten(_));
                 self.handle_error(&error, pause)
@@ -222,12 +222,16 @@ impl Elector {
         if !is_conflict {
             return pause;
         }
-        pause.min(jittered(CONFLICT_PAUSE.saturating_mul(2u32.saturating_pow(self.conflicts - 1)), 0.5))
+        pause.min(self.jittered(CONFLICT_PAUSE.saturating_mul(2u32.saturating_pow(self.conflicts - 1))))
     }
 
     /// The retry period, jittered so that candidates that started at the same time spread their attempts.
     fn jittered_retry_period(&self) -> Duration {
-        jittered(self.candidate.config.retry_period, 0.5)
+        self.jittered(self.candidate.config.retry_period)
+    }
+
+    fn jittered(&self, wait: Duration) -> Duration {
+        jittered(format_args!("elector/{}", self.bucket.lease()), wait, 0.5)
     }
 
     /// Releases the lease, if this process holds it. Retries until this succeeds or it no longer holds it.
@@ -238,7 +242,7 @@ impl Elector {
                 break;
             }
             debug!(lease, %identity, %error, "lease not released yet");
-            sleep(jittered(CONFLICT_PAUSE * 4, 0.5)).await;
+            sleep(self.jittered(CONFLICT_PAUSE * 4)).await;
         }
         self.may_hold = false;
         debug!(lease, %identity, "lease is not held any more");

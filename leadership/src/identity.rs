@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use reknit_injection::internal::random_uuid;
+use reknit_injection::internal::{host_name, random_uuid};
 
 /// The maximum length in bytes. The identity is also the field manager of lease writes, which the API server limits to
 /// 128.
@@ -24,7 +24,7 @@ pub struct Identity(String);
 impl Identity {
     /// Creates an identity from the host name of this machine. Inside a pod, that is the pod's name.
     pub fn of_process() -> Self {
-        Self::on(&gethostname::gethostname().to_string_lossy())
+        Self::on(&host_name())
     }
 
     /// Creates an identity from this host name. A long name is truncated. Characters that are not valid in host names
@@ -32,7 +32,8 @@ impl Identity {
     pub fn on(host: &str) -> Self {
         let sanitize = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '-' };
         let host: String = host.chars().map(sanitize).take(MAX_LENGTH - UUID_LENGTH - 1).collect();
-        Self(format!("{host}_{}", random_uuid()))
+        let unique = random_uuid(format_args!("identity/{host}"));
+        Self(format!("{host}_{unique}"))
     }
 
     /// The identity as the lease's `holderIdentity`, of at most 128 bytes.
@@ -49,6 +50,8 @@ impl fmt::Display for Identity {
 
 #[cfg(test)]
 mod tests {
+    use reknit_injection::internal::{Seeded, within};
+
     use super::*;
 
     #[test]
@@ -58,7 +61,15 @@ mod tests {
     }
 
     #[test]
+    fn an_identity_in_a_simulation_depends_on_its_host_and_seed() {
+        let identity = |seed| within(&Seeded::environment(seed), Identity::of_process);
+        assert!(identity(1).as_str().starts_with("localhost_"));
+        assert_eq!(identity(1), identity(1));
+        assert_ne!(identity(1), identity(2));
+    }
+
+    #[test]
     fn a_random_uuid_has_the_assumed_length() {
-        assert_eq!(random_uuid().len(), UUID_LENGTH);
+        assert_eq!(random_uuid("test").len(), UUID_LENGTH);
     }
 }

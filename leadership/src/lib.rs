@@ -12,6 +12,8 @@
 //! A *candidate* is this process. A *member* is a process that announced itself by a Lease of its own. A *peer* is a live
 //! member of the same controller with the same number of buckets.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod assignment;
 mod balance;
 mod bucket;

@@ -105,7 +105,8 @@ impl Member {
             }
             Err(error) => {
                 let until = *self.candidate.member_until.lock();
-                let pause = self.candidate.pause_after(&error, until.filter(|until| start < *until));
+                let pause =
+                    self.candidate.pause_after(&self.lease, &error, until.filter(|until| start < *until));
                 let error = LeaseError::from(error);
                 if log_limit.allows(&error) {
                     warn!(lease = self.lease, namespace = self.candidate.namespace(), "{error}");

@@ -89,6 +89,8 @@
 //! Queues have the metrics `workqueue_*` of client-go, and passes `reknit_*`. `reknit_sharedmain`, which serves them,
 //! documents all metrics.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod controller;
 mod driver;
 mod error;

@@ -1,7 +1,11 @@
 //! Leader election of a process: which replica reconciles which keys.
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use prometheus::Registry;
-use reknit_injection::{Context, Informer, internal::Transport, select};
+use reknit_injection::{
+    Context, Informer,
+    internal::{Transport, variable},
+    select,
+};
 use reknit_leadership::{
     LeaderElectionConfig, Leadership,
     internal::{Candidate, Electors, Heartbeat, Identity, Member, StatefulReplica},
@@ -81,7 +85,7 @@ impl Participant {
             return Ok(None);
         }
         let namespace = environment.lease_namespace()?.to_owned();
-        let replica = StatefulReplica::from_env(|name| std::env::var(name).ok()).map_err(Failure::new)?;
+        let replica = StatefulReplica::from_env(variable).map_err(Failure::new)?;
         Ok(Some(Self { namespace, replica }))
     }
 

@@ -95,6 +95,7 @@
 //! `fields.`. On a terminal, lines are text.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod cli;
 mod client;

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 
 use md5::{Digest, Md5};
 
+use crate::environment::{self, variable};
+
 /// The maximum length of a DNS label or of a label's value.
 const MAX_LENGTH: usize = 63;
 /// The length that remains beside a hexadecimal MD5 hash.
@@ -70,8 +72,11 @@ pub fn service_host_name(service: &str, namespace: &str) -> String {
 /// search domain in `/etc/resolv.conf`, and `cluster.local`.
 pub fn cluster_domain() -> &'static str {
     static DOMAIN: OnceLock<String> = OnceLock::new();
+    if let Some(environment) = environment::current() {
+        return environment.cluster_domain();
+    }
     DOMAIN.get_or_init(|| {
-        let variable = std::env::var("CLUSTER_DOMAIN").ok();
+        let variable = variable("CLUSTER_DOMAIN");
         let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
         choose_domain(variable.as_deref(), &resolv_conf).to_owned()
     })

@@ -1,12 +1,12 @@
 //! The conditions that decide whether an object is ready, and the rules for setting them.
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     condition::{Condition, ConditionStatus, Severity},
     duck::{DuckShaped, DuckStatus},
 };
+use crate::environment::now;
 
 /// The reason of the top condition for a new generation, until the reconcile marks a condition.
 const NEW_GENERATION_REASON: &str = "NewObservedGenFailure";
@@ -225,7 +225,7 @@ impl Conditions<'_> {
         {
             return;
         }
-        condition.last_transition_time = Some(Time(Timestamp::now()));
+        condition.last_transition_time = Some(Time(now()));
         let conditions = &mut self.duck.conditions;
         conditions.retain(|stored| stored.kind != condition.kind);
         conditions.push(condition);

@@ -1,9 +1,9 @@
 //! Conditions of Kubernetes' own type, `metav1.Condition`.
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::condition::ConditionStatus;
+use crate::environment::now;
 
 /// The methods of a list of `metav1.Condition`, `k8s_openapi`'s `Condition`.
 ///
@@ -127,7 +127,7 @@ fn marked(kind: &str, status: ConditionStatus, reason: &str, message: String) ->
         status: status.as_str().into(),
         reason: if reason.is_empty() { default_reason(kind, status) } else { reason.into() },
         message,
-        last_transition_time: Time(Timestamp::now()),
+        last_transition_time: Time(now()),
         observed_generation: None,
     }
 }

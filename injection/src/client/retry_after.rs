@@ -9,6 +9,7 @@ use http::{
 };
 use k8s_openapi::jiff::{Timestamp, fmt::rfc2822};
 use kube::core::{Status, response::StatusDetails};
+use reknit_apis::internal::now;
 
 use super::transport::{HttpResponse, collect_body, error_status, full_body};
 
@@ -23,8 +24,8 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = match text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
         true => text.parse().unwrap_or(u64::MAX),
         false => {
-            let now = headers.get(DATE).and_then(|date| parse_date(date.to_str().ok()?));
-            let wait = parse_date(text)?.duration_since(now.unwrap_or_else(Timestamp::now));
+            let date = headers.get(DATE).and_then(|date| parse_date(date.to_str().ok()?));
+            let wait = parse_date(text)?.duration_since(date.unwrap_or_else(now));
             u64::try_from(wait.as_secs()).unwrap_or(0)
         }
     };

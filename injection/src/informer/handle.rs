@@ -1,9 +1,7 @@
 //! An informer without its type, and its progress.
 
-use std::time::Instant;
-
 use futures::future::BoxFuture;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::metrics::GaugeShare;
 
@@ -69,11 +67,6 @@ pub(crate) struct Progress {
     unsynced: GaugeShare,
 }
 
-/// The time of tokio's clock, which tests can pause.
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
-
 impl Progress {
     pub(crate) fn not_started(parts: usize, unsynced: GaugeShare) -> Self {
         Self { parts: watch::Sender::new(vec![InformerState::NotStarted; parts]), unsynced }
@@ -89,14 +82,16 @@ impl Progress {
     }
 
     pub(crate) fn mark_started(&self) {
-        self.change(|parts| parts.fill(InformerState::Waiting { since: now(), reason: String::new() }));
+        self.change(|parts| {
+            parts.fill(InformerState::Waiting { since: Instant::now(), reason: String::new() })
+        });
     }
 
     /// Records the time of a response or a failed request, if the part is synced.
     pub(crate) fn mark_attempt(&self, part: usize) {
         self.parts.send_if_modified(|parts| {
             if let Some(InformerState::Synced { last_attempt }) = parts.get_mut(part) {
-                *last_attempt = now();
+                *last_attempt = Instant::now();
             }
             false // nothing waits for it
         });
@@ -117,10 +112,10 @@ impl Progress {
         self.change(|parts| {
             let Some(state) = parts.get_mut(part) else { return };
             let (since, was_synced) = match *state {
-                InformerState::NotStarted => (now(), false),
+                InformerState::NotStarted => (Instant::now(), false),
                 InformerState::Waiting { since, .. } => (since, false),
                 InformerState::Unavailable { since, was_synced, .. } => (since, was_synced),
-                InformerState::Synced { .. } => (now(), true),
+                InformerState::Synced { .. } => (Instant::now(), true),
             };
             *state = InformerState::Unavailable { since, reason: why.into(), was_synced };
         });
@@ -129,13 +124,13 @@ impl Progress {
     pub(crate) fn mark_synced(&self, part: usize) {
         self.change(|parts| {
             if let Some(state) = parts.get_mut(part) {
-                *state = InformerState::Synced { last_attempt: now() };
+                *state = InformerState::Synced { last_attempt: Instant::now() };
             }
         });
     }
 
     pub(crate) fn mark_preloaded(&self) {
-        self.change(|parts| parts.fill(InformerState::Synced { last_attempt: now() }));
+        self.change(|parts| parts.fill(InformerState::Synced { last_attempt: Instant::now() }));
     }
 
     fn change(&self, change: impl FnOnce(&mut [InformerState])) {

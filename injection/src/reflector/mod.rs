@@ -26,6 +26,7 @@ mod watch;
 use std::{mem, sync::Arc, time::Duration};
 
 use futures::future::join_all;
+use reknit_apis::internal::random_range;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use self::backoff::jittered;
@@ -76,6 +77,7 @@ pub(crate) async fn run<K: Cached>(cache: Arc<Cache<K>>, transport: Transport) {
 }
 
 async fn run_part<K: Cached>(cache: Arc<Cache<K>>, requests: Requests, part: usize, selection: Selection) {
+    let backoff = Backoff::new(format!("backoff/{}/{part}", cache.name));
     let mut reflector = Reflector {
         cache,
         requests,
@@ -88,7 +90,7 @@ async fn run_part<K: Cached>(cache: Arc<Cache<K>>, requests: Requests, part: usi
         refused_lists: 0,
         has_expired: false,
         without_pages: false,
-        backoff: Backoff::default(),
+        backoff,
         log_limit: LogLimit::default(),
     };
     loop {
@@ -229,7 +231,7 @@ impl<K: Cached> Reflector<K> {
     async fn watch(&mut self) -> Result<WatchEnd, Failure> {
         self.cache.metrics.watches.inc();
         let version = self.version.clone().unwrap_or_default();
-        let duration = Duration::from_secs(rand::random_range(WATCH_SECONDS));
+        let duration = self.watch_duration();
         let opened = Instant::now();
         let mut lines = self.requests.watch(&version, duration).await?;
         self.cache.progress.mark_attempt(self.part);
@@ -250,6 +252,12 @@ impl<K: Cached> Reflector<K> {
             self.backoff.reset();
             has_events = true;
         }
+    }
+
+    /// Returns the time after which the server ends a watch, at random, so that many watches do not end at once.
+    fn watch_duration(&self) -> Duration {
+        let stream = format_args!("watch/{}/{}", self.cache.name, self.part);
+        Duration::from_secs(random_range(stream, WATCH_SECONDS))
     }
 
     /// Counts a broken watch and logs it at debug level: if opening the next watch fails too, that is logged as a

@@ -11,9 +11,11 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header::CONTENT_LENGTH};
 use http_body_util::{BodyExt, Full};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::{Client, client::Body};
 use kube_leader_election::{LeaseLock, LeaseLockParams};
 use parking_lot::Mutex;
+use reknit_injection::internal::now;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::BoxError;
@@ -152,7 +154,8 @@ impl Guard {
         Ok(answer.map(Full::new))
     }
 
-    /// Adds the metadata of this lease to a write, and the resourceVersion as a precondition of a patch.
+    /// Adds the metadata of this lease and the current time to a write, and the resourceVersion as a precondition of a
+    /// patch.
     async fn with_metadata(
         &self,
         request: Request<Body>,
@@ -165,6 +168,11 @@ impl Guard {
         metadata.extend(self.metadata.as_object().cloned().unwrap_or_default());
         if let Some(version) = version {
             metadata.insert("resourceVersion".into(), json!(version));
+        }
+        for time in ["/spec/acquireTime", "/spec/renewTime"] {
+            if let Some(time) = lease.pointer_mut(time) {
+                *time = json!(MicroTime(now())); // the lock does not know the clock of a simulation
+            }
         }
         parts.headers.remove(CONTENT_LENGTH);
         Ok(Request::from_parts(parts, Body::from(serde_json::to_vec(&lease)?)))
@@ -190,6 +198,7 @@ fn conflict_response(message: &str) -> GuardResponse {
 mod tests {
     use kube::Api;
     use kube_leader_election::LeaseLockResult;
+    use reknit_injection::internal::{Seeded, within};
 
     use super::*;
     use crate::fake::{FakeApi, Fault};
@@ -235,6 +244,17 @@ mod tests {
             .map(|patch| patch["metadata"]["resourceVersion"].clone())
             .collect();
         assert_eq!(versions, [json!("1"), json!("1001")]);
+    }
+
+    #[test]
+    fn the_times_of_a_written_lease_are_those_of_the_simulation() {
+        let api = FakeApi::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let acquired = async { acquires(&lock(&api, "me")).await };
+        assert!(within(&Seeded::environment(1), || runtime.block_on(acquired)));
+        let spec = &api.requests(&Method::POST)[0]["spec"];
+        let epoch = json!("1970-01-01T00:00:00.000000Z");
+        assert_eq!((&spec["acquireTime"], &spec["renewTime"]), (&epoch, &epoch));
     }
 
     #[tokio::test(start_paused = true)]

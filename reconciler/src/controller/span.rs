@@ -11,7 +11,7 @@ pub(crate) fn pass_span(controller: &str, kind: &str, key: &Key) -> Span {
         "reconcile",
         "knative.dev/controller" = controller,
         "knative.dev/key" = %key,
-        "knative.dev/traceid" = random_uuid(),
+        "knative.dev/traceid" = random_uuid(format_args!("trace/{controller}/{key}")),
         "knative.dev/namespace" = key.namespace,
         "knative.dev/name" = key.name,
         "knative.dev/kind" = kind,

@@ -134,7 +134,8 @@ impl Controller {
     /// at the same time.
     async fn resync(&self) {
         while !self.parts.resync.is_zero() {
-            tokio::time::sleep(jittered(self.parts.resync, 0.1)).await;
+            let wait = jittered(format_args!("resync/{}", self.parts.name), self.parts.resync, 0.1);
+            tokio::time::sleep(wait).await;
             self.parts.queue.resync();
         }
         std::future::pending().await

@@ -2,13 +2,13 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use jiff::Timestamp;
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event as StoredEvent},
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::api::ObjectMeta;
 use reknit_apis::{Bounds, dns_subdomain, qualified_name};
+use reknit_injection::internal::{host_name, now, random, variable};
 
 use super::event::Event;
 
@@ -24,8 +24,8 @@ pub(super) struct PendingEvent {
 
 impl PendingEvent {
     pub(super) fn new(regarding: ObjectReference, event: Event, controller: Arc<str>) -> Self {
-        let name = event_name(regarding.name.as_deref().unwrap_or_default());
-        Self { regarding, event, controller, name, time: MicroTime(Timestamp::now()) }
+        let name = event_name(&regarding, &controller);
+        Self { regarding, event, controller, name, time: MicroTime(now()) }
     }
 
     /// The namespace of the stored event. Events about cluster-scoped objects are namespaced too.
@@ -62,19 +62,20 @@ impl PendingEvent {
 }
 
 /// The object's name and a random suffix, as client-go names events.
-fn event_name(object: &str) -> String {
+fn event_name(regarding: &ObjectReference, controller: &str) -> String {
+    let object = regarding.name.as_deref().unwrap_or_default();
+    let namespace = regarding.namespace.as_deref().unwrap_or_default();
     let prefix = if dns_subdomain(object).is_empty() {
         Bounds::LABEL_VALUE.within(230).apply(object)
     } else {
         "event".into()
     };
-    format!("{prefix}.{:016x}", rand::random::<u64>())
+    format!("{prefix}.{:016x}", random(format_args!("event/{controller}/{namespace}/{object}")))
 }
 
 /// The reporting instance: the name of the pod from `POD_NAME`, or of the host.
 pub(super) fn reporting_instance() -> String {
-    let pod = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
-    let instance = pod.unwrap_or_else(|| gethostname::gethostname().to_string_lossy().into_owned());
+    let instance = variable("POD_NAME").unwrap_or_else(host_name);
     Bounds::REPORTING_INSTANCE.apply(&instance).into()
 }
 

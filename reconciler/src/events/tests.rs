@@ -1,4 +1,5 @@
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
+use reknit_injection::internal::{Seeded, within};
 
 use super::{
     budget::Budgets,
@@ -10,6 +11,20 @@ use super::{
 fn fingerprint(note: &str) -> Fingerprint {
     let regarding = ObjectReference { uid: Some("u".into()), ..ObjectReference::default() };
     Fingerprint::of(&PendingEvent::new(regarding, Event::normal("Reason", note), "c".into()))
+}
+
+#[test]
+fn the_name_and_the_time_of_an_event_are_those_of_the_simulation() {
+    let event = |seed, object: &str| {
+        within(&Seeded::environment(seed), || {
+            let regarding = ObjectReference { name: Some(object.into()), ..ObjectReference::default() };
+            let event = PendingEvent::new(regarding, Event::normal("R", ""), "c".into());
+            (event.name, event.time.0)
+        })
+    };
+    assert_eq!(event(1, "a"), event(1, "a"));
+    assert_ne!(event(1, "a").0, event(2, "a").0);
+    assert_eq!(event(1, "a").1, Timestamp::UNIX_EPOCH);
 }
 
 #[tokio::test(start_paused = true)]

@@ -149,7 +149,8 @@ async fn write_again<K: Kind>(
         if !may_retry && code != Some(404) {
             return Err(error.into());
         }
-        tokio::time::sleep(jittered(RETRY_PAUSE, 0.7)).await;
+        let pause = jittered(format_args!("status/{}/{key}", K::kind(&())), RETRY_PAUSE, 0.7);
+        tokio::time::sleep(pause).await;
         let Some(now) = client.get(key).await?.filter(|now| now.meta().uid == object.meta().uid) else {
             return Ok(None);
         };

@@ -12,7 +12,7 @@ use kube::{
     client::{ConfigExt, middleware::AuthLayer},
 };
 use parking_lot::Mutex;
-use reknit_injection::internal::LogLimit;
+use reknit_injection::internal::{LogLimit, now};
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
@@ -301,7 +301,7 @@ impl Pems {
 impl State {
     /// Returns whether the plugin has to run, if it may.
     fn is_plugin_due(&self) -> bool {
-        self.is_refused || self.plugin.renew_at.is_some_and(|time| time <= Timestamp::now())
+        self.is_refused || self.plugin.renew_at.is_some_and(|time| time <= now())
     }
 }
 
@@ -321,7 +321,7 @@ impl PluginState {
         match run {
             Ok(credentials) => {
                 self.renew_at = credentials.expires().map(|expires| {
-                    let life = expires.duration_since(Timestamp::now());
+                    let life = expires.duration_since(now());
                     expires - (life / 4).clamp(SignedDuration::ZERO, MAX_MARGIN)
                 });
                 (self.credentials, self.failure) = (Some(credentials), None);

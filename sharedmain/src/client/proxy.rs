@@ -1,9 +1,10 @@
 //! The proxy to the API server: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` as Go reads them.
-use std::{env, net::IpAddr};
+use std::net::IpAddr;
 
 use http::{Uri, uri::Authority};
 use ipnet::IpNet;
 use percent_encoding::percent_decode_str;
+use reknit_injection::internal::variable;
 
 use crate::process::failure::Failure;
 
@@ -17,10 +18,7 @@ pub(crate) struct ProxySettings {
 
 impl ProxySettings {
     pub(crate) fn from_env() -> Self {
-        let read = |upper: &str| {
-            let value = env::var(upper).or_else(|_| env::var(upper.to_lowercase())).ok();
-            value.filter(|value| !value.is_empty())
-        };
+        let read = |upper: &str| variable(upper).or_else(|| variable(&upper.to_lowercase()));
         Self {
             https: read("HTTPS_PROXY"),
             http: read("HTTP_PROXY"),

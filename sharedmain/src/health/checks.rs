@@ -1,12 +1,10 @@
 //! Health checks of the controllers, informers and webhooks of a process.
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use reknit_injection::{InformerState, Informers};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{Health, RunningPass};
+use tokio::time::Instant;
 
 use super::{
     probes::{Check, HealthCheck},

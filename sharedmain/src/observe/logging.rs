@@ -5,6 +5,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use reknit_injection::internal::now;
 use tracing::{Event, Subscriber, level_filters::LevelFilter, span};
 use tracing_subscriber::{
     EnvFilter, Registry,
@@ -114,7 +115,7 @@ impl Style {
         if self.is_json {
             fields.extend(&self.common);
         }
-        let line = Line { severity, time: jiff::Timestamp::now(), logger: &self.component, caller, fields };
+        let line = Line { severity, time: now(), logger: &self.component, caller, fields };
         let line = if self.is_json { line.json() } else { line.text(self.has_colors) };
         // There is nowhere to report an error of the log.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());

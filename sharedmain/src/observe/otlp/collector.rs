@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::collector::{
 };
 use parking_lot::Mutex;
 use prost::Message;
-use reknit_injection::internal::LogLimit;
+use reknit_injection::internal::{LogLimit, variable};
 use tonic::{Code, body::Body, metadata::MetadataMap};
 use tonic_prost::ProstCodec;
 
@@ -78,8 +78,7 @@ impl Collector {
     /// Creates a client for a signal, metrics or traces.
     pub(super) fn new(signal: &'static str, endpoint: Endpoint) -> Result<Self, Failure> {
         let failed = |why: String| Failure::new(format!("failed to export {signal} to {endpoint}: {why}"));
-        let variable = std::env::var(HEADERS_VARIABLE).unwrap_or_default();
-        let headers = parse_headers(&variable).ok_or_else(|| {
+        let headers = parse_headers(&variable(HEADERS_VARIABLE).unwrap_or_default()).ok_or_else(|| {
             Failure::new(format!(
                 "{HEADERS_VARIABLE} in the environment is not a list such as name=value,other=value"
             ))

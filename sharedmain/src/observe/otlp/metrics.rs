@@ -1,5 +1,4 @@
 //! The conversion of metrics from Prometheus to OTLP, with the same names, labels and values.
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use opentelemetry_proto::tonic::{
     common::v1::{AnyValue, KeyValue, any_value},
@@ -21,7 +20,7 @@ pub(super) struct Period {
 
 /// The current time in nanoseconds since 1970.
 pub(super) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = reknit_injection::internal::now().as_duration();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
