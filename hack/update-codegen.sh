@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../samples"
 for manifests in crd rbac; do
   cargo run --quiet --package cargo-reknit -- "$manifests" --write
 done
-rbac=$(cargo run --quiet --bin controller-rbac -- --namespace team-a --in team-a)
+rbac=$(cargo run --quiet --bin controller-rbac -- --in team-a -- --namespace team-a)
 echo "$rbac" >config/namespaced/rbac.yaml
 
 cd ..

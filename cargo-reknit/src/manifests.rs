@@ -1,6 +1,6 @@
 //! `cargo reknit crd` and `cargo reknit rbac`: the manifests that the project's own programs print.
 
-use std::{fs, process::Stdio};
+use std::{ffi::OsString, fs, path::Path, process::Stdio};
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -8,7 +8,7 @@ use reknit_apis::check_definition;
 
 use crate::{
     output,
-    project::{Project, cargo},
+    project::{Project, ProjectFlags, cargo},
 };
 
 /// Runs the program `crd` of the project, which prints the CustomResourceDefinitions, and checks them
@@ -17,11 +17,14 @@ pub(crate) struct Crd {
     /// Writes them to config/300-crds.yaml
     #[arg(long)]
     write: bool,
+    #[command(flatten)]
+    project: ProjectFlags,
 }
 
 impl Crd {
     pub(crate) fn run(self) -> Result<()> {
-        generate("crd", "config/300-crds.yaml", self.write, check_definitions)
+        let output = Output { path: "config/300-crds.yaml", write: self.write };
+        output.generate(&self.project.project()?, "crd", &[], check_definitions)
     }
 }
 
@@ -31,39 +34,73 @@ pub(crate) struct Rbac {
     /// Writes them to config/200-rbac.yaml
     #[arg(long)]
     write: bool,
+    #[command(flatten)]
+    project: ProjectFlags,
+    /// Arguments of the program, such as --namespace=team-a
+    #[arg(last = true, value_name = "ARGS")]
+    args: Vec<OsString>,
 }
 
 impl Rbac {
     pub(crate) fn run(self) -> Result<()> {
-        generate("rbac", "config/200-rbac.yaml", self.write, |_| Ok(()))
+        let output = Output { path: "config/200-rbac.yaml", write: self.write };
+        output.generate(&self.project.project()?, "rbac", &rbac_arguments(self.args), |_| Ok(()))
     }
 }
 
-/// Runs a program of the project, checks its output, and prints it, or writes it to the file.
-fn generate(program: &str, path: &str, write: bool, check: fn(&str) -> Result<()>) -> Result<()> {
-    let project = Project::current()?;
-    let mut cargo = cargo();
-    cargo.args(["run", "--quiet", "--bin", program]).current_dir(&project.folder);
-    let output = cargo.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
-    let unchanged = if write { format!("; {path} is unchanged") } else { String::new() };
-    if !output.status.success() {
-        bail!("the program {program} of the project failed{unchanged}");
+/// Returns the command line of the program `rbac`. The arguments before `--` are those of `Rbac::print`.
+pub(crate) fn rbac_arguments(args: Vec<OsString>) -> Vec<OsString> {
+    match args.is_empty() {
+        true => args,
+        false => [vec!["--".into()], args].concat(),
     }
-    let text = String::from_utf8(output.stdout)
-        .with_context(|| format!("the program {program} of the project printed no text{unchanged}"))?;
-    check(&text).with_context(|| format!("the output of the program {program} is not usable{unchanged}"))?;
-    if !write {
-        print!("{text}");
-        return Ok(());
+}
+
+/// What becomes of the output of a program: it is printed, or written to a file of the project.
+struct Output {
+    path: &'static str,
+    write: bool,
+}
+
+impl Output {
+    /// Runs a program of the project, checks its output, and prints or writes it.
+    fn generate(
+        &self,
+        project: &Project,
+        program: &str,
+        args: &[OsString],
+        check: fn(&str) -> Result<()>,
+    ) -> Result<()> {
+        let mut cargo = cargo();
+        cargo.args(["run", "--quiet", "--bin", program, "--"]).args(args).current_dir(&project.folder);
+        let output = cargo.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+        let unchanged = if self.write { format!("; {} is unchanged", self.path) } else { String::new() };
+        if !output.status.success() {
+            bail!("the program {program} of the project failed{unchanged}");
+        }
+        let text = String::from_utf8(output.stdout)
+            .with_context(|| format!("the program {program} of the project printed no text{unchanged}"))?;
+        check(&text)
+            .with_context(|| format!("the output of the program {program} is not usable{unchanged}"))?;
+        match self.write {
+            true => self.write_to(&project.folder, &text),
+            false => {
+                print!("{text}");
+                Ok(())
+            }
+        }
     }
-    let file = project.folder.join(path);
-    if fs::read_to_string(&file).is_ok_and(|old| old == text) {
-        output::step("unchanged", path);
-        return Ok(());
+
+    fn write_to(&self, folder: &Path, text: &str) -> Result<()> {
+        let file = folder.join(self.path);
+        if fs::read_to_string(&file).is_ok_and(|old| old == text) {
+            output::step("unchanged", self.path);
+            return Ok(());
+        }
+        fs::write(&file, text).with_context(|| format!("cannot write {}", self.path))?;
+        output::step("changed", self.path);
+        Ok(())
     }
-    fs::write(&file, text).with_context(|| format!("cannot write {path}"))?;
-    output::step("changed", path);
-    Ok(())
 }
 
 /// Checks CustomResourceDefinitions by the rules of the API server.

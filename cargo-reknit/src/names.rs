@@ -122,7 +122,10 @@ impl FromStr for Version {
     type Err = String;
 
     fn from_str(version: &str) -> Result<Self, String> {
-        let is_number = |text: &str| !text.starts_with('0') && text.parse::<u32>().is_ok();
+        let is_number = |text: &str| {
+            // `parse` alone accepts `+1`.
+            text.starts_with(|first: char| matches!(first, '1'..='9')) && text.parse::<u32>().is_ok()
+        };
         let digits = version.strip_prefix('v').unwrap_or_default();
         let is_valid = match digits.split_once("alpha").or_else(|| digits.split_once("beta")) {
             Some((major, minor)) => is_number(major) && is_number(minor),
@@ -278,7 +281,9 @@ mod tests {
         for valid in ["v1", "v12", "v1alpha1", "v2beta3"] {
             assert!(valid.parse::<Version>().is_ok(), "{valid}");
         }
-        for invalid in ["", "1", "v", "v0", "v1beta", "v1beta0", "v1gamma1", "v1alpha1beta1"] {
+        for invalid in
+            ["", "1", "v", "v0", "v1beta", "v1beta0", "v1gamma1", "v1alpha1beta1", "v+1", "v1alpha+1"]
+        {
             assert!(invalid.parse::<Version>().is_err(), "{invalid}");
         }
     }

@@ -63,8 +63,20 @@ impl New {
         plan.execute(self.plan, false)?;
         output::resource(&plural, &self.group, &self.kind);
         if !self.plan.is_dry_run() {
+            self.check_project()?;
             self.update_lock_file();
             output::next(&[&format!("cd {}", self.folder.display()), "cargo test", "cargo reknit dev"]);
+        }
+        Ok(())
+    }
+
+    /// Fails with cargo's message if cargo does not accept the project where it is.
+    fn check_project(&self) -> Result<()> {
+        let mut cargo = cargo();
+        cargo.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(&self.folder);
+        let output = cargo.output().context("cannot run cargo")?;
+        if !output.status.success() {
+            bail!("cargo refuses the new project: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(())
     }

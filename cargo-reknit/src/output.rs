@@ -27,7 +27,21 @@ pub(crate) fn added(line: &str) {
 
 /// Prints an error with its causes, and what to do next to it.
 pub(crate) fn error(error: &anyhow::Error) {
-    anstream::eprintln!("{ERROR}error{ERROR:#}: {error:#}");
+    anstream::eprintln!("{ERROR}error{ERROR:#}: {}", reason(error));
+}
+
+/// The error with its causes. Of an error of the API server it has only the message: kube's text of it contains the
+/// whole status.
+pub(crate) fn reason(error: &anyhow::Error) -> String {
+    let mut causes = Vec::new();
+    for cause in error.chain() {
+        if let Some(kube::Error::Api(status)) = cause.downcast_ref() {
+            causes.push(status.message.clone());
+            break;
+        }
+        causes.push(cause.to_string());
+    }
+    causes.join(": ")
 }
 
 /// Prints the commands that come next.
@@ -42,4 +56,19 @@ pub(crate) fn next(commands: &[&str]) {
 /// Prints a warning.
 pub(crate) fn warning(message: &str) {
     anstream::eprintln!("{WARNING}warning{WARNING:#}: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn of_an_error_of_the_api_server_only_the_message_is_shown() {
+        let refused = kube::Error::Api(Status::failure("too many members", "Invalid").boxed());
+        let error =
+            anyhow::Error::new(refused).context("cannot apply Team core").context("cannot apply config/");
+        assert_eq!(reason(&error), "cannot apply config/: cannot apply Team core: too many members");
+    }
 }

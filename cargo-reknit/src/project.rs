@@ -20,6 +20,14 @@ pub(crate) struct Project {
     pub(crate) group: Group,
 }
 
+/// The flag that selects the project.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ProjectFlags {
+    /// The Cargo.toml of the project; the default is the one that cargo finds from the current folder
+    #[arg(long, value_name = "PATH")]
+    manifest_path: Option<PathBuf>,
+}
+
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -42,15 +50,26 @@ struct Settings {
     group: String,
 }
 
-impl Project {
-    /// Returns the project of the current folder, as cargo finds a package.
+impl ProjectFlags {
+    /// Returns the project of the flag, or else of the current folder, as cargo finds a package.
     ///
     /// # Errors
     ///
-    /// Fails if there is no Cargo.toml here or above, or if it has no `[package.metadata.reknit]`.
-    pub(crate) fn current() -> Result<Self> {
-        Self::of(&env::current_dir().context("cannot determine the current folder")?)
+    /// Fails if there is no Cargo.toml there, or if it has no `[package.metadata.reknit]`.
+    pub(crate) fn project(&self) -> Result<Project> {
+        let Some(manifest) = &self.manifest_path else {
+            return Project::of(&env::current_dir().context("cannot determine the current folder")?);
+        };
+        let path = manifest.canonicalize().with_context(|| format!("cannot find {}", manifest.display()))?;
+        match path.parent() {
+            Some(folder) if path.ends_with("Cargo.toml") => Project::of(folder),
+            _ => bail!("--manifest-path has to be a path to a Cargo.toml, not {}", manifest.display()),
+        }
     }
+}
+
+impl Project {
+    /// The project of this folder, as cargo finds a package.
 
     fn of(folder: &Path) -> Result<Self> {
         let none = || {

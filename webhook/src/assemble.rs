@@ -63,7 +63,7 @@ fn registrations(webhook: &Webhook, names: &ServiceNames) -> Vec<Registration> {
             true => Registration::new::<MutatingWebhookConfiguration>(name, path, Some(rules)),
             false => Registration::new::<ValidatingWebhookConfiguration>(name, path, Some(rules)),
         };
-        registration.with_entry(entry).with_mutator(mutator)
+        registration.with_entry(entry).with_mutator(mutator).excluding_namespaces(webhook.excludes_namespaces)
     };
     let conversions = webhook.conversions.crd_names().into_iter().map(conversion);
     conversions.chain(webhook.endpoints().into_iter().map(endpoint)).collect()

@@ -70,6 +70,7 @@ pub struct Webhook {
     pub(crate) conversions: Conversions,
     /// The mutators by their paths.
     pub(crate) mutators: BTreeMap<&'static str, Arc<dyn Mutator>>,
+    pub(crate) excludes_namespaces: bool,
     pub(crate) lifetime: Lifetime,
     pub(crate) limits: Limits,
     /// The time from the signal to stop to the end of the process.
@@ -90,6 +91,7 @@ impl Webhook {
             request_values: RequestValues::default(),
             conversions: Conversions::default(),
             mutators: BTreeMap::new(),
+            excludes_namespaces: true,
             lifetime: Lifetime::default(),
             limits: Limits::default(),
             shutdown_timeout: Duration::MAX,
@@ -294,6 +296,23 @@ impl Webhook {
         K: Convertible<Hub: CustomResourceExt> + CustomResourceExt,
     {
         self.conversions.add::<K>(&mut self.definitions);
+        self
+    }
+
+    /// Sets whether the label `webhooks.knative.dev/exclude` of a namespace, with any value, keeps the API server from
+    /// calling this webhook for the objects in it. It does by default, as in Knative: the expression is added to the
+    /// namespace selector of each configuration, and added again when it is removed. Then whoever may label a namespace
+    /// turns defaults and rules off there. Pass `false` if the rules protect something, and remove the expression from
+    /// the manifests too.
+    ///
+    /// ```
+    /// use reknit_webhook::Webhook;
+    ///
+    /// let webhook = Webhook::new("demo.reknit.dev").namespace_exclusion(false);
+    /// # let _ = webhook;
+    /// ```
+    pub fn namespace_exclusion(mut self, enabled: bool) -> Self {
+        self.excludes_namespaces = enabled;
         self
     }
 

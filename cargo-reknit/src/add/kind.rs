@@ -33,7 +33,7 @@ pub(crate) struct AddKind {
 
 impl AddKind {
     pub(super) fn run(self) -> Result<()> {
-        let project = Project::current()?;
+        let project = self.flags.project.project()?;
         let module = self.kind.module();
         for path in [format!("src/{module}"), format!("src/{module}.rs")] {
             if project.folder.join(&path).exists() {

@@ -12,6 +12,7 @@ use clap::Subcommand;
 use crate::{
     output,
     plan::{Plan, PlanFlags},
+    project::ProjectFlags,
 };
 
 /// Adds a part to the project of the current folder
@@ -36,30 +37,32 @@ impl Add {
 }
 
 /// The flags of every command that changes a project.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 struct AddFlags {
     /// Changes files even if they have uncommitted changes
     #[arg(long)]
     allow_dirty: bool,
     #[command(flatten)]
     plan: PlanFlags,
+    #[command(flatten)]
+    project: ProjectFlags,
 }
 
 impl AddFlags {
     /// Executes the plan as the flags say, and prints what comes next.
-    fn apply_to(self, plan: Plan) -> Result<()> {
+    fn apply_to(&self, plan: Plan) -> Result<()> {
         self.execute(plan)?;
         self.print_next();
         Ok(())
     }
 
     /// Executes the plan as the flags say.
-    fn execute(self, plan: Plan) -> Result<()> {
+    fn execute(&self, plan: Plan) -> Result<()> {
         plan.execute(self.plan, self.allow_dirty)
     }
 
     /// Prints the commands that bring the generated files up to date and test the project, unless this is a dry run.
-    fn print_next(self) {
+    fn print_next(&self) {
         if !self.plan.is_dry_run() {
             output::next(&[
                 "cargo reknit crd --write",

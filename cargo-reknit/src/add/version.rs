@@ -29,7 +29,7 @@ pub(crate) struct AddVersion {
 
 impl AddVersion {
     pub(super) fn run(self) -> Result<()> {
-        let project = Project::current()?;
+        let project = self.flags.project.project()?;
         let kind = ExistingKind::find(&project, &self.kind)?;
         let hub = kind.version()?;
         let (name, module, version) = (self.kind.as_str(), &kind.module, self.version.as_str());

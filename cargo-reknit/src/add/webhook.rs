@@ -50,7 +50,7 @@ const VALIDATION: Half =
 
 impl AddWebhook {
     pub(super) fn run(self) -> Result<()> {
-        let project = Project::current()?;
+        let project = self.flags.project.project()?;
         let kind = ExistingKind::find(&project, &self.kind)?;
         let halves = self.halves();
         check_absent(&project, &kind, &halves)?;

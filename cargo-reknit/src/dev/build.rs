@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     io,
     path::{Path, PathBuf},
     process::{Output, Stdio},
@@ -15,7 +16,7 @@ use tokio::process::Command;
 use crate::project::cargo;
 
 /// The executables of the project by their names.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Executables(BTreeMap<String, (PathBuf, Option<SystemTime>)>);
 
 impl Executables {
@@ -48,9 +49,9 @@ impl Executables {
 
     /// Runs one of the programs that print manifests, and returns its output. Returns `None` if the project does not
     /// have it.
-    pub(crate) async fn print(&self, name: &str, folder: &Path) -> Result<Option<String>> {
+    pub(crate) async fn print(&self, name: &str, args: &[OsString], folder: &Path) -> Result<Option<String>> {
         let Some((path, _)) = self.0.get(name) else { return Ok(None) };
-        let output = capture(Command::new(path).current_dir(folder)).await;
+        let output = capture(Command::new(path).args(args).current_dir(folder)).await;
         let output = output.with_context(|| format!("cannot run {}", path.display()))?;
         if !output.status.success() {
             bail!("the program {name} of the project failed");

@@ -1,58 +1,90 @@
 //! The objects of `config/`, as the local control plane gets them.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The Kinds that do nothing without nodes.
 const NEED_NODES: [&str; 3] = ["Deployment", "PodDisruptionBudget", "Service"];
 
-/// A program of a Deployment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Workload {
-    /// The name of the executable.
-    pub(crate) program: String,
-    pub(crate) namespace: String,
-    pub(crate) service_account: String,
+/// The names of a kustomization's file.
+const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
+
+/// The Kinds that kustomize and kubectl apply before all others, in their order, and those that they apply last.
+const FIRST: [&str; 9] = [
+    "Namespace",
+    "ResourceQuota",
+    "CustomResourceDefinition",
+    "ServiceAccount",
+    "Role",
+    "ClusterRole",
+    "RoleBinding",
+    "ClusterRoleBinding",
+    "ConfigMap",
+];
+const LAST: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
+
+/// The part of a kustomization that names its files.
+#[derive(Deserialize)]
+struct Kustomization {
+    #[serde(default)]
+    resources: Vec<String>,
 }
 
-/// Reads the objects of the `.yaml` files of a folder, in the order of the files' names.
+/// Reads the objects of a folder: of the resources of its kustomization, or else of its `.yaml` files in the order of
+/// their names.
 pub(crate) fn read_folder(folder: &Path) -> Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for path in files(folder)? {
+        if path.is_dir() {
+            objects.extend(read_folder(&path)?);
+            continue;
+        }
+        let text = read(&path)?;
+        objects.extend(parse(&text).with_context(|| format!("{} is invalid", path.display()))?);
+    }
+    Ok(objects)
+}
+
+/// The files and folders of a folder's kustomization, or else its `.yaml` files.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    if let Some(file) = KUSTOMIZATIONS.iter().map(|name| folder.join(name)).find(|file| file.exists()) {
+        let kustomization: Kustomization = serde_saphyr::from_str(&read(&file)?)
+            .with_context(|| format!("{} is invalid", file.display()))?;
+        return Ok(kustomization.resources.iter().map(|resource| folder.join(resource)).collect());
+    }
     let cannot_read = || format!("cannot read {}", folder.display());
     let entries = fs::read_dir(folder).with_context(cannot_read)?;
     let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
     let mut paths = paths.with_context(cannot_read)?;
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     paths.sort();
-    let mut objects = Vec::new();
-    for path in paths {
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        objects.extend(parse(&text).with_context(|| format!("{} is invalid", path.display()))?);
-    }
-    Ok(objects)
+    Ok(paths)
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Sorts objects by their Kinds as `kubectl apply -k` does, so that a Namespace comes before its objects.
+pub(crate) fn sort_as_kustomize(objects: &mut [Value]) {
+    objects.sort_by_key(|object| {
+        let position = |kinds: &[&str]| kinds.iter().position(|kind| object["kind"] == *kind);
+        match position(&LAST) {
+            Some(last) => FIRST.len() + 1 + last,
+            None => position(&FIRST).unwrap_or(FIRST.len()),
+        }
+    });
 }
 
 /// Parses the documents of a YAML text.
 pub(crate) fn parse(text: &str) -> Result<Vec<Value>> {
     Ok(serde_saphyr::from_multiple(text)?)
-}
-
-/// Returns the programs of the Deployments. A container without a command runs the entry point of the image, which is
-/// the project's main program.
-pub(crate) fn workloads(objects: &[Value], main_program: &str) -> Vec<Workload> {
-    let deployments = objects.iter().filter(|object| object["kind"] == "Deployment");
-    deployments
-        .map(|deployment| {
-            let pod = &deployment["spec"]["template"]["spec"];
-            let command = pod["containers"][0]["command"][0].as_str().unwrap_or(main_program);
-            Workload {
-                program: command.rsplit('/').next().unwrap_or(command).into(),
-                namespace: deployment["metadata"]["namespace"].as_str().unwrap_or("default").into(),
-                service_account: pod["serviceAccountName"].as_str().unwrap_or("default").into(),
-            }
-        })
-        .collect()
 }
 
 /// Returns the objects as JSON documents to apply, without those that need nodes. The API server calls webhooks at this
@@ -79,16 +111,6 @@ mod tests {
     use super::*;
 
     const CONFIG: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: controller, namespace: shop}
-spec: {template: {spec: {serviceAccountName: controller, containers: [{name: controller}]}}}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: webhook, namespace: shop}
-spec: {template: {spec: {serviceAccountName: hook, containers: [{name: webhook, command: [/webhook]}]}}}
----
 kind: MutatingWebhookConfiguration
 webhooks: [{name: defaulting.webhook.example.com, clientConfig: {service: {name: webhook}}}]
 ---
@@ -96,15 +118,37 @@ kind: CustomResourceDefinition
 spec: {conversion: {webhook: {clientConfig: {service: {name: webhook}}}}}
 "#;
 
+    fn kinds(objects: &[Value]) -> Vec<&str> {
+        objects.iter().filter_map(|object| object["kind"].as_str()).collect()
+    }
+
     #[test]
-    fn each_deployment_runs_a_program_as_its_service_account() {
-        let workload = |program: &str, account: &str| Workload {
-            program: program.into(),
-            namespace: "shop".into(),
-            service_account: account.into(),
-        };
-        let expected = [workload("orders", "controller"), workload("webhook", "hook")];
-        assert_eq!(workloads(&parse(CONFIG).unwrap(), "orders"), expected);
+    fn objects_are_applied_in_the_order_of_kustomize() {
+        let kind = |kind: &str| json!({ "kind": kind });
+        let mut objects =
+            ["ValidatingWebhookConfiguration", "Lamp", "ConfigMap", "RoleBinding", "Role", "Namespace"]
+                .map(kind);
+        sort_as_kustomize(&mut objects);
+        let expected =
+            ["Namespace", "Role", "RoleBinding", "ConfigMap", "Lamp", "ValidatingWebhookConfiguration"];
+        assert_eq!(kinds(&objects), expected);
+    }
+
+    #[test]
+    fn a_kustomization_says_which_files_are_applied() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        fs::create_dir(folder.path().join("base")).unwrap();
+        for (name, kind) in [("a.yaml", "A"), ("b.yaml", "B"), ("base/c.yaml", "C"), ("patch.yaml", "Patch")]
+        {
+            write(name, &format!("kind: {kind}\n"));
+        }
+        assert_eq!(kinds(&read_folder(folder.path()).unwrap()), ["A", "B", "Patch"]);
+        write("Kustomization", "resources: [b.yaml, base, a.yaml]\npatches: [{path: patch.yaml}]\n");
+        assert_eq!(kinds(&read_folder(folder.path()).unwrap()), ["B", "C", "A"]);
+        write("Kustomization", "resources: [absent.yaml]\n");
+        let error = format!("{:#}", read_folder(folder.path()).unwrap_err());
+        assert!(error.contains("cannot read") && error.contains("absent.yaml"), "{error}");
     }
 
     #[test]

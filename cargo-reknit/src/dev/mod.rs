@@ -2,10 +2,12 @@
 
 mod build;
 mod manifests;
+mod namespaces;
 mod process;
 mod session;
 mod sources;
 mod table;
+mod workload;
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +19,10 @@ use tokio::{
 };
 
 use self::{session::Session, sources::Sources};
-use crate::{output, project::Project};
+use crate::{
+    output,
+    project::{Project, ProjectFlags},
+};
 
 /// The interval at which objects are read.
 const REFRESH: Duration = Duration::from_millis(500);
@@ -27,7 +32,8 @@ const ONCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Runs the project against a local control plane, until Ctrl-C
 ///
 /// Starts an API server on 127.0.0.1, applies config/ and config/example/, and runs the programs of the Deployments as
-/// their service accounts, without leader election. Prints the objects whenever they change. Builds and restarts the
+/// their service accounts, with the arguments and the environment of their first containers, and without leader
+/// election. Prints the objects whenever they change. Builds and restarts the
 /// programs when a file in src/ or config/ changes; while the project does not compile, the old programs keep running.
 ///
 /// kube-apiserver and etcd have to be installed: in the folder that KUBEBUILDER_ASSETS names, or in ~/.cache/reknit by
@@ -38,6 +44,8 @@ pub(crate) struct Dev {
     /// minutes
     #[arg(long, value_name = "KIND/NAME", num_args = 0..=1, require_equals = true)]
     once: Option<Option<String>>,
+    #[command(flatten)]
+    project: ProjectFlags,
     /// Arguments for `cargo build`, such as --release
     #[arg(last = true, value_name = "CARGO_ARGS")]
     cargo_args: Vec<String>,
@@ -45,7 +53,7 @@ pub(crate) struct Dev {
 
 impl Dev {
     pub(crate) fn run(self) -> Result<()> {
-        let project = Project::current()?;
+        let project = self.project.project()?;
         let runtime =
             Builder::new_multi_thread().enable_all().build().context("cannot start the tokio runtime")?;
         runtime.block_on(self.run_session(&project))

@@ -1,7 +1,7 @@
 //! The running programs of the project.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -13,17 +13,17 @@ use tokio::{
     time::timeout,
 };
 
+use super::workload::Workload;
+
 /// The time for running reconciles and tasks to end. It shortens the ten seconds in which a webhook still answers API
 /// servers that do not know yet that it stops.
 const SHUTDOWN_TIMEOUT: &str = "1s";
 /// The limit on a shutdown, which also publishes events and exports metrics.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The settings of a program that runs against the control plane.
+/// How a program reaches the control plane, and the control plane its webhook.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub(crate) program: String,
-    pub(crate) namespace: String,
     pub(crate) kubeconfig: PathBuf,
     pub(crate) webhook_port: u16,
 }
@@ -36,19 +36,23 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program. Its log goes to this process's output.
+    /// Starts the program of a Deployment. Its log goes to this process's output. These settings override those of the
+    /// Deployment.
     pub(crate) fn start(
-        executable: &std::path::Path,
+        executable: &Path,
+        workload: &Workload,
         settings: &Settings,
-        folder: &std::path::Path,
+        folder: &Path,
     ) -> Result<Self> {
         let mut command = Command::new(executable);
         command
             .args(["--disable-ha", "--bind-address", "127.0.0.1", "--shutdown-timeout", SHUTDOWN_TIMEOUT])
             .arg("--kubeconfig")
             .arg(&settings.kubeconfig)
+            .args(&workload.args)
             .current_dir(folder)
-            .env("SYSTEM_NAMESPACE", &settings.namespace)
+            .envs(&workload.env)
+            .env("SYSTEM_NAMESPACE", &workload.namespace)
             .env("WEBHOOK_PORT", settings.webhook_port.to_string())
             // Port 0: a free port.
             .env("KNATIVE_HEALTH_PROBES_PORT", "0")
@@ -63,7 +67,7 @@ impl Process {
             command.env_remove(proxy);
         }
         let child = command.spawn().with_context(|| format!("cannot start {}", executable.display()))?;
-        Ok(Self { name: settings.program.clone(), child })
+        Ok(Self { name: workload.program.clone(), child })
     }
 
     pub(crate) fn name(&self) -> &str {

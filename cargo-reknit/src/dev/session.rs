@@ -18,11 +18,12 @@ use serde_json::Value;
 
 use super::{
     build::Executables,
-    manifests::{self, Workload},
+    manifests, namespaces,
     process::{Process, Settings},
     table::{self, Resource},
+    workload::{Workload, workloads},
 };
-use crate::{output, project::Project};
+use crate::{manifests::rbac_arguments, output, project::Project};
 
 /// The control plane, the running programs, and what was last shown.
 pub(crate) struct Session<'a> {
@@ -34,12 +35,16 @@ pub(crate) struct Session<'a> {
     executables: Executables,
     workloads: Vec<Workload>,
     processes: Vec<Process>,
+    /// What the processes were started from.
+    started: Option<(Executables, Vec<Workload>)>,
     /// The objects of `config/` that the API server has.
     applied: Vec<Value>,
     resources: Vec<Resource>,
     examples: Vec<Value>,
     /// The error with which the last attempt to apply the examples ended, or `None` once they are applied.
     pending: Option<String>,
+    /// The last such error that was printed.
+    reported: String,
     tables: BTreeMap<String, String>,
     began: Instant,
     built: Instant,
@@ -69,10 +74,12 @@ impl<'a> Session<'a> {
             executables,
             workloads: Vec::new(),
             processes: Vec::new(),
+            started: None,
             applied: Vec::new(),
             resources: Vec::new(),
             examples: Vec::new(),
             pending: Some(String::new()),
+            reported: String::new(),
             tables: BTreeMap::new(),
             began,
             built,
@@ -112,9 +119,14 @@ impl<'a> Session<'a> {
     /// Applies `config/`, and then what the programs `crd` and `rbac` print, except for objects that are applied already.
     /// Warns if `config/` differs from what the programs print.
     async fn apply(&mut self) -> Result<()> {
-        let mut objects = manifests::read_folder(&self.project.folder.join("config"))?;
-        for program in ["crd", "rbac"] {
-            if let Some(text) = self.executables.print(program, &self.project.folder).await? {
+        let (folder, main_program) = (&self.project.folder, self.project.name.as_str());
+        let mut objects = manifests::read_folder(&folder.join("config"))?;
+        let workloads = workloads(&objects, main_program);
+        // The rules depend on flags such as --namespace.
+        let of_main = workloads.iter().find(|workload| workload.program == main_program);
+        let args = of_main.into_iter().flat_map(|workload| &workload.args).map(Into::into).collect();
+        for (program, args) in [("crd", Vec::new()), ("rbac", rbac_arguments(args))] {
+            if let Some(text) = self.executables.print(program, &args, folder).await? {
                 let printed = manifests::parse(&text)
                     .with_context(|| format!("the program {program} printed no YAML"))?;
                 if printed.iter().any(|object| !objects.contains(object)) {
@@ -126,33 +138,33 @@ impl<'a> Session<'a> {
                 objects.extend(printed);
             }
         }
-        self.workloads = manifests::workloads(&objects, self.project.name.as_str());
+        manifests::sort_as_kustomize(&mut objects);
         let local_objects = manifests::localize(&objects, self.webhook_port);
         // To apply a webhook configuration again would remove the path that the webhook has added to its URL.
         for object in local_objects.iter().filter(|object| !self.applied.contains(object)) {
             self.plane.apply_yaml(&object.to_string()).await.context("cannot apply config/")?;
         }
         self.applied = local_objects;
+        self.workloads = workloads;
         let definitions = objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition");
         self.resources = definitions.filter_map(Resource::of).collect();
         self.resources.dedup();
         self.resources.sort_by(|a, b| a.name.cmp(&b.name));
         self.resources.dedup();
-        self.examples = manifests::read_folder(&self.project.folder.join("config/example"))?;
+        self.examples = manifests::read_folder(&folder.join("config/example"))?;
         self.pending = Some(String::new());
         Ok(())
     }
 
     async fn start_programs(&mut self) -> Result<()> {
+        self.started = Some((self.executables.clone(), self.workloads.clone()));
         for workload in &self.workloads {
             let settings = Settings {
-                program: workload.program.clone(),
-                namespace: workload.namespace.clone(),
                 kubeconfig: self.plane.kubeconfig_as(&workload.namespace, &workload.service_account).await?,
                 webhook_port: self.webhook_port,
             };
             let executable = self.executables.find(&workload.program)?;
-            self.processes.push(Process::start(executable, &settings, &self.project.folder)?);
+            self.processes.push(Process::start(executable, workload, &settings, &self.project.folder)?);
             output::step(
                 "running",
                 &format!("{} as {}/{}", workload.program, workload.namespace, workload.service_account),
@@ -167,18 +179,22 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Applies the manifests again, and restarts the programs if they have changed or exited.
+    /// Applies the manifests again, and restarts the programs if they, or their Deployments, have changed, or if one has
+    /// exited.
     pub(crate) async fn update(&mut self, executables: Executables) {
-        let changed = self.executables != executables || self.processes.len() < self.workloads.len();
         self.executables = executables;
         if let Err(error) = self.apply().await {
-            output::warning(&format!("{error:#}; the running programs are kept"));
+            output::warning(&format!("{}; the running programs are kept", output::reason(&error)));
             return;
         }
-        if changed || self.processes.len() != self.workloads.len() {
+        // Compared with what was started: an apply may have failed since then.
+        let is_started = self.started.as_ref().is_some_and(|(executables, workloads)| {
+            (executables, workloads) == (&self.executables, &self.workloads)
+        });
+        if !is_started || self.processes.len() != self.workloads.len() {
             self.stop_programs().await;
             if let Err(error) = self.start_programs().await {
-                output::warning(&format!("{error:#}"));
+                output::warning(&output::reason(&error));
             }
         }
     }
@@ -186,6 +202,8 @@ impl<'a> Session<'a> {
     /// Applies the examples if they are not applied yet, shows changed tables, and reports programs that exited.
     pub(crate) async fn refresh(&mut self) {
         self.report_exits();
+        // Tried again at the next refresh.
+        let _ = namespaces::finish_deletions(&self.client).await;
         self.apply_examples().await;
         if self.pending.is_none() {
             self.report_ready().await;
@@ -219,22 +237,26 @@ impl<'a> Session<'a> {
         });
     }
 
-    /// Tries to apply the examples, once the webhooks are called. They may still be refused. Prints an error once.
+    /// Tries to apply the examples, once the webhooks are called. They may still be refused. Prints an error once, if the
+    /// next attempt fails with it too: the first one may fail because the API server does not use the newest
+    /// configuration of a webhook yet.
     async fn apply_examples(&mut self) {
         let Some(last) = &self.pending else { return };
         if let Some(name) = self.unregistered_webhook().await {
-            self.pending = Some(format!("{name} has no rules, which the webhook sets when it runs"));
+            self.pending =
+                Some(format!("the webhook has not filled in {name} yet, which it does when it runs"));
             return;
         }
         let mut error = None;
         for example in &self.examples {
             if let Err(refusal) = self.plane.apply_yaml(&example.to_string()).await {
-                error = Some(reason(&anyhow::Error::new(refusal)));
+                error = Some(output::reason(&anyhow::Error::new(refusal)));
                 break;
             }
         }
-        if let Some(error) = error.as_ref().filter(|error| *error != last) {
+        if let Some(error) = error.as_ref().filter(|error| *error == last && self.reported != *last) {
             output::warning(&format!("cannot apply config/example/ yet: {error}"));
+            self.reported.clone_from(error);
         }
         self.pending = error;
     }
@@ -251,14 +273,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Returns the webhook configuration that the API server does not use yet, because an entry has no rules.
+    /// Returns the webhook configuration or the definition that the API server cannot use yet: an entry has no rules, or
+    /// a conversion has no CA bundle.
     async fn unregistered_webhook(&self) -> Option<String> {
-        for configuration in self.applied.iter().filter(|object| object["webhooks"].is_array()) {
-            let current = self.read(configuration).await.ok();
-            let entries = current.as_ref().and_then(|current| current.data["webhooks"].as_array());
-            let is_used = |entry: &Value| entry["rules"].as_array().is_some_and(|rules| !rules.is_empty());
-            if !entries.is_some_and(|entries| entries.iter().all(is_used)) {
-                return Some(describe(configuration));
+        for object in self.applied.iter().filter(|object| calls_webhook(object)) {
+            let current = self.read(object).await.ok();
+            if !current.is_some_and(|current| is_registered(&current.data)) {
+                return Some(describe(object));
             }
         }
         None
@@ -303,12 +324,18 @@ fn describe(object: &Value) -> String {
     format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
-/// The error with its causes. Of an error of the API server it has only the message, which kube repeats in each cause.
-fn reason(error: &anyhow::Error) -> String {
-    match error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>()) {
-        Some(kube::Error::Api(status)) => format!("{error}: {}", status.message),
-        _ => format!("{error:#}"),
+/// True for webhook configurations, and for definitions that are converted by a webhook.
+fn calls_webhook(object: &Value) -> bool {
+    object["webhooks"].is_array() || object.pointer("/spec/conversion/webhook").is_some()
+}
+
+/// True if the webhook has filled in what the API server needs to call it.
+fn is_registered(object: &Value) -> bool {
+    if let Some(conversion) = object.pointer("/spec/conversion/webhook") {
+        return conversion["clientConfig"]["caBundle"].is_string();
     }
+    let is_called = |entry: &Value| entry["rules"].as_array().is_some_and(|rules| !rules.is_empty());
+    object["webhooks"].as_array().is_some_and(|entries| entries.iter().all(is_called))
 }
 
 /// Returns a port on 127.0.0.1 that nothing listens on.
@@ -323,14 +350,23 @@ fn seconds(duration: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
+    use serde_json::json;
 
     use super::*;
 
     #[test]
-    fn a_message_of_the_api_server_is_shown_once() {
-        let refused = kube::Error::Api(Status::failure("too many members", "Invalid").boxed());
-        let error = anyhow::Error::new(refused).context("cannot apply Team core");
-        assert_eq!(reason(&error), "cannot apply Team core: too many members");
+    fn examples_wait_for_the_rules_of_admission_and_the_ca_bundle_of_conversion() {
+        let definition =
+            |config: Value| json!({"spec": {"conversion": {"webhook": {"clientConfig": config}}}});
+        for (object, registered) in [
+            (json!({"webhooks": [{"name": "a"}]}), false),
+            (json!({"webhooks": [{"name": "a", "rules": [{}]}]}), true),
+            (definition(json!({"url": "https://127.0.0.1:1"})), false),
+            (definition(json!({"url": "https://127.0.0.1:1", "caBundle": "Q0E="})), true),
+        ] {
+            assert!(calls_webhook(&object), "{object}");
+            assert_eq!(is_registered(&object), registered, "{object}");
+        }
+        assert!(!calls_webhook(&json!({"spec": {"group": "example.com"}})));
     }
 }

@@ -13,6 +13,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 pub(crate) struct Resource {
     pub(crate) name: String,
     path: String,
+    is_namespaced: bool,
 }
 
 impl Resource {
@@ -22,7 +23,11 @@ impl Resource {
         let (group, plural) = (spec["group"].as_str()?, spec["names"]["plural"].as_str()?);
         let stored = spec["versions"].as_array()?.iter().find(|version| version["storage"] == true)?;
         let version = stored["name"].as_str()?;
-        Some(Self { name: format!("{plural}.{group}"), path: format!("/apis/{group}/{version}/{plural}") })
+        Some(Self {
+            name: format!("{plural}.{group}"),
+            path: format!("/apis/{group}/{version}/{plural}"),
+            is_namespaced: spec["scope"] != "Cluster",
+        })
     }
 }
 
@@ -54,26 +59,28 @@ pub(crate) async fn list(client: &Client, resource: &Resource) -> Result<String>
     let request = request.with_context(|| format!("cannot list {}", resource.name))?;
     let table: Table =
         client.request(request).await.with_context(|| format!("cannot list {}", resource.name))?;
-    Ok(table.render())
+    Ok(table.render(resource.is_namespaced))
 }
 
 impl Table {
     /// Aligns the columns. Columns with a priority are left out, as `kubectl get` does without `-o wide`. Columns with
-    /// dates are left out too: they contain ages, and a table with ages changes every second.
-    fn render(&self) -> String {
+    /// dates are left out too: they contain ages, and a table with ages changes every second. Objects of a
+    /// cluster-scoped Kind have no column for the namespace.
+    fn render(&self, is_namespaced: bool) -> String {
         let is_shown = |column: &&(usize, &Column)| column.1.priority == 0 && column.1.r#type != "date";
         let columns: Vec<(usize, &Column)> = self.column_definitions.iter().enumerate().collect();
         let columns: Vec<&(usize, &Column)> = columns.iter().filter(is_shown).collect();
         let header = columns.iter().map(|(_, column)| column.name.to_uppercase());
-        let mut lines = vec![std::iter::once("NAMESPACE".to_owned()).chain(header).collect::<Vec<_>>()];
+        let namespace = |name: &str| is_namespaced.then(|| name.to_owned()).into_iter();
+        let mut lines = vec![namespace("NAMESPACE").chain(header).collect::<Vec<_>>()];
         for row in &self.rows {
-            let namespace = row.object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+            let name = row.object["metadata"]["namespace"].as_str().unwrap_or_default();
             let cells = columns.iter().map(|(i, _)| text(row.cells.get(*i)));
-            lines.push(std::iter::once(namespace).chain(cells).collect());
+            lines.push(namespace(name).chain(cells).collect());
         }
         let width =
             |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
-        let widths: Vec<usize> = (0..=columns.len()).map(width).collect();
+        let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
         let rendered = lines.iter().map(|line| {
             let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
             cells.collect::<Vec<_>>().join("   ").trim_end().to_owned() + "\n"
@@ -108,7 +115,8 @@ mod tests {
             "rows": [{"cells": ["hello", null, "5s", "why"], "object": {"metadata": {"namespace": "default"}}}],
         }))
         .unwrap();
-        assert_eq!(table.render(), "NAMESPACE   NAME    READY\ndefault     hello\n");
+        assert_eq!(table.render(true), "NAMESPACE   NAME    READY\ndefault     hello\n");
+        assert_eq!(table.render(false), "NAME    READY\nhello\n");
     }
 
     #[test]

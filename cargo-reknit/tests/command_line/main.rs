@@ -71,8 +71,9 @@ fn a_project_beside_the_checkout_depends_on_it_by_a_relative_path() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     let checkout = root.join("reknit");
-    fs::create_dir(&checkout).unwrap();
-    fs::write(checkout.join("Cargo.toml"), "[package]\nname = \"reknit\"\n").unwrap();
+    fs::create_dir_all(checkout.join("src")).unwrap();
+    fs::write(checkout.join("src/lib.rs"), "").unwrap();
+    fs::write(checkout.join("Cargo.toml"), "[package]\nname = \"reknit\"\nversion = \"0.1.0\"\n").unwrap();
     fs::create_dir(root.join("here")).unwrap();
     let absolute = checkout.display().to_string();
     for (current, project, path, expected) in [
@@ -104,6 +105,42 @@ fn a_project_names_the_resource_of_its_kind() {
         }
         fs::remove_dir_all(folder.path().join("shop")).unwrap();
     }
+}
+
+#[test]
+fn a_project_in_the_folder_of_a_workspace_is_a_workspace_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("Cargo.toml"), "[workspace]\nmembers = []\nresolver = \"3\"\n").unwrap();
+    let args = ["new", "greetings", "--group", "example.com", "--kind", "Greeting"];
+    let output = cargo_reknit(folder.path(), &args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let output = cargo_reknit(&folder.path().join("greetings"), &["add", "kind", "Farewell"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+fn a_project_that_cargo_refuses_is_an_error_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join(".cargo")).unwrap();
+    fs::write(folder.path().join(".cargo/config.toml"), "broken").unwrap();
+    let args = ["new", "greetings", "--group", "example.com", "--kind", "Greeting"];
+    assert_refused(folder.path(), &args, 1, &["cargo refuses the new project", ".cargo/config.toml"]);
+}
+
+#[test]
+fn a_flag_selects_the_project_of_another_folder() {
+    let project = project();
+    let manifest = project.folder.join("Cargo.toml").display().to_string();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let output = cargo_reknit(elsewhere.path(), &["add", "kind", "Farewell", "--manifest-path", &manifest]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(project.folder.join("src/farewell/kind.rs").exists());
+    for command in [&["add", "webhook", "Greeting"][..], &["crd"], &["rbac"], &["dev"]] {
+        let args = [command, &["--manifest-path", "absent/Cargo.toml"]].concat();
+        assert_refused(elsewhere.path(), &args, 1, &["cannot find absent/Cargo.toml"]);
+    }
+    let folder = project.folder.display().to_string();
+    assert_refused(elsewhere.path(), &["crd", "--manifest-path", &folder], 1, &["a path to a Cargo.toml"]);
 }
 
 #[test]

@@ -23,6 +23,7 @@ async fn a_project_compiles_passes_its_tests_and_runs_after_its_commands() {
     project.cargo(&["reknit", "rbac", "--write"]);
     assert!(project.read("config/300-crds.yaml").contains("name: purchaseorders.shop.example.com"));
     assert!(project.read("config/200-rbac.yaml").contains("resources: [purchaseorders/status]"));
+    assert!(!project.cargo(&["reknit", "rbac", "--", "--disable-ha"]).contains("resources: [leases]"));
     assert_tests_pass(&project, &["a_misspelt_field_is_refused", "a_round_trip_from_the_hub_loses_nothing"]);
 
     assert_runs_as_its_service_account(&project).await;

@@ -7,7 +7,7 @@ mod tests;
 
 use std::{collections::BTreeMap, env, ffi::OsString, io, io::Write, process::ExitCode};
 
-use clap::{ArgMatches, Args, FromArgMatches};
+use clap::{ArgMatches, Parser};
 use reknit_injection::{Context, Permission, Verb};
 use reknit_reconciler::Result;
 use tokio::runtime::{Handle, Runtime};
@@ -72,14 +72,17 @@ use crate::{
 pub struct Rbac {
     program: Main,
     system_namespace: String,
+    args: Vec<OsString>,
     name: Option<String>,
     service_account: Option<String>,
     labels: BTreeMap<String, String>,
 }
 
-/// The flags that select the printed manifests. The command line also has the flags of the program.
-#[derive(Args, Default)]
-#[group(skip)]
+/// Prints the RBAC manifests of the program
+///
+/// Flags of the program, such as --namespace, follow after `--`.
+#[derive(Parser)]
+#[command(name = "rbac")]
 struct RbacFlags {
     /// Print only objects of these kinds
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
@@ -88,6 +91,10 @@ struct RbacFlags {
     /// Print only objects in this namespace
     #[arg(long = "in", value_name = "NAME")]
     in_namespace: Option<String>,
+
+    /// Flags of the program. They are a command line of their own, since the program may have flags of these names too
+    #[arg(last = true, value_name = "PROGRAM_FLAGS")]
+    program: Vec<OsString>,
 }
 
 impl RbacFlags {
@@ -104,6 +111,7 @@ impl Main {
         Rbac {
             program: self,
             system_namespace: system_namespace.into(),
+            args: Vec::new(),
             name: None,
             service_account: None,
             labels: BTreeMap::new(),
@@ -125,6 +133,21 @@ impl Rbac {
         self
     }
 
+    /// Sets flags of the program, on which the rules may depend. Those of the command line come after them.
+    ///
+    /// ```
+    /// use reknit_sharedmain::{Main, NamespaceFlag, Rbac};
+    ///
+    /// fn rbac() -> Rbac {
+    ///     Main::new("controller").flags::<NamespaceFlag>().rbac("shop-system").args(["--namespace=shop"])
+    /// }
+    /// # assert!(rbac().to_yaml().is_ok());
+    /// ```
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
     /// Adds a label to all objects.
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.into(), value.into());
@@ -134,8 +157,8 @@ impl Rbac {
     /// Prints the manifests to standard output, without a cluster, and returns the exit status: 0, or 1 after an error,
     /// or 2 for an invalid command line.
     ///
-    /// The command line has the flags of the program, and also `--kinds` and `--in`, to print only objects of some
-    /// kinds or in one namespace.
+    /// The command line has `--kinds` and `--in`, to print only objects of some kinds or in one namespace. The flags of
+    /// the program follow after `--`: `rbac --kinds=Role -- --namespace=shop`.
     pub fn print(self) -> ExitCode {
         match self.generate(&env::args_os().collect::<Vec<_>>()) {
             // A failure to print, here and below, is ignored: the exit status remains.
@@ -150,29 +173,35 @@ impl Rbac {
         }
     }
 
-    /// Returns the manifests with the default values of all flags, for a test that compares them with a file.
+    /// Returns the manifests with the flags that [`args`](Self::args) sets, for a test that compares them with a file.
     ///
     /// # Errors
     ///
     /// Fails if a constructor fails, if a flag is required, or if a controller uses
     /// [`Kinds::any`](reknit_reconciler::Kinds::any).
     pub fn to_yaml(self) -> Result<String> {
-        let args = [OsString::from(self.program.component())];
+        let args = [OsString::from("rbac")];
         Ok(self.generate(&args).map_err(|failure| failure.to_string())?)
     }
 
     /// Returns the manifests, or the help text.
     fn generate(self, args: &[OsString]) -> Result<String, Failure> {
-        let command =
-            RbacFlags::augment_args(self.program.command().map_err(|error| flags::usage_failure(&error))?)
-                .about("Prints the RBAC manifests of the program");
-        let (flags, matches) = match flags::parse(command, args) {
-            Ok(parsed) => parsed,
-            Err(help) if flags::is_help(&help) => return Ok(help.render().to_string()),
-            Err(error) => return Err(flags::usage_failure(&error)),
+        let refuse = |error: clap::Error| match flags::is_help(&error) {
+            true => Ok(error.render().to_string()),
+            false => Err(flags::usage_failure(&error)),
         };
-        let filter = RbacFlags::from_arg_matches(&matches).map_err(|error| flags::usage_failure(&error))?;
+        let filter = match RbacFlags::try_parse_from(args) {
+            Ok(filter) => filter,
+            Err(error) => return refuse(error),
+        };
         let component = self.program.component().to_owned();
+        let command = self.program.command().map_err(|error| flags::usage_failure(&error))?;
+        let args: Vec<_> =
+            [component.clone().into()].into_iter().chain(self.args).chain(filter.program.clone()).collect();
+        let (flags, matches) = match flags::parse(command, &args) {
+            Ok(parsed) => parsed,
+            Err(error) => return refuse(error),
+        };
         let names = Names {
             role: self.name.unwrap_or_else(|| format!("{}-{component}", self.system_namespace)),
             service_account: self.service_account.unwrap_or_else(|| component.clone()),

@@ -42,10 +42,10 @@ fn unnamed_kinds_are_an_error_that_names_the_controller_and_the_remedy() {
 
 #[test]
 fn selected_namespaces_get_a_role_each_and_no_cluster_role() {
-    let roles = generate(declared, "--namespace a,b --kinds Role,ClusterRole").unwrap();
+    let roles = generate(declared, "--kinds Role,ClusterRole -- --namespace a,b").unwrap();
     assert!(!roles.contains("ClusterRole"), "{roles}");
     for namespace in ["a", "b"] {
-        let role = generate(declared, &format!("--namespace a,b --kinds Role --in {namespace}")).unwrap();
+        let role = generate(declared, &format!("--kinds Role --in {namespace} -- --namespace a,b")).unwrap();
         for rule in ["[secrets]\n    verbs: [get]", "[services]\n    verbs: [list, watch]"] {
             assert!(role.contains(rule), "{role}");
         }
@@ -57,7 +57,7 @@ fn selected_namespaces_get_a_role_each_and_no_cluster_role() {
 #[test]
 fn without_leader_election_there_are_no_leases() {
     assert!(generate(declared, "").unwrap().contains("leases"));
-    assert!(!generate(declared, "--disable-ha").unwrap().contains("leases"));
+    assert!(!generate(declared, "-- --disable-ha").unwrap().contains("leases"));
 }
 
 #[test]
@@ -67,5 +67,33 @@ fn a_disabled_controller_has_no_permissions() {
         program.rbac("system").generate(&args.iter().map(OsString::from).collect::<Vec<_>>()).ok().unwrap()
     };
     assert!(generate(&["rbac"]).contains("resources: [secrets]"));
-    assert!(!generate(&["rbac", "--disable-controllers", "configmaps"]).contains("resources: [secrets]"));
+    assert!(
+        !generate(&["rbac", "--", "--disable-controllers", "configmaps"]).contains("resources: [secrets]")
+    );
+}
+
+#[derive(clap::Args, Clone)]
+struct ClashingFlags {
+    #[arg(long)]
+    kinds: Option<String>,
+    #[arg(long = "in")]
+    input: Option<String>,
+}
+
+fn clashing(cx: &Context) -> Result<Controller> {
+    let flags = cx.provided::<ClashingFlags>()?;
+    let mut build = Controller::of::<ConfigMap>(cx);
+    build.allows(Permission::new("", &flags.kinds.unwrap_or_else(|| "none".into()), [Verb::Get]));
+    let objects = build.track_any(Kinds::of([("", "services")]));
+    Ok(build.reconciler(Follower(objects)).build())
+}
+
+#[test]
+fn a_program_may_have_flags_of_the_same_names() {
+    let program = || Main::new("follower").flags::<ClashingFlags>().controller(clashing).rbac("system");
+    let args = ["rbac", "--kinds", "ClusterRole", "--", "--kinds", "secrets"].map(OsString::from);
+    let roles = program().generate(&args).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(roles.contains("resources: [secrets]") && !roles.contains("kind: Role\n"), "{roles}");
+    let roles = program().args(["--kinds=nodes"]).to_yaml().unwrap();
+    assert!(roles.contains("resources: [nodes]"), "{roles}");
 }

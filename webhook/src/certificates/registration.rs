@@ -27,6 +27,8 @@ pub(crate) struct Registration {
     path: &'static str,
     /// The rules of the entries. `None` for a CustomResourceDefinition.
     rules: Option<Value>,
+    /// True if the entries leave out the namespaces with [`EXCLUDE_LABEL`].
+    excludes_namespaces: bool,
     /// The mutator that the entries call, if it is not a step of the webhook's own.
     mutator: Option<Arc<dyn Mutator>>,
     /// Watches the object of this name, and returns a function that reads it. A change enqueues the key of the object
@@ -40,7 +42,16 @@ impl Registration {
         K: Cached<DynamicType = (), Scope: Scope> + Serialize,
     {
         let (entry, resource) = (name.clone(), ApiResource::erase::<K>(&()));
-        Self { name, entry, resource, path, rules, mutator: None, watch: watch::<K> }
+        Self {
+            name,
+            entry,
+            resource,
+            path,
+            rules,
+            excludes_namespaces: true,
+            mutator: None,
+            watch: watch::<K>,
+        }
     }
 
     /// Sets the name of the entries. The default is the name of the object.
@@ -51,6 +62,11 @@ impl Registration {
     /// Returns true for a webhook configuration.
     pub(crate) fn is_configuration(&self) -> bool {
         self.rules.is_some()
+    }
+
+    /// Sets whether the entries leave out labelled namespaces.
+    pub(crate) fn excluding_namespaces(self, excludes_namespaces: bool) -> Self {
+        Self { excludes_namespaces, ..self }
     }
 
     /// Lets the mutator change the entries.
@@ -103,7 +119,9 @@ impl Registration {
                 if host(&entry["clientConfig"]).as_ref().is_none_or(&covers) {
                     entry["rules"].clone_from(rules);
                 }
-                exclude_labelled_namespaces(&mut entry["namespaceSelector"]);
+                if self.excludes_namespaces {
+                    exclude_labelled_namespaces(&mut entry["namespaceSelector"]);
+                }
             }
             if let Some(mutator) = &self.mutator {
                 mutator.configure(entry);
@@ -204,6 +222,14 @@ mod tests {
         let object = json!({"webhooks": patched});
         assert_eq!(registration().patch(&object, "CA", |_| true), Ok(None));
         assert!(trusts(&registration().client_configs(object)[0], "CA"));
+    }
+
+    #[test]
+    fn a_webhook_that_no_label_turns_off_leaves_the_selector_alone() {
+        let object = json!({"webhooks": [{"name": "x.dev", "clientConfig": {"service": {"name": "s"}}}]});
+        let patch =
+            registration().excluding_namespaces(false).patch(&object, "CA", |_| true).unwrap().unwrap();
+        assert_eq!(patch["webhooks"][0]["namespaceSelector"], Value::Null);
     }
 
     #[test]

@@ -1,0 +1,171 @@
+//! The programs of the Deployments in `config/`.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// The flags that `cargo reknit dev` sets itself. The first one has no value.
+const OWN_FLAGS: [&str; 7] = [
+    "--disable-ha",
+    "--bind-address",
+    "--shutdown-timeout",
+    "--kubeconfig",
+    "--context",
+    "--cluster",
+    "--server",
+];
+
+/// A program of a Deployment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Workload {
+    /// The name of the executable.
+    pub(crate) program: String,
+    pub(crate) namespace: String,
+    pub(crate) service_account: String,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: BTreeMap<String, String>,
+}
+
+/// Returns the programs of the Deployments, of each the first container. A container without a command runs the entry
+/// point of the image, which is the project's main program.
+pub(crate) fn workloads(objects: &[Value], main_program: &str) -> Vec<Workload> {
+    let deployments = objects.iter().filter(|object| object["kind"] == "Deployment");
+    deployments.map(|deployment| Workload::of(deployment, objects, main_program)).collect()
+}
+
+impl Workload {
+    fn of(deployment: &Value, objects: &[Value], main_program: &str) -> Self {
+        let pod = &deployment["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        let mut workload = Self {
+            program: String::new(),
+            namespace: deployment["metadata"]["namespace"].as_str().unwrap_or("default").into(),
+            service_account: pod["serviceAccountName"].as_str().unwrap_or("default").into(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+        };
+        for variable in items(&container["env"]) {
+            let Some(name) = variable["name"].as_str() else { continue };
+            if let Some(value) = workload.value(variable, deployment, objects) {
+                workload.env.insert(name.into(), value);
+            }
+        }
+        let words = items(&container["command"]).chain(items(&container["args"])).filter_map(Value::as_str);
+        let mut words = words.map(|word| workload.expand(word));
+        let command = match container["command"].is_array() {
+            true => words.next().unwrap_or_default(),
+            false => main_program.to_owned(),
+        };
+        let args = without_own_flags(words);
+        Self { program: command.rsplit('/').next().unwrap_or(&command).into(), args, ..workload }
+    }
+
+    /// The value of an environment variable. `None` if only a pod has it, such as its uid, or if no object in `config/`
+    /// has it.
+    fn value(&self, variable: &Value, deployment: &Value, objects: &[Value]) -> Option<String> {
+        if let Some(value) = variable["value"].as_str() {
+            return Some(self.expand(value));
+        }
+        let source = &variable["valueFrom"];
+        match source["fieldRef"]["fieldPath"].as_str() {
+            Some("metadata.namespace") => return Some(self.namespace.clone()),
+            Some("metadata.name") => return deployment["metadata"]["name"].as_str().map(Into::into),
+            Some("spec.serviceAccountName") => return Some(self.service_account.clone()),
+            _ => {}
+        }
+        let of = |kind: &str, reference: &Value, field: &str| {
+            let key = reference["key"].as_str()?;
+            let object = objects.iter().find(|object| {
+                object["kind"] == kind
+                    && object["metadata"]["name"] == reference["name"]
+                    && object["metadata"]["namespace"].as_str().unwrap_or("default") == self.namespace
+            });
+            object?[field][key].as_str().map(Into::into)
+        };
+        of("ConfigMap", &source["configMapKeyRef"], "data")
+            .or_else(|| of("Secret", &source["secretKeyRef"], "stringData"))
+    }
+
+    /// Replaces `$(NAME)` by the variable of this name, as the kubelet does.
+    fn expand(&self, text: &str) -> String {
+        self.env
+            .iter()
+            .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("$({name})"), value))
+    }
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+/// Leaves out the flags that `cargo reknit dev` sets, with their values.
+fn without_own_flags(args: impl Iterator<Item = String>) -> Vec<String> {
+    let (mut kept, mut is_value) = (Vec::new(), false);
+    for arg in args {
+        let name = arg.split('=').next().unwrap_or_default();
+        let is_own = OWN_FLAGS.contains(&name);
+        if !is_own && !is_value {
+            kept.push(arg.clone());
+        }
+        is_value = is_own && name != OWN_FLAGS[0] && !arg.contains('=');
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::manifests::parse, *};
+
+    const CONFIG: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: controller, namespace: shop}
+spec: {template: {spec: {serviceAccountName: controller, containers: [{name: controller}]}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: webhook, namespace: shop}
+spec:
+  template:
+    spec:
+      serviceAccountName: hook
+      containers:
+        - name: webhook
+          command: [/webhook, --verbose]
+          args: [--disable-ha, --bind-address, 0.0.0.0, --server=https://x, "--namespace=$(TEAM)", last]
+          env:
+            - {name: TEAM, value: team-a}
+            - {name: SYSTEM_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+            - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+            - {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
+            - {name: COLOR, valueFrom: {configMapKeyRef: {name: settings, key: color}}}
+            - {name: TOKEN, valueFrom: {secretKeyRef: {name: settings, key: token}}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: shop}, data: {color: red}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: settings, namespace: shop}, stringData: {token: x}}
+"#;
+
+    #[test]
+    fn each_deployment_runs_a_program_as_its_service_account_with_its_arguments_and_environment() {
+        let workload = |program: &str, account: &str| Workload {
+            program: program.into(),
+            namespace: "shop".into(),
+            service_account: account.into(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+        };
+        let args = ["--verbose", "--namespace=team-a", "last"].map(Into::into).to_vec();
+        let env = [
+            ("TEAM", "team-a"),
+            ("SYSTEM_NAMESPACE", "shop"),
+            ("POD_NAME", "webhook"),
+            ("COLOR", "red"),
+            ("TOKEN", "x"),
+        ];
+        let env = env.map(|(name, value)| (name.into(), value.into())).into();
+        let expected =
+            [workload("orders", "controller"), Workload { args, env, ..workload("webhook", "hook") }];
+        assert_eq!(workloads(&parse(CONFIG).unwrap(), "orders"), expected);
+    }
+}
