@@ -97,7 +97,12 @@ impl Member {
         let start = Instant::now();
         match lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) => {
+                let was_member = self.candidate.is_member(Instant::now());
                 *self.candidate.member_until.lock() = Some(start + self.candidate.config.renew_deadline);
+                if !was_member {
+                    // The watch may have reported the lease before this answer, when it did not count yet.
+                    self.candidate.watch.wake();
+                }
                 log_limit.reset();
             }
             Ok(LeaseLockResult::NotAcquired(_)) => {

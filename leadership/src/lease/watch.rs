@@ -68,6 +68,11 @@ impl LeaseWatch {
         self.leases.subscribe()
     }
 
+    /// Wakes the electors, as a change of a lease does.
+    pub(crate) fn wake(&self) {
+        self.leases.send_modify(|_| {});
+    }
+
     /// The last observed state of the lease, if any.
     pub(crate) fn state(&self, name: &str) -> Option<LeaseState> {
         self.read().get(name).cloned()

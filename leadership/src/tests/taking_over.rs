@@ -32,6 +32,14 @@ async fn a_released_bucket_is_taken_within_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_process_leads_at_once_although_the_watch_reports_its_own_lease_before_the_answer() {
+    let api = FakeApi::default();
+    api.inject_fault(Method::POST, Fault::LateAnswer(Duration::from_millis(10)));
+    let replica = Replica::start_with(&api, "a", 1, &["lamps"]);
+    assert!(wait_for_shares(&[&replica], &[1]).await < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_bucket_of_a_killed_leader_is_taken_within_a_second_of_the_expiry_of_its_lease() {
     for seed in 0..20 {
         let api = FakeApi::default();
