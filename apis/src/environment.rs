@@ -31,6 +31,12 @@ pub trait Environment {
     /// informer, so that its numbers do not depend on the order in which other components draw theirs.
     fn random(&self, stream: &str) -> u64;
 
+    /// Returns the seed of hash maps, which decides their order. Must return the same number at each call: maps are
+    /// created in the order in which tasks are polled.
+    fn hash_seed(&self) -> u64 {
+        0
+    }
+
     /// Returns the name of the host. In a cluster, it is the name of the Pod.
     fn host_name(&self) -> String {
         "localhost".into()
@@ -133,6 +139,10 @@ impl Environment for Seeded {
         let mut hasher = DefaultHasher::new();
         (self.seed, stream, *position).hash(&mut hasher);
         hasher.finish()
+    }
+
+    fn hash_seed(&self) -> u64 {
+        self.seed
     }
 }
 

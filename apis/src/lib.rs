@@ -32,13 +32,14 @@
 //! assert!(conditions.is_happy());
 //! ```
 
-#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod admission;
 mod config_map;
 mod conversion;
 mod environment;
 pub mod equality;
+mod hash;
 #[doc(hidden)]
 pub mod internal;
 mod json;

@@ -1,23 +1,18 @@
 //! A ConfigMap as a typed value.
 
-use std::{
-    any::Any,
-    cell::RefCell,
-    collections::{BTreeMap, HashMap},
-    error::Error,
-    fmt,
-    sync::Arc,
-};
+use std::{any::Any, cell::RefCell, collections::BTreeMap, error::Error, fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
+use reknit_apis::internal::HashMap;
 use reknit_apis::internal::variable;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     context::Context,
     informer::{Change, Informer, InformerHandle, InformerState, is_synced, select},
+    watch,
 };
 
 /// The key in which Knative's ConfigMaps document their settings. It is not a setting itself.

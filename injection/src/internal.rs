@@ -3,7 +3,8 @@
 use kube::{core::GroupVersionKind, discovery::ApiResource};
 use reknit_apis::Key;
 pub use reknit_apis::internal::{
-    Environment, Seeded, host_name, now, random, random_range, random_uuid, variable, within,
+    Environment, HashMap, HashSet, Seeded, host_name, now, random, random_range, random_uuid, variable,
+    within,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -23,6 +24,11 @@ pub use crate::{
     reflector::jittered,
     timing::sleep_until_optional,
 };
+
+/// A channel that holds one value.
+pub mod watch {
+    pub use crate::watch::{Closed, Receiver, Ref, Sender};
+}
 
 /// Opens an informer without waiting for its first list. The caller must not read it before
 /// [`first_list`](Informer::first_list) has succeeded.

@@ -25,7 +25,7 @@
 //! # }
 //! ```
 
-#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod cache;
 mod causes;
@@ -44,6 +44,7 @@ mod reflector;
 #[cfg(test)]
 mod testing;
 mod timing;
+mod watch;
 
 pub use cache::DecodeError;
 pub use clock::Clock;

@@ -1,6 +1,8 @@
 //! The assignment of buckets to members. Every member computes the same assignment from the same leases.
 
-use std::{cmp::Reverse, collections::HashMap};
+use std::cmp::Reverse;
+
+use reknit_apis::internal::HashMap;
 
 /// Returns the member that has to lead each bucket, or `None` if there are no members.
 ///

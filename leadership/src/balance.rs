@@ -3,10 +3,11 @@
 //! A [`View`] of the observed leases and of the buckets decides, without side effects. [`Balance::step`] alone remembers
 //! which members it suspects, and the elector that called it does what it returns.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
+use reknit_apis::internal::HashMap;
 use tokio::time::Instant;
 
 use crate::{

@@ -19,8 +19,8 @@ use std::{mem, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
 use reknit_apis::Key;
-use reknit_injection::internal::{now, sleep_until_optional};
-use tokio::{sync::watch, time::Instant};
+use reknit_injection::internal::{now, sleep_until_optional, watch};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::{identity::Identity, ring::Ring};
@@ -223,6 +223,7 @@ impl Pass {
                 return;
             }
             tokio::select! {
+                biased;
                 _ = buckets.changed() => {}
                 () = sleep_until_optional(deadline) => {}
             }
@@ -368,8 +369,9 @@ impl BucketWriter {
         loop {
             let deadline = buckets.borrow_and_update()[self.index].written.deadline();
             tokio::select! {
-                _ = buckets.changed() => {}
+                biased;
                 () = sleep_until_optional(deadline) => self.expire(),
+                _ = buckets.changed() => {}
             }
         }
     }

@@ -7,9 +7,12 @@ use kube::{Api, Client, client::ClientBuilder};
 use kube_leader_election::{Error as LockError, LeaseLock};
 use parking_lot::Mutex;
 use prometheus::Registry;
-use reknit_injection::{Informer, Permission, Verb, internal::jittered};
+use reknit_injection::{
+    Informer, Permission, Verb,
+    internal::{jittered, watch},
+};
 use serde_json::Value;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     config::{LeaderElectionConfig, is_lease_name},

@@ -71,8 +71,9 @@ impl Elector {
             self.release_if_held().await;
         };
         tokio::select! {
+            biased;
+            () = expire_terms => {} // never returns; first, so that the election sees an ended term as ended
             () = elect => {}
-            () = expire_terms => {} // never returns; it runs beside the election
         }
     }
 
@@ -153,6 +154,7 @@ impl Elector {
     async fn attempt_unless_stopped(&mut self, stop: Pin<&mut impl Future<Output = ()>>) -> Option<Duration> {
         let mut attempt = pin!(self.attempt());
         tokio::select! {
+            biased;
             pause = &mut attempt => Some(pause),
             () = stop => {
                 // An attempt that times out leaves `may_hold` set.

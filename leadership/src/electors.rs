@@ -50,8 +50,9 @@ impl Electors {
         let Self { candidate, controller, electors } = self;
         let (stopping, drained) = (stopping.shared(), drained.shared());
         tokio::select! {
-            () = candidate.watch.wait_until_synced(candidate.config.retry_period) => {}
+            biased;
             () = stopping.clone() => return,
+            () = candidate.watch.wait_until_synced(candidate.config.retry_period) => {}
         }
         candidate.controllers.send_if_modified(|running| running.insert(controller.clone()));
         let announced = async {

@@ -12,7 +12,7 @@
 //! A *candidate* is this process. A *member* is a process that announced itself by a Lease of its own. A *peer* is a live
 //! member of the same controller with the same number of buckets.
 
-#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod assignment;
 mod balance;

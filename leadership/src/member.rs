@@ -44,8 +44,9 @@ impl Member {
     /// Announces nothing while leases cannot be watched, since this process would not know of the other members.
     pub async fn run(self, stopping: impl Future<Output = ()> + Send) {
         tokio::select! {
-            () = self.announce() => {}
+            biased;
             () = stopping => {}
+            () = self.announce() => {}
         }
         let is_announced = self.candidate.member_until.lock().take().is_some();
         if is_announced
@@ -62,18 +63,19 @@ impl Member {
         let mut controllers = self.candidate.controllers.subscribe();
         let mut log_limit = LogLimit::default();
         loop {
-            // Never fails: `self` holds the sender.
-            let Ok(running) =
-                controllers.wait_for(|running| !running.is_empty()).await.map(|running| running.clone())
-            else {
-                return;
+            let mut running = BTreeSet::new();
+            let are_any = |now: &BTreeSet<String>| {
+                running.clone_from(now);
+                !now.is_empty()
             };
+            controllers.wait_for(are_any).await.ok(); // never fails: `self` holds the sender
             let lock = self.lock(running);
             loop {
                 let pause = self.renew(&lock, &mut log_limit).await;
                 // An API server that does not answer must not delay the next renewal for long.
                 timeout(self.candidate.config.retry_period, self.delete_dead_members()).await.ok();
                 tokio::select! {
+                    biased;
                     () = sleep_until(self.next_attempt(pause)) => {}
                     _ = controllers.changed() => break,
                 }

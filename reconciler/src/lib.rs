@@ -89,7 +89,7 @@
 //! Queues have the metrics `workqueue_*` of client-go, and passes `reknit_*`. `reknit_sharedmain`, which serves them,
 //! documents all metrics.
 
-#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod controller;
 mod driver;

@@ -1,12 +1,12 @@
 //! Objects whose finalizer another client has removed before the controller has finalized them.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use reknit_apis::{Key, Kind};
+use reknit_apis::{
+    Key, Kind,
+    internal::{HashMap, HashSet},
+};
 use reknit_injection::Change;
 
 use crate::finalizer::Finalizer;
@@ -33,7 +33,7 @@ impl<K> Clone for LostFinalizers<K> {
 
 impl<K> Default for LostFinalizers<K> {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(State { own_removals: HashSet::new(), lost: HashMap::new() })))
+        Self(Arc::new(Mutex::new(State { own_removals: HashSet::default(), lost: HashMap::default() })))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Merging of the changes to a typed object into its JSON, which keeps unknown fields.
 
-use std::collections::HashMap;
-
+use reknit_apis::internal::HashMap;
 use serde_json::{Map, Value};
 
 /// Applies the difference between `before` and `after` to `raw`, and keeps the fields that neither of them has.
@@ -61,7 +60,7 @@ fn merge_items(raw: &mut Vec<Value>, before: &[Value], after: &[Value]) {
 /// Returns the old index of each item, or `None` if the item is new or changed.
 fn old_indexes(before: &[Value], after: &[Value]) -> Vec<Option<usize>> {
     let is_unmoved = |index: usize| before.get(index).is_some_and(|before| after.get(index) == Some(before));
-    let mut moved: HashMap<&Value, Vec<usize>> = HashMap::new();
+    let mut moved: HashMap<&Value, Vec<usize>> = HashMap::default();
     for index in (0..before.len()).rev().filter(|index| !is_unmoved(*index)) {
         moved.entry(&before[index]).or_default().push(index);
     }

@@ -1,12 +1,9 @@
 //! Values that a controller keeps in memory for each key between passes.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use parking_lot::Mutex;
-use reknit_apis::Key;
+use reknit_apis::{Key, internal::HashMap};
 
 /// A map from key to value that outlives a pass, for example for a background task, a connection or a cached response.
 /// [`Builder::per_key`](crate::Builder::per_key) creates it. Clones share the same map.
@@ -119,7 +116,7 @@ impl<T: Send> Store for Mutex<HashMap<Key, T>> {
 
 impl PerKeyStores {
     pub(crate) fn add<T: Send + 'static>(&self) -> PerKey<T> {
-        let values = Arc::new(Mutex::new(HashMap::new()));
+        let values = Arc::new(Mutex::new(HashMap::default()));
         self.0.stores.lock().push(values.clone());
         PerKey(values)
     }

@@ -95,7 +95,7 @@
 //! `fields.`. On a terminal, lines are text.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod cli;
 mod client;

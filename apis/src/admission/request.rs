@@ -2,12 +2,13 @@
 
 use std::{
     any::{Any, TypeId},
-    collections::HashMap,
     fmt,
     sync::Arc,
 };
 
 use k8s_openapi::api::authentication::v1::UserInfo;
+
+use crate::hash::HashMap;
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

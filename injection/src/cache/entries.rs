@@ -2,8 +2,11 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable, hash_table};
-use reknit_apis::Key;
+use hashbrown::{HashTable, hash_table};
+use reknit_apis::{
+    Key,
+    internal::{HashMap, HashState},
+};
 
 use crate::object::{Object, ObjectState, ResourceVersion};
 
@@ -14,7 +17,7 @@ use crate::object::{Object, ObjectState, ResourceVersion};
 #[derive(Default)]
 pub(crate) struct Entries {
     namespaces: HashMap<Box<str>, HashTable<Entry>>,
-    hasher: DefaultHashBuilder,
+    hasher: HashState,
     len: usize,
     bytes: usize,
 }
@@ -139,7 +142,7 @@ impl Entries {
     }
 }
 
-fn hash_name(hasher: &DefaultHashBuilder, name: &str) -> u64 {
+fn hash_name(hasher: &HashState, name: &str) -> u64 {
     hasher.hash_one(name.as_bytes())
 }
 

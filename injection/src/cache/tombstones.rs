@@ -1,8 +1,6 @@
 //! Tombstones: deletions by this process that the watch has not reported yet.
 
-use std::collections::HashMap;
-
-use reknit_apis::Key;
+use reknit_apis::{Key, internal::HashMap};
 
 use crate::object::{ObjectState, ResourceVersion, raise};
 

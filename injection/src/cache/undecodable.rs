@@ -1,8 +1,6 @@
 //! Objects that exist but cannot be decoded.
 
-use std::collections::HashMap;
-
-use reknit_apis::Key;
+use reknit_apis::{Key, internal::HashMap};
 
 use crate::object::{Object, ObjectState, RawObject, ResourceVersion};
 

@@ -1,9 +1,9 @@
 //! Waiters for changes of one object, by key.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use reknit_apis::Key;
+use reknit_apis::{Key, internal::HashMap};
 use tokio::sync::Notify;
 
 /// The waiters by key. A change wakes only the waiters of its key.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use crate::watch;
 
 /// The shutdown signal, as controllers and servers receive it.
 ///
@@ -32,7 +32,8 @@ pub struct ShutdownTrigger(Arc<watch::Sender<bool>>);
 impl Shutdown {
     /// Creates a trigger and its signal.
     pub fn new() -> (ShutdownTrigger, Self) {
-        let (sender, receiver) = watch::channel(false);
+        let sender = watch::Sender::new(false);
+        let receiver = sender.subscribe();
         (ShutdownTrigger(Arc::new(sender)), Self(receiver))
     }
 

@@ -1,9 +1,6 @@
 //! Discovery: finds the resource of a Kind that is known only at run time.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::join_all;
 use http::Request;
@@ -13,6 +10,7 @@ use kube::{
     discovery::{ApiResource, Scope},
 };
 use parking_lot::Mutex;
+use reknit_apis::internal::HashMap;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -1,9 +1,10 @@
 //! An informer without its type, and its progress.
 
 use futures::future::BoxFuture;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 use super::metrics::GaugeShare;
+use crate::watch;
 
 /// An informer without its type. A controller keeps a handle for each informer that it needs, and a handle keeps its
 /// informer running.

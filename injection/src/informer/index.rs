@@ -1,13 +1,16 @@
 //! [`Index`], which finds an informer's objects by a computed value.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak},
 };
 
 use parking_lot::RwLock;
-use reknit_apis::Key;
+use reknit_apis::{
+    Key,
+    internal::{HashMap, HashSet},
+};
 
 use super::{Cached, Change, Informer, SharedInformer};
 use crate::cache::ChangeHandler;

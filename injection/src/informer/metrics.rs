@@ -1,15 +1,13 @@
 //! The metrics of informers.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
 };
 
 use parking_lot::Mutex;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
+use reknit_apis::internal::HashMap;
 
 /// The metric families of all informers, with the label `name`. Metrics that client-go's reflectors also have carry
 /// client-go's names.

@@ -1,7 +1,6 @@
 //! The registry of the process's informers.
 
 use std::{
-    collections::HashMap,
     marker::PhantomData,
     sync::{Arc, Weak},
 };
@@ -11,6 +10,7 @@ use kube::{
     discovery::{ApiResource, Scope},
 };
 use parking_lot::{Mutex, RwLock};
+use reknit_apis::internal::HashMap;
 use serde_json::Value;
 use tokio::{runtime, time::sleep};
 use typemap_rev::{TypeMap, TypeMapKey};

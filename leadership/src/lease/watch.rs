@@ -4,11 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
-use reknit_injection::{Change, Informer, InformerState};
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout},
-};
+use reknit_injection::{Change, Informer, InformerState, internal::watch};
+use tokio::time::{Instant, timeout};
 
 use super::{LeaseState, Leases};
 

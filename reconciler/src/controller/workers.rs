@@ -48,8 +48,9 @@ impl Controller {
     pub async fn run(self, run: Run) -> Drained {
         let Run { leadership, stop, drain, workers } = run;
         tokio::select! {
-            () = self.wait_until_synced() => {}
+            biased;
             () = stop.wait() => return Drained::default(),
+            () = self.wait_until_synced() => {}
         }
         let workers = workers.unwrap_or(self.parts.workers).max(1);
         tracing::info!("knative.dev/controller" = self.parts.name, workers, "the controller starts");
@@ -60,10 +61,11 @@ impl Controller {
         }
         let mut leadership_changes = pin!(controller.follow_leadership(leadership.clone()));
         tokio::select! {
+            biased;
             () = stop.wait() => {}
+            () = &mut leadership_changes => {}
             () = controller.resync() => {}
             () = controller.expire_postponed(leadership.clone()) => {}
-            () = &mut leadership_changes => {}
             () = replace_ended_workers(&mut tasks, || controller.clone().run_worker(leadership.clone())) => {}
         }
         controller.drain(tasks, drain, leadership_changes).await
@@ -207,6 +209,7 @@ impl Controller {
         self.parts.queue.close();
         let all_ended = async { while tasks.join_next().await.is_some() {} };
         let in_time = tokio::select! {
+            biased;
             ended = tokio::time::timeout(limit, all_ended) => ended.is_ok(),
             () = leadership_changes => false,
         };

@@ -1,8 +1,9 @@
 //! A token bucket for each controller and object that limits event requests, like client-go's
 //! `EventSourceObjectSpamFilter`.
 
-use std::{collections::HashMap, mem, time::Duration};
+use std::{mem, time::Duration};
 
+use reknit_apis::internal::HashMap;
 use tokio::time::Instant;
 
 use super::series::SpamKey;

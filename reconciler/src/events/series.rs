@@ -1,7 +1,8 @@
 //! The recently stored events. A repetition is counted in the series of the stored event.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
+use reknit_apis::internal::HashMap;
 use tokio::time::Instant;
 
 use super::{event::EventType, pending::PendingEvent};

@@ -1,7 +1,7 @@
 //! [`OwnedAny`]: children of Kinds that are known only at run time.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::BTreeSet,
     fmt,
     sync::{
         Arc,
@@ -11,7 +11,10 @@ use std::{
 
 use kube::{Resource, api::DynamicObject, discovery::ApiResource};
 use parking_lot::Mutex;
-use reknit_apis::{KReference, Key, Scope};
+use reknit_apis::{
+    KReference, Key, Scope,
+    internal::{HashMap, HashSet},
+};
 
 use super::{
     error::kind_and_key,
@@ -138,7 +141,7 @@ impl OwnedAny {
                 children.extend(self.children_of_kind(owner, found).await?.of(owner));
             }
         }
-        let mut uids = HashSet::new();
+        let mut uids = HashSet::default();
         children.retain(|child| child.metadata.uid.as_ref().is_none_or(|uid| uids.insert(uid.clone())));
         Ok(children)
     }

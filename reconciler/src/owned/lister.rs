@@ -1,10 +1,10 @@
 //! [`Owned`]: lists the objects that an object controls.
 
-use std::{collections::HashMap, hash::RandomState, sync::Arc};
+use std::{hash::RandomState, sync::Arc};
 
 use kube::Resource;
 use parking_lot::Mutex;
-use reknit_apis::{Bounds, Key, to_json};
+use reknit_apis::{Bounds, Key, internal::HashMap, to_json};
 use reknit_injection::{
     Cached, Index, Informer, controller_name,
     internal::{LogLimit, WeakIndex},

@@ -1,11 +1,8 @@
 //! Keys to enqueue later. Each key is held once, with the earliest of its due times.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use reknit_apis::Key;
+use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
 use super::lanes::shrink;

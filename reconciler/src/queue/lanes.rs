@@ -1,11 +1,8 @@
 //! The two lanes of the queue, and the keys that workers have claimed from them.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use reknit_apis::Key;
+use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
 /// The number of fast keys in a row after which a waiting slow key gets its turn.

@@ -135,6 +135,7 @@ impl Queue {
                 state.next_due(&self.0.clock)
             };
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = clock_change => {}
                 () = sleep_until_optional(due) => {}

@@ -2,13 +2,12 @@
 //! field.
 
 use std::{
-    collections::HashMap,
     hash::{BuildHasher, RandomState},
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use reknit_apis::{Key, Kind, equality::dropped_fields};
+use reknit_apis::{Key, Kind, equality::dropped_fields, internal::HashMap};
 use reknit_injection::internal::LogLimit;
 use serde_json::{Value, json};
 use tokio::time::Instant;

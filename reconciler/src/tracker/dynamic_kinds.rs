@@ -1,7 +1,6 @@
 //! The Kinds that a controller finds at run time, and the informers that are open while its keys use them.
 
 use std::{
-    collections::{HashMap, HashSet},
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
@@ -16,7 +15,10 @@ use kube::{
     discovery::{ApiResource, Scope},
 };
 use parking_lot::Mutex;
-use reknit_apis::Key;
+use reknit_apis::{
+    Key,
+    internal::{HashMap, HashSet},
+};
 use reknit_injection::{
     Informer, InformerHandle, Informers, Selection,
     internal::{on_kind_changed, open_unsynced},
@@ -208,7 +210,7 @@ impl UsedKinds {
         let is_of_kind = |resource: &ApiResource| {
             (&resource.group, &resource.version, &resource.kind) == (&kind.group, &kind.version, &kind.kind)
         };
-        let (mut closed, mut observers) = (Vec::new(), HashSet::new());
+        let (mut closed, mut observers) = (Vec::new(), HashSet::default());
         for (_, used) in self.0.lock().iter_mut().filter(|(resource, _)| is_of_kind(resource)) {
             closed.extend(used.informer.take());
             observers.extend(used.tracker.lock().all_observers());

@@ -1,13 +1,16 @@
 //! The reads of one Kind by one controller: by target to find observers, and by observer to forget reads.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use kube::core::{Selector, SelectorExt};
 use parking_lot::{Mutex, MutexGuard};
-use reknit_apis::Key;
+use reknit_apis::{
+    Key,
+    internal::{HashMap, HashSet},
+};
 use reknit_injection::{Cached, Informer, internal::KeyEvent};
 
 use crate::Queue;
@@ -105,7 +108,7 @@ impl Index {
         let text: SelectorText = canonical_text(selector).into();
         if self.add(&observer, Target::Matching(Box::new((namespace.clone(), text.clone())))) {
             let entry = self.matching.entry(namespace).or_default().entry(text);
-            let new = || SelectorObservers { selector: selector.clone(), observers: HashSet::new() };
+            let new = || SelectorObservers { selector: selector.clone(), observers: HashSet::default() };
             entry.or_insert_with(new).observers.insert(observer);
         }
     }
@@ -125,12 +128,12 @@ impl Index {
         observers
     }
 
-    /// Returns true if no observer reads anything of the Kind.
     /// The keys whose pass used an object of the Kind, or the Kind itself.
     pub(super) fn all_observers(&self) -> HashSet<Key> {
         self.reads.iter().map(|(observer, _)| Key::from(&**observer)).collect()
     }
 
+    /// Returns true if no observer reads anything of the Kind.
     pub(super) fn is_empty(&self) -> bool {
         self.reads.is_empty()
     }
@@ -148,7 +151,7 @@ impl Index {
     /// Starts to record the reads of a pass, if the observer has earlier reads to compare with.
     pub(super) fn begin_pass(&mut self, observer: &Key) {
         if let Some(observer) = stored_text(&self.reads, &text_of(observer)).cloned() {
-            self.latest.insert(observer, HashSet::new());
+            self.latest.insert(observer, HashSet::default());
         }
     }
 

@@ -120,8 +120,8 @@ async fn an_observer_that_reads_an_object_by_name_and_by_labels_is_found_once() 
         service.metadata.labels = labels;
         services.insert(service.clone());
     }
-    let one = HashSet::from(["default/one".into()]);
-    let both = HashSet::from(["default/one".into(), "default/two".into()]);
+    let one = HashSet::from_iter(["default/one".into()]);
+    let both = HashSet::from_iter(["default/one".into(), "default/two".into()]);
     assert_eq!(
         *found.lock(),
         [one, both.clone(), both],

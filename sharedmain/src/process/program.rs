@@ -103,8 +103,9 @@ impl Program {
         )?;
         process.serve_probes(&probes).await?;
         let (election, exports) = tokio::select! {
-            connected = process.connect(participant, &shutdown) => connected?,
+            biased;
             () = shutdown.wait() => return Ok(()),
+            connected = process.connect(participant, &shutdown) => connected?,
         };
         let running = process.start(&election, lifecycle)?;
         let controllers = running.health.iter().map(|(health, _)| health.clone()).collect();

@@ -88,8 +88,9 @@ impl Running {
         let (shutdown, all_drained) = (self.lifecycle.shutdown.clone(), self.all_drained.1.clone());
         let elect = async move {
             tokio::select! {
-                _ = synced => electors.run(shutdown.wait(), all_drained.wait()).await,
+                biased;
                 () = shutdown.wait() => {}
+                _ = synced => electors.run(shutdown.wait(), all_drained.wait()).await,
             }
         };
         self.electors.spawn_on(elect, &self.control);
@@ -124,6 +125,7 @@ impl Running {
     async fn wait_for_shutdown(&mut self) -> Result<(), Failure> {
         loop {
             tokio::select! {
+                biased;
                 () = self.lifecycle.shutdown.wait() => return Ok(()),
                 Some(ended) = self.tasks.join_next() => check_task_end(ended)?,
                 Some(ended) = self.controllers.join_next() => check_end("a controller", ended, &self.lifecycle.shutdown)?,

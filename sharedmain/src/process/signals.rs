@@ -39,6 +39,7 @@ impl Signals {
 
     async fn next(&mut self) -> &'static str {
         tokio::select! {
+            biased;
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
         }

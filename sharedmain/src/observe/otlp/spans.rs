@@ -86,6 +86,7 @@ async fn send(
             result => return result,
         }
         tokio::select! {
+            biased;
             () = tokio::time::sleep(backoff) => {}
             () = shutdown.wait() => {}
         }
