@@ -8,7 +8,7 @@
 //! Time that passes is measured by tokio's `Instant`, whose clock a test can pause.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::HashMap,
     fmt::Display,
     hash::{DefaultHasher, Hash, Hasher},
@@ -113,23 +113,26 @@ pub fn variable(name: &str) -> Option<String> {
     value.filter(|value| !value.is_empty())
 }
 
-/// An environment for tests: it is always 1970, and a random number depends on the seed, its stream and its position in
-/// the stream.
+/// An environment for tests: it is 1970 and one millisecond later at each look, and a random number depends on the seed,
+/// its stream and its position in the stream.
 pub struct Seeded {
     seed: u64,
+    now: Cell<i64>,
     draws: RefCell<HashMap<String, u64>>,
 }
 
 impl Seeded {
     /// Creates the environment of this seed.
     pub fn environment(seed: u64) -> Rc<dyn Environment> {
-        Rc::new(Self { seed, draws: RefCell::default() })
+        Rc::new(Self { seed, now: Cell::default(), draws: RefCell::default() })
     }
 }
 
 impl Environment for Seeded {
     fn now(&self) -> Timestamp {
-        Timestamp::UNIX_EPOCH
+        let now = self.now.get();
+        self.now.set(now + 1);
+        Timestamp::from_millisecond(now).unwrap_or_default()
     }
 
     fn random(&self, stream: &str) -> u64 {

@@ -151,6 +151,11 @@ impl FakeApi {
         requests.map(|(_, body)| body.clone()).collect()
     }
 
+    /// The method and the body of all requests so far.
+    pub(crate) fn all_requests(&self) -> Vec<(Method, Value)> {
+        self.state.lock().requests.clone()
+    }
+
     /// Queues a fault for the next request of this method. Each queued fault applies to one request, in order.
     pub(crate) fn inject_fault(&self, method: Method, fault: Fault) {
         self.state.lock().faults.push_back((method, fault));

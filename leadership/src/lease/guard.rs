@@ -169,9 +169,10 @@ impl Guard {
         if let Some(version) = version {
             metadata.insert("resourceVersion".into(), json!(version));
         }
+        let now = json!(MicroTime(now()));
         for time in ["/spec/acquireTime", "/spec/renewTime"] {
             if let Some(time) = lease.pointer_mut(time) {
-                *time = json!(MicroTime(now())); // the lock does not know the clock of a simulation
+                time.clone_from(&now); // the lock does not know the clock of a simulation
             }
         }
         parts.headers.remove(CONTENT_LENGTH);

@@ -1,3 +1,4 @@
+mod determinism;
 mod logs;
 mod metrics;
 mod polling;
