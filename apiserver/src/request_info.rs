@@ -2,6 +2,7 @@
 
 use http::{Method, Uri};
 use kube::discovery::verbs;
+use serde_json::Value;
 
 use crate::collection::Collection;
 
@@ -18,6 +19,9 @@ pub struct RequestInfo {
     pub namespace: Option<String>,
     /// The name of the object. A request that creates an object has none.
     pub name: Option<String>,
+    /// The rules that the request grants to others, if the verb is `bind` or `escalate`: who holds all of them needs
+    /// neither verb. `None` if the rules are not known, because the role does not exist.
+    pub grants: Option<Value>,
 }
 
 impl RequestInfo {
@@ -40,7 +44,14 @@ impl RequestInfo {
         let is_watch = query.into_iter().any(|(name, value)| name == "watch" && is_true(&value));
         let verb = verb_of(method, name.is_some(), is_watch)?;
         let resource = resource(&collection.plural, subresource.as_deref());
-        Some(Self { verb, group: collection.group, resource, namespace: collection.namespace, name })
+        Some(Self {
+            verb,
+            group: collection.group,
+            resource,
+            namespace: collection.namespace,
+            name,
+            grants: None,
+        })
     }
 }
 

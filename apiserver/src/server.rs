@@ -155,8 +155,9 @@ impl ApiServer {
 
     /// Authorizes each request by this function. If it returns an error, the request is refused with 403 and this
     /// message, and is not recorded. A request can need several permissions: server-side apply of a new object needs
-    /// `create` too, and an owner reference that blocks the deletion of its owner needs `update` of the owner's
-    /// finalizers.
+    /// `create` too, an owner reference that blocks the deletion of its owner needs `update` of the owner's finalizers,
+    /// a RoleBinding or ClusterRoleBinding needs `bind` on its role, and a role needs `escalate`, unless the rules that
+    /// it [grants](RequestInfo::grants) are allowed themselves.
     pub fn authorize(&self, authorizer: impl FnMut(&RequestInfo) -> Result<(), String> + Send + 'static) {
         self.state().authorizer = Some(Authorizer::new(authorizer));
     }

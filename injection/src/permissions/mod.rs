@@ -70,7 +70,20 @@ impl Permissions {
     /// Returns a suggestion for an error message: the change of a constructor that would allow the request.
     pub fn suggest(&self, request: &RequestAttributes<'_>) -> String {
         let list = self.0.lock();
-        let RequestAttributes { verb, group, resource, .. } = request;
+        let RequestAttributes { verb, group, resource, name, .. } = request;
+        match verb {
+            Verb::Bind => {
+                let method = if *resource == "clusterroles" { "bind_cluster_roles" } else { "bind_roles" };
+                let name = name.unwrap_or_default();
+                return format!("name the role by OwnedOptions::default().{method}([{name:?}])");
+            }
+            Verb::Escalate => {
+                return "declare the rights that the role grants by build.allows(..), since a process may grant only \
+                        what it holds itself"
+                    .into();
+            }
+            _ => {}
+        }
         let Some(of_child) = list.children.iter().find(|permission| permission.is_on(group, resource)) else {
             return format!(
                 "declare it by build.allows(Permission::new({group:?}, {resource:?}, [Verb::{verb:?}]))"

@@ -295,7 +295,9 @@ impl<K: Kind> Builder<K> {
         let tracker = self.trackers.add();
         tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
         let writes = Permission::of::<T>(options.verbs_of_writes().iter().copied());
-        self.declare_children([writes.or_namespaces(selection(informer).selected_namespaces())]);
+        let namespaces = selection(informer).selected_namespaces();
+        self.declare_children([writes.or_namespaces(namespaces)]);
+        self.declare_bindings(&options, namespaces);
         let recorder = self.parts.recorder.clone();
         Owned::new(ObjectClient::of::<T>(&self.cx), informer.clone(), options, tracker, recorder)
     }
@@ -318,6 +320,7 @@ impl<K: Kind> Builder<K> {
         let namespaces = self.namespaces.selected_namespaces();
         let writes = kinds.permissions(options.verbs_of_writes());
         self.declare_children(writes.map(|writes| writes.or_namespaces(namespaces)));
+        self.declare_bindings(&options, namespaces);
         self.declare_reads_of(&kinds);
         let (kinds, client) = (self.dynamic_kinds(kinds), ObjectClient::of::<K>(&self.cx));
         OwnedAny::new(kinds, client, options, self.parts.recorder.clone(), owner_key::<K, DynamicObject>)

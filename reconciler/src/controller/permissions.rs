@@ -4,7 +4,7 @@ use reknit_apis::{Kind, Scope};
 use reknit_injection::{Permission, Verb};
 
 use super::Builder;
-use crate::{Kinds, events::event_permission};
+use crate::{Kinds, OwnedOptions, events::event_permission};
 
 impl<K> Builder<K> {
     /// Declares a permission for requests that the reconciler sends through the [client](Self::client), in the
@@ -59,6 +59,11 @@ impl<K: Kind> Builder<K> {
         let finalizers = Permission::of::<K>([Verb::Update]).subresource("finalizers");
         self.cx.allows(finalizers.or_namespaces(self.namespaces.selected_namespaces()));
         writes.into_iter().for_each(|writes| self.cx.permissions().add_on_children(writes));
+    }
+
+    /// Declares the roles that children in these namespaces bind. RBAC looks for `bind` in the namespace of the binding.
+    pub(super) fn declare_bindings(&self, options: &OwnedOptions, namespaces: &[String]) {
+        options.permissions_to_bind().for_each(|bind| self.cx.allows(bind.or_namespaces(namespaces)));
     }
 
     /// Declares the informers of these Kinds.

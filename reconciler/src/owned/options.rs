@@ -1,8 +1,8 @@
 //! [`OwnedOptions`]: the permissions on children, and the field managers whose fields are taken over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use reknit_injection::Verb;
+use reknit_injection::{Permission, Verb};
 
 /// The options of [`Builder::owns_with`](crate::Builder::owns_with) and [`Builder::owns_any`](crate::Builder::owns_any).
 #[derive(Clone, Debug)]
@@ -10,12 +10,18 @@ use reknit_injection::Verb;
 pub struct OwnedOptions {
     verbs: Vec<Verb>,
     pub(super) earlier_managers: BTreeSet<String>,
+    /// The names of the roles that children bind, by their resource.
+    bound: BTreeMap<&'static str, BTreeSet<String>>,
 }
 
 /// The permissions that [`Owned::apply`](crate::Owned::apply) needs, and no earlier field managers.
 impl Default for OwnedOptions {
     fn default() -> Self {
-        Self { verbs: vec![Verb::Get, Verb::Create, Verb::Patch], earlier_managers: BTreeSet::new() }
+        Self {
+            verbs: vec![Verb::Get, Verb::Create, Verb::Patch],
+            earlier_managers: BTreeSet::new(),
+            bound: BTreeMap::new(),
+        }
     }
 }
 
@@ -72,6 +78,43 @@ impl OwnedOptions {
     pub fn upgrading_from<M: Into<String>>(mut self, managers: impl IntoIterator<Item = M>) -> Self {
         self.earlier_managers = managers.into_iter().map(Into::into).collect();
         self
+    }
+
+    /// Declares the ClusterRoles that children of the Kinds RoleBinding and ClusterRoleBinding refer to.
+    ///
+    /// The API server refuses a binding whose author neither holds all rights of the role, in the namespace of the
+    /// binding, nor has the verb `bind` on it. The generated rules have `bind` for exactly these names: every name here
+    /// lets the controller, and whoever controls its process, grant that role to anyone.
+    ///
+    /// ```
+    /// use k8s_openapi::api::{core::v1::Namespace, rbac::v1::RoleBinding};
+    /// use reknit_reconciler::{Builder, Owned, OwnedOptions};
+    ///
+    /// fn bindings(build: &mut Builder<Namespace>) -> Owned<RoleBinding> {
+    ///     build.owns_with(OwnedOptions::default().bind_cluster_roles(["edit"]))
+    /// }
+    /// ```
+    pub fn bind_cluster_roles<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
+        self.bind("clusterroles", names)
+    }
+
+    /// Declares the Roles that children of the Kind RoleBinding refer to, as
+    /// [`bind_cluster_roles`](Self::bind_cluster_roles) does.
+    pub fn bind_roles<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
+        self.bind("roles", names)
+    }
+
+    fn bind<N: Into<String>>(mut self, roles: &'static str, names: impl IntoIterator<Item = N>) -> Self {
+        self.bound.entry(roles).or_default().extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// The permissions to bind roles. Without names there are none: a rule without names is for all roles.
+    pub(crate) fn permissions_to_bind(&self) -> impl Iterator<Item = Permission> {
+        let named = self.bound.iter().filter(|(_, names)| !names.is_empty());
+        named.map(|(roles, names)| {
+            Permission::new("rbac.authorization.k8s.io", roles, [Verb::Bind]).names(names.iter().cloned())
+        })
     }
 
     pub(crate) fn verbs_of_writes(&self) -> &[Verb] {

@@ -162,7 +162,10 @@ impl Rbac {
     pub fn print(self) -> ExitCode {
         match self.generate(&env::args_os().collect::<Vec<_>>()) {
             // A failure to print, here and below, is ignored: the exit status remains.
-            Ok(text) => {
+            Ok((text, warnings)) => {
+                for warning in warnings {
+                    let _ = writeln!(io::stderr(), "warning: {warning}");
+                }
                 let _ = io::stdout().write_all(text.as_bytes());
                 ExitCode::SUCCESS
             }
@@ -181,13 +184,13 @@ impl Rbac {
     /// [`Kinds::any`](reknit_reconciler::Kinds::any).
     pub fn to_yaml(self) -> Result<String> {
         let args = [OsString::from("rbac")];
-        Ok(self.generate(&args).map_err(|failure| failure.to_string())?)
+        Ok(self.generate(&args).map_err(|failure| failure.to_string())?.0)
     }
 
-    /// Returns the manifests, or the help text.
-    fn generate(self, args: &[OsString]) -> Result<String, Failure> {
+    /// Returns the manifests, or the help text, and warnings about rights that grant further rights.
+    fn generate(self, args: &[OsString]) -> Result<(String, Vec<String>), Failure> {
         let refuse = |error: clap::Error| match flags::is_help(&error) {
-            true => Ok(error.render().to_string()),
+            true => Ok((error.render().to_string(), Vec::new())),
             false => Err(flags::usage_failure(&error)),
         };
         let filter = match RbacFlags::try_parse_from(args) {
@@ -209,9 +212,22 @@ impl Rbac {
             labels: self.labels,
         };
         let permissions = permissions(self.program, matches, &flags, &names.system_namespace)?;
-        manifest::yaml(&names, &Rules::of(&permissions), |kind, namespace| filter.admits(kind, namespace))
-            .map_err(Failure::new)
+        let text = manifest::yaml(&names, &Rules::of(&permissions), |kind, namespace| {
+            filter.admits(kind, namespace)
+        })
+        .map_err(Failure::new)?;
+        Ok((text, permissions.iter().filter_map(escalation).collect()))
     }
+}
+
+/// Describes a permission by which a process can get rights that its roles do not list.
+fn escalation(permission: &Permission) -> Option<String> {
+    let binds_all = |verb| verb == Verb::Bind && permission.object_names().next().is_none();
+    permission.verbs().any(|verb| verb.is_escalation() || binds_all(verb)).then(|| {
+        format!(
+            "the rules allow {permission}: whoever controls the process can get rights that the rules do not list"
+        )
+    })
 }
 
 /// Runs the constructors, and returns the permissions that they and the process itself need.

@@ -30,7 +30,7 @@ fn declared(cx: &Context) -> Result<Controller> {
 fn generate(controller: fn(&Context) -> Result<Controller>, args: &str) -> Result<String, String> {
     let program = Main::new("follower").flags::<NamespaceFlag>().controller(controller);
     let args: Vec<_> = ["rbac"].into_iter().chain(args.split_whitespace()).map(OsString::from).collect();
-    program.rbac("system").generate(&args).map_err(|failure| failure.to_string())
+    program.rbac("system").generate(&args).map(|(text, _)| text).map_err(|failure| failure.to_string())
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn without_leader_election_there_are_no_leases() {
 fn a_disabled_controller_has_no_permissions() {
     let generate = |args: &[&str]| {
         let program = Main::new("follower").controller(declared);
-        program.rbac("system").generate(&args.iter().map(OsString::from).collect::<Vec<_>>()).ok().unwrap()
+        program.rbac("system").generate(&args.iter().map(OsString::from).collect::<Vec<_>>()).ok().unwrap().0
     };
     assert!(generate(&["rbac"]).contains("resources: [secrets]"));
     assert!(
@@ -92,8 +92,28 @@ fn clashing(cx: &Context) -> Result<Controller> {
 fn a_program_may_have_flags_of_the_same_names() {
     let program = || Main::new("follower").flags::<ClashingFlags>().controller(clashing).rbac("system");
     let args = ["rbac", "--kinds", "ClusterRole", "--", "--kinds", "secrets"].map(OsString::from);
-    let roles = program().generate(&args).unwrap_or_else(|failure| panic!("{failure}"));
+    let (roles, _) = program().generate(&args).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(roles.contains("resources: [secrets]") && !roles.contains("kind: Role\n"), "{roles}");
     let roles = program().args(["--kinds=nodes"]).to_yaml().unwrap();
     assert!(roles.contains("resources: [nodes]"), "{roles}");
+}
+
+fn escalating(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::of::<ConfigMap>(cx);
+    let roles = |verb| Permission::new("rbac.authorization.k8s.io", "clusterroles", [verb]);
+    build.allows(roles(Verb::Escalate));
+    build.allows(roles(Verb::Bind).names(["edit"]));
+    build.allows(Permission::new("", "users", [Verb::Impersonate]).cluster_scoped());
+    let objects = build.track_any(Kinds::of([("", "services")]));
+    Ok(build.reconciler(Follower(objects)).build())
+}
+
+#[test]
+fn rights_that_grant_further_rights_are_printed_with_a_warning() {
+    let program = Main::new("follower").controller(escalating);
+    let (roles, warnings) = program.rbac("system").generate(&["rbac".into()]).ok().unwrap();
+    assert!(roles.contains("resourceNames: [edit]\n    verbs: [bind]\n"), "{roles}");
+    let named = ["escalate clusterroles.rbac.authorization.k8s.io", "impersonate users"];
+    assert_eq!(warnings.len(), named.len(), "{warnings:?}");
+    assert!(warnings.iter().zip(named).all(|(warning, name)| warning.contains(name)), "{warnings:?}");
 }

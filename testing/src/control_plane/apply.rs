@@ -49,9 +49,13 @@ impl ControlPlane {
             let object: DynamicObject =
                 serde_json::from_value(value).map_err(|error| yaml_error(error.to_string()))?;
             apply_object(&client, &object, yaml_error).await?;
-            if object.types.as_ref().is_some_and(|types| types.kind == "CustomResourceDefinition") {
-                let definition = object.try_parse().map_err(|error| yaml_error(error.to_string()))?;
-                crds::wait_until_served(&client, &definition).await?;
+            match object.types.as_ref().map(|types| &*types.kind) {
+                Some("CustomResourceDefinition") => {
+                    let definition = object.try_parse().map_err(|error| yaml_error(error.to_string()))?;
+                    crds::wait_until_served(&client, &definition).await?;
+                }
+                Some("ClusterRole") => self.aggregate_cluster_roles().await?,
+                _ => {}
             }
         }
         Ok(())

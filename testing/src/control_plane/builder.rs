@@ -36,9 +36,14 @@ impl Builder {
             match Processes::start(self.audited, &self.arguments).await {
                 // Another process took a port after it was found to be free.
                 Err(error) if error.to_string().contains("address already in use") => {}
-                result => return ControlPlane::new(result?),
+                result => return aggregated(ControlPlane::new(result?)?).await,
             }
         }
-        ControlPlane::new(Processes::start(self.audited, &self.arguments).await?)
+        aggregated(ControlPlane::new(Processes::start(self.audited, &self.arguments).await?)?).await
     }
+}
+
+async fn aggregated(plane: ControlPlane) -> Result<ControlPlane, Error> {
+    plane.aggregate_cluster_roles().await?;
+    Ok(plane)
 }

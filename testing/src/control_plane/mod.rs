@@ -1,5 +1,6 @@
 //! A Kubernetes control plane for tests.
 
+mod aggregation;
 mod apply;
 mod builder;
 mod compaction;
@@ -29,7 +30,8 @@ const ONE_DAY: i64 = 24 * 60 * 60;
 /// A real etcd and kube-apiserver on 127.0.0.1, with a data folder of their own.
 ///
 /// Without [nodes](Self::nodes) no controllers run: pods never start, and dependents of a deleted owner stay. RBAC is
-/// on. A client is the administrator unless it was requested for a service account.
+/// on, and aggregated ClusterRoles such as `edit` have their rules: at the start, and after an apply of a ClusterRole. A
+/// client is the administrator unless it was requested for a service account.
 ///
 /// When this value is dropped the programs stop and their folder is removed. The same happens when the test panics, and
 /// when its process is killed by SIGKILL or Ctrl-C. Etcd does not sync to disk, so the effects of a power cut cannot be

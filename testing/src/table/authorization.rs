@@ -4,20 +4,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use parking_lot::Mutex;
 use reknit_apiserver::RequestInfo;
-use reknit_injection::internal::{Permissions, RequestAttributes};
+use reknit_injection::{
+    Permission,
+    internal::{Permissions, RequestAttributes},
+};
+use serde_json::Value;
 
 use crate::{ApiServer, Verb};
-
-const VERBS: [Verb; 8] = [
-    Verb::Get,
-    Verb::List,
-    Verb::Watch,
-    Verb::Create,
-    Verb::Update,
-    Verb::Patch,
-    Verb::Delete,
-    Verb::DeleteCollection,
-];
 
 /// The requests that were refused, each with the declaration that would allow it.
 pub(super) type Refused = Arc<Mutex<BTreeSet<String>>>;
@@ -34,7 +27,13 @@ pub(super) fn authorize(
         let Some(request) = attributes(info) else { return Ok(()) };
         let is_denied =
             denied.iter().any(|(verb, resource)| *verb == request.verb && resource == request.resource);
-        if !is_denied && permissions.declared().iter().any(|permission| permission.covers(&request)) {
+        let declared = permissions.declared();
+        if !is_denied && declared.iter().any(|permission| permission.covers(&request)) {
+            return Ok(());
+        }
+        // Who holds what it grants needs no right to grant it.
+        if info.grants.as_ref().is_some_and(|rules| are_covered(rules, info.namespace.as_deref(), &declared))
+        {
             return Ok(());
         }
         let remedy = match is_denied {
@@ -48,8 +47,38 @@ pub(super) fn authorize(
 }
 
 fn attributes(info: &RequestInfo) -> Option<RequestAttributes<'_>> {
-    let RequestInfo { verb, group, resource, namespace, name } = info;
-    let verb = VERBS.into_iter().find(|known| known.to_string() == *verb)?;
+    let RequestInfo { verb, group, resource, namespace, name, .. } = info;
+    let verb = Verb::parse(verb)?;
     let (namespace, name) = (namespace.as_deref(), name.as_deref());
     Some(RequestAttributes { verb, group, resource, namespace, name })
+}
+
+/// Returns true if the permissions cover all rules of a role that is granted in this namespace.
+fn are_covered(rules: &Value, namespace: Option<&str>, permissions: &[Permission]) -> bool {
+    rules.as_array().into_iter().flatten().all(|rule| is_covered(rule, namespace, permissions))
+}
+
+fn is_covered(rule: &Value, namespace: Option<&str>, permissions: &[Permission]) -> bool {
+    let texts = |field: &str| -> Vec<&str> {
+        rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    };
+    let names: Vec<Option<&str>> = match texts("resourceNames") {
+        names if names.is_empty() => vec![None],
+        names => names.into_iter().map(Some).collect(),
+    };
+    let (groups, resources) = (texts("apiGroups"), texts("resources"));
+    let is_held = |verb: &str, group, resource, name| {
+        Verb::parse(verb).is_some_and(|verb| {
+            let request = RequestAttributes { verb, group, resource, namespace, name };
+            permissions.iter().any(|permission| permission.covers(&request))
+        })
+    };
+    texts("nonResourceURLs").is_empty()
+        && texts("verbs").into_iter().all(|verb| {
+            groups.iter().all(|group| {
+                resources
+                    .iter()
+                    .all(|resource| names.iter().all(|name| is_held(verb, *group, *resource, *name)))
+            })
+        })
 }

@@ -13,7 +13,8 @@ use crate::Verb;
 /// the code grant no more than the controller needs. Cases that are added by [`Table::unchecked_row`] suffice.
 ///
 /// `list` and `watch` are not taken away: informers need them, and a table fills the informers. `patch` of events is
-/// not taken away either, since an event is patched only when a later reconcile repeats it.
+/// not taken away either, since an event is patched only when a later reconcile repeats it, nor are `impersonate` and
+/// [other](Verb::Other) verbs, which the server in memory does not check.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Namespace;
@@ -76,5 +77,6 @@ fn verbs_to_take_away(permissions: &[Permission]) -> BTreeSet<(Verb, String)> {
 }
 
 fn is_sent_by_one_reconcile(verb: Verb, resource: &str) -> bool {
-    !matches!(verb, Verb::List | Verb::Watch) && (verb, resource) != (Verb::Patch, "events")
+    !matches!(verb, Verb::List | Verb::Watch | Verb::Impersonate | Verb::Other(_))
+        && (verb, resource) != (Verb::Patch, "events")
 }

@@ -3,7 +3,10 @@
 use std::{error::Error, time::Duration};
 
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Namespace, Secret},
+    rbac::v1::RoleBinding,
+};
 use kube::{
     Api, Config, CustomResource, ResourceExt,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams},
@@ -12,6 +15,7 @@ use kube::{
 use reknit_testing::{ControlPlane, eventually};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 type TestResult = Result<(), Box<dyn Error>>;
 
@@ -221,4 +225,45 @@ async fn an_unknown_flag_of_the_api_server_is_named_in_the_error() {
     let error = ControlPlane::builder().arg("--no-such-flag=1").start().await.unwrap_err().to_string();
     assert!(error.contains("kube-apiserver exited with status 1"), "{error}");
     assert!(error.contains("unknown flag: --no-such-flag"), "{error}");
+}
+
+#[tokio::test]
+async fn a_process_cannot_bind_an_aggregated_role_whose_rights_it_lacks() -> TestResult {
+    let plane = ControlPlane::shared().await?;
+    let namespace = plane.namespace("binding").await?;
+    let rules = |names: &str| {
+        format!(
+            r#"{{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {{name: binder, namespace: {namespace}}},
+            rules: [{{apiGroups: [rbac.authorization.k8s.io], resources: [rolebindings], verbs: [create]}},
+                    {{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], verbs: [bind], resourceNames: [{names}]}}]}}"#
+        )
+    };
+    let binding = json!({
+        "metadata": {"name": "binder"},
+        "subjects": [{"kind": "ServiceAccount", "name": "binder", "namespace": namespace}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "binder"},
+    });
+    plane.apply_yaml(&rules("view")).await?;
+    let bindings: Api<RoleBinding> = Api::namespaced(plane.client()?, &namespace);
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
+    let edit = json!({
+        "metadata": {"name": "editors"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+    });
+    let edit: RoleBinding = serde_json::from_value(edit)?;
+    let own: Api<RoleBinding> = Api::namespaced(plane.client_as(&namespace, "binder").await?, &namespace);
+    eventually("the refusal to grant the rights of edit", 6 * SOON, async || {
+        match own.create(&PostParams::default(), &edit).await {
+            Err(kube::Error::Api(status))
+                if status.message.contains("attempting to grant RBAC permissions") =>
+            {
+                Ok(())
+            }
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    plane.apply_yaml(&rules("edit")).await?;
+    eventually("the binding", 6 * SOON, async || own.create(&PostParams::default(), &edit).await).await;
+    Ok(())
 }

@@ -3,7 +3,9 @@
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use reknit_injection::{Permission, Verb};
+use reknit_reconciler::OwnedOptions;
 
 use super::*;
 
@@ -117,4 +119,70 @@ async fn a_case_without_expected_effects_fails_only_for_a_missing_permission() {
     cases().run().await;
     let message = panic_of(cases().denying(Verb::Create, "configmaps").run()).await;
     assert!(message.contains("create configmaps"), "{message}");
+}
+
+/// Applies a RoleBinding to the ClusterRole `edit` and a Role, in each Namespace.
+struct Granting {
+    bindings: Owned<RoleBinding>,
+    roles: Owned<Role>,
+}
+
+impl ReconcileKind for Granting {
+    type Kind = Namespace;
+
+    async fn reconcile_kind(&self, shop: &Namespace, _: &mut ()) -> Result<Outcome> {
+        let metadata = json!({"name": "members", "namespace": "shop"});
+        let role_ref =
+            json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"});
+        let binding = json!({"metadata": metadata, "roleRef": role_ref});
+        self.bindings.apply(shop, serde_json::from_value::<RoleBinding>(binding)?).await?;
+        let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+        let role = json!({"metadata": metadata, "rules": rules});
+        self.roles.apply(shop, serde_json::from_value::<Role>(role)?).await?;
+        Ok(Outcome::done())
+    }
+}
+
+fn granting(cx: &Context, options: OwnedOptions, held: &[Permission]) -> Result<Controller> {
+    let mut build = Controller::of::<Namespace>(cx);
+    held.iter().for_each(|permission| build.allows(permission.clone()));
+    let (bindings, roles) = (build.owns_with(options), build.owns());
+    Ok(build.reconciler(Granting { bindings, roles }).build())
+}
+
+fn get_pods() -> Permission {
+    Permission::of::<Pod>([Verb::Get])
+}
+
+#[tokio::test]
+async fn a_role_that_is_not_named_at_the_child_cannot_be_bound() {
+    let unnamed = |cx: &Context| granting(cx, OwnedOptions::default(), &[get_pods()]);
+    let message = panic_of(given(shop()).reconcile(unnamed, "shop")).await;
+    assert!(message.contains(r#"OwnedOptions::default().bind_cluster_roles(["edit"])"#), "{message}");
+    let named =
+        |cx: &Context| granting(cx, OwnedOptions::default().bind_cluster_roles(["edit"]), &[get_pods()]);
+    assert!(given(shop()).reconcile(named, "shop").await.result.is_ok());
+    let message = panic_of(given(shop()).denying(Verb::Bind, "clusterroles").reconcile(named, "shop")).await;
+    assert!(message.contains("bind clusterroles.rbac.authorization.k8s.io"), "{message}");
+}
+
+#[tokio::test]
+async fn a_role_may_grant_only_what_the_controller_may_do_itself() {
+    let options = || OwnedOptions::default().bind_cluster_roles(["edit"]);
+    let without = |cx: &Context| granting(cx, options(), &[]);
+    let message = panic_of(given(shop()).reconcile(without, "shop")).await;
+    assert!(message.contains("escalate roles") && message.contains("what it holds itself"), "{message}");
+    let escalate = Permission::of::<Role>([Verb::Escalate]);
+    let by_hand = |cx: &Context| granting(cx, options(), std::slice::from_ref(&escalate));
+    assert!(given(shop()).reconcile(by_hand, "shop").await.result.is_ok());
+}
+
+#[tokio::test]
+async fn a_role_whose_rights_the_controller_holds_can_be_bound() {
+    let edit = json!({"metadata": {"name": "edit"}, "rules": [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+    ]});
+    let edit: ClusterRole = serde_json::from_value(edit).unwrap();
+    let holder = |cx: &Context| granting(cx, OwnedOptions::default(), &[get_pods()]);
+    assert!(given(shop()).and(edit).reconcile(holder, "shop").await.result.is_ok());
 }
