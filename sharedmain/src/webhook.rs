@@ -52,7 +52,10 @@ impl Main {
     pub fn webhook(mut self, constructor: impl FnOnce(&Context) -> Result<Webhook> + 'static) -> Self {
         // The controller of the certificate has its own Context, so that it does not wait for the informers of the
         // webhook's code: their CustomResourceDefinitions may be missing.
-        let assemble = move |cx: &Context| assemble(&cx.scoped(), constructor(cx)?);
+        let assemble = move |cx: &Context| {
+            let webhook = internal::await_informers(constructor(cx)?, cx);
+            assemble(&cx.scoped(), webhook)
+        };
         self.constructors.webhooks.push(Box::new(assemble));
         self
     }

@@ -90,13 +90,11 @@ impl Webhook {
     /// In a process, a controller keeps the rules and CA bundles of these configurations up to date.
     ///
     /// ```
-    /// use k8s_openapi::api::{
-    ///     admissionregistration::v1::{ServiceReference, WebhookClientConfig},
-    ///     core::v1::Namespace,
-    /// };
+    /// use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClientConfig};
+    /// use reknit_injection::Features;
     /// use reknit_webhook::Webhook;
     ///
-    /// let webhook = Webhook::new("demo.reknit.dev").callback(async |_: Namespace, _| Ok::<_, String>(()));
+    /// let webhook = Webhook::new("demo.reknit.dev").config_validation::<Features>();
     /// let configurations = webhook.configurations(|path| WebhookClientConfig {
     ///     service: Some(ServiceReference {
     ///         name: "webhook".into(),
@@ -106,8 +104,8 @@ impl Webhook {
     ///     }),
     ///     ..WebhookClientConfig::default()
     /// });
-    /// assert_eq!(configurations[0].metadata.name.as_deref(), Some("validation.webhook.demo.reknit.dev"));
-    /// assert_eq!(configurations[0].data["webhooks"][0]["rules"][0]["resources"][0], "namespaces");
+    /// assert_eq!(configurations[0].metadata.name.as_deref(), Some("config.webhook.demo.reknit.dev"));
+    /// assert_eq!(configurations[0].data["webhooks"][0]["rules"][0]["resources"][0], "configmaps");
     /// ```
     pub fn configurations(&self, client_config: impl Fn(&str) -> WebhookClientConfig) -> Vec<DynamicObject> {
         let configuration = |endpoint: Endpoint| {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use reknit_injection::Context;
 
-use crate::webhook::Webhook;
+use crate::{admission::rules::Caches, webhook::Webhook};
 pub use crate::{
     assemble::assemble,
     certificates::{identity::Identity, service::ServiceNames},
@@ -23,6 +23,13 @@ pub fn health(webhook: &Webhook) -> Health {
 /// Watches the ConfigMaps of [`Webhook::config`], as [`assemble`] does. Must be called before [`serve`].
 pub fn watch_configs(mut webhook: Webhook, cx: &Context) -> Webhook {
     webhook.request_values.watch(cx);
+    webhook
+}
+
+/// Denies requests that need a [`Validator`](crate::Validator) until the informers that the constructor of the webhook
+/// has requested from this Context are synced.
+pub fn await_informers(mut webhook: Webhook, cx: &Context) -> Webhook {
+    webhook.validation.caches = Caches(cx.dependencies());
     webhook
 }
 

@@ -14,8 +14,7 @@
 //!
 //! # Validation
 //!
-//! A refusal reads `decoding request failed: …`, `validation failed: …` with the field errors, or `validation callback
-//! failed: …`. Field errors of warning level are returned as warnings, which kubectl prints.
+//! A refusal reads `decoding request failed: …`, or `validation failed: …` with the field errors. Field errors of warning level are returned as warnings, which kubectl prints.
 //!
 //! Faults of fields have the status of the API server's own validation: 422 `Invalid`, with a cause for each field in
 //! `details.causes`. kubectl prints the causes instead of the message:
@@ -26,16 +25,19 @@
 //! * spec.room: Required value
 //! ```
 //!
-//! Faults that defaulting or validation finds while it decodes the object have causes too. Every other refusal, such as
-//! the refusal of a callback, is a 400 `BadRequest` as in Knative.
+//! Faults that defaulting or validation finds while it decodes the object have causes too. Every other refusal is a 400
+//! `BadRequest` as in Knative.
+//!
+//! Rules that read other objects are [validators](Validator). If what they read is not cached yet, the status is 503; if
+//! they fail, 500; if they take longer than [`Limits::validator_timeout`], 504.
 //!
 //! Some requests are allowed so that no object gets stuck. A stored object that cannot be decoded can be deleted and
 //! replaced. The finalizers of a terminating object can be removed even if the object is invalid. An update that leaves
 //! the spec alone is not refused for a fault that the stored object has too, since a rule may have become stricter: the
 //! spec is everything but the metadata and the status. If only the status
-//! cannot be decoded, rules, defaults and callbacks get the object without the status, unless the request is for the
-//! status: the API server discards the status of other requests. Callbacks get the object without an undecodable status
-//! even if the status is not a subresource of the Kind.
+//! cannot be decoded, rules and defaults get the object without the status, unless the request is for the status: the
+//! API server discards the status of other requests. Validators get the object without an undecodable status even if the
+//! status is not a subresource of the Kind.
 //!
 //! # Strictness
 //!
@@ -47,8 +49,7 @@
 //!
 //! # Dry runs
 //!
-//! Defaulting and validation have no effect beyond the response. [Callbacks](Webhook::callback) are not called in a dry
-//! run.
+//! Defaulting and validation have no effect beyond the response, and answer dry runs as they answer other requests.
 //!
 //! # Mutators
 //!
@@ -142,6 +143,7 @@ mod server;
 mod webhook;
 
 pub use admission::mutator::Mutator;
+pub use admission::rules::Validator;
 pub use admission::test_request::{Admitted, Denied, TestRequest};
 pub use conversion::storage_migration::migrate_storage;
 pub use limits::Limits;

@@ -43,6 +43,10 @@ pub struct Limits {
     /// request is answered 504. Code that runs for three times as long is stuck, and probes
     /// fail.
     pub response_timeout: Duration,
+    /// The time that the [validators](crate::Validator) of a request may take together: 5 s, so that the client reads
+    /// the reason for the refusal, and not that the webhook did not answer. Keep it below the `timeoutSeconds` of the
+    /// webhook configuration, 10 s by default, and below [`response_timeout`](Self::response_timeout).
+    pub validator_timeout: Duration,
     /// The time without requests after which a stopping webhook closes: 10 s. Until then it answers API servers that do
     /// not know yet that it stops. After twice that time it closes in any case. At most two fifths of the process's
     /// `--shutdown-timeout`.
@@ -59,6 +63,7 @@ impl Default for Limits {
             receive_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(120),
             response_timeout: Duration::from_secs(30),
+            validator_timeout: Duration::from_secs(5),
             quiet_period: Duration::from_secs(10),
         }
     }

@@ -1,15 +1,15 @@
 //! The builder of a webhook.
 
-use std::{collections::BTreeMap, fmt, fmt::Display, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use kube::CustomResourceExt;
-use reknit_apis::{Convertible, Defaultable, Kind, Request, Validatable};
+use reknit_apis::{Convertible, Defaultable, Kind, Validatable};
 use reknit_injection::{FromConfigMap, config_map_name};
 
 use crate::{
     admission::{
         config_maps::ConfigMapValidation, decoding::Definitions, defaulting::Defaulting, mutator::Mutator,
-        request_values::RequestValues, validation::Validation,
+        request_values::RequestValues, rules::Validator, validation::Validation,
     },
     certificates::secret::Lifetime,
     conversion::hub::Conversions,
@@ -141,32 +141,11 @@ impl Webhook {
         self
     }
 
-    /// Calls a callback when an object of the Kind is created, updated or deleted, if the object is valid. For a
-    /// deletion, the callback gets the old object.
+    /// Validates the objects of a Kind by rules that read other objects. See [`Validator`].
     ///
-    /// Callbacks are called one after another until one fails. No callback is called in a dry run, or for the deletion
-    /// of an object that cannot be decoded. The callback itself may block, since it runs on a blocking thread.
-    /// The future that it returns must not.
-    ///
-    /// ```
-    /// use k8s_openapi::api::core::v1::Namespace;
-    /// use reknit_webhook::Webhook;
-    ///
-    /// let webhook = Webhook::new("demo.reknit.dev").callback(async |namespace: Namespace, request| {
-    ///     match namespace.metadata.name.as_deref() {
-    ///         Some("forbidden") => Err(format!("{} must not have it", request.username())),
-    ///         _ => Ok(()),
-    ///     }
-    /// });
-    /// # let _ = webhook;
-    /// ```
-    pub fn callback<K, C, E>(mut self, callback: impl Fn(K, Request) -> C + Send + Sync + 'static) -> Self
-    where
-        K: Kind,
-        C: Future<Output = Result<(), E>> + Send + 'static,
-        E: Display + 'static,
-    {
-        self.validation.add_callback(callback);
+    /// Several validators of one Kind are asked one after another, in this order, until one refuses the request.
+    pub fn validator(mut self, validator: impl Validator) -> Self {
+        self.validation.add_validator(validator);
         self
     }
 

@@ -71,18 +71,29 @@ impl ControlPlane {
     /// [`Program`](crate::Program).
     ///
     /// ```no_run
-    /// use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+    /// use k8s_openapi::api::core::v1::Pod;
     /// use kube::Api;
+    /// use reknit_apis::{FieldError, Request};
+    /// use reknit_reconciler::Result;
     /// use reknit_testing::ControlPlane;
-    /// use reknit_webhook::Webhook;
+    /// use reknit_webhook::{Validator, Webhook};
+    ///
+    /// struct Labels;
+    ///
+    /// impl Validator for Labels {
+    ///     type Kind = Pod;
+    ///     async fn validate(&self, pod: &Pod, _: Option<&Pod>, _: &Request) -> Result<FieldError> {
+    ///         Ok(match pod.metadata.labels {
+    ///             Some(_) => FieldError::none(),
+    ///             None => FieldError::missing(["metadata.labels"]),
+    ///         })
+    ///     }
+    /// }
     ///
     /// # async fn test() -> Result<(), Box<dyn std::error::Error>> {
     /// let plane = ControlPlane::shared().await?;
     /// let namespace = plane.namespace("lamps").await?;
-    /// let webhook = Webhook::new("demo.reknit.dev").callback(async |pod: Pod, _| match pod.metadata.labels {
-    ///     Some(_) => Ok(()),
-    ///     None => Err("a pod needs labels"),
-    /// });
+    /// let webhook = Webhook::new("demo.reknit.dev").validator(Labels);
     /// let _server = plane.serve_webhook(&namespace, |_| Ok(webhook)).await?;
     /// let pods: Api<Pod> = Api::namespaced(plane.client()?, &namespace);
     /// assert!(pods.create(&Default::default(), &Pod::default()).await.is_err());
@@ -102,6 +113,7 @@ impl ControlPlane {
         let cx = Context::builder("webhook", client.clone()).system_namespace(Some(namespace.into())).build();
         let webhook =
             constructor(&cx).map_err(|error| Error::cannot("construct the webhook")(error.into_source()))?;
+        let webhook = internal::await_informers(webhook, &cx);
         let webhook = internal::watch_configs(webhook, &cx);
         let (ca, identity) = certificate()?;
         let (listener, address) = listen().await?;

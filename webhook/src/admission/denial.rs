@@ -11,16 +11,35 @@ use reknit_apis::FieldError;
 use super::group_version_kind::GroupVersionKind;
 
 /// The reason why a request is denied, and the faults by field if they are known.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Denial {
     message: String,
     faults: FieldError,
+    /// The code and the reason of the status, unless there are faults.
+    status: (u16, &'static str),
 }
+
+const BAD_REQUEST: (u16, &str) = (400, "BadRequest");
 
 impl Denial {
     /// Creates a denial with a message of its own. The causes of the status come from the faults.
     pub(crate) fn new(message: impl Into<String>, faults: FieldError) -> Self {
-        Self { message: message.into(), faults }
+        Self { message: message.into(), faults, status: BAD_REQUEST }
+    }
+
+    /// Creates a denial of a request that may succeed later.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self { status: (503, "ServiceUnavailable"), ..Self::from(message.into()) }
+    }
+
+    /// Creates a denial by rules that could not be evaluated.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self { status: (500, "InternalError"), ..Self::from(message.into()) }
+    }
+
+    /// Creates a denial by rules that took too long.
+    pub(crate) fn timed_out(message: impl Into<String>) -> Self {
+        Self { status: (504, "Timeout"), ..Self::from(message.into()) }
     }
 
     /// Prepends the step that failed to the message.
@@ -40,6 +59,7 @@ impl Denial {
     ) -> AdmissionResponse {
         let mut response = deny(response, &self.message);
         let status = &mut response.result;
+        (status.code, status.reason) = (self.status.0, self.status.1.into());
         if !self.faults.is_empty() {
             (status.code, status.reason) = (422, "Invalid".into());
             status.details = Some(StatusDetails {
@@ -59,8 +79,7 @@ impl Denial {
 pub(crate) fn deny(response: AdmissionResponse, reason: impl fmt::Display) -> AdmissionResponse {
     let mut response = response.deny(reason);
     response.result.status = Some(StatusSummary::Failure);
-    response.result.reason = "BadRequest".into();
-    response.result.code = 400;
+    (response.result.code, response.result.reason) = (BAD_REQUEST.0, BAD_REQUEST.1.into());
     response
 }
 

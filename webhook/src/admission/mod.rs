@@ -10,6 +10,7 @@ pub(crate) mod mutator;
 pub(crate) mod ratchet;
 pub(crate) mod request_values;
 pub(crate) mod review;
+pub(crate) mod rules;
 pub(crate) mod test_request;
 mod unknown_fields;
 pub(crate) mod validation;

@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 
 use super::{
     defaulting::Defaulting,
-    review::{Change, PreparedCallback, Review, ReviewOutcome},
+    review::{Change, Review, ReviewOutcome},
+    rules::ratchet_rule,
 };
 
 /// Answers a review by the handler, with ratcheting.
@@ -26,21 +27,21 @@ pub(crate) fn ratchet(
     change.old.clone_from(&stored.old);
     let mut response = review.response.clone();
     let stored = Review { response: response.clone(), kind: review.kind.clone(), change: Some(stored) };
-    let outcome = handler(review);
-    if outcome.response.allowed && outcome.callbacks.is_empty() {
+    let mut outcome = handler(review);
+    if outcome.response.allowed && outcome.rules.is_empty() {
         return outcome;
     }
     let of_stored = handler(stored);
     if !outcome.response.allowed && outcome.response.result == of_stored.response.result {
         response.warnings = outcome.response.warnings;
-        return response.into();
+        outcome.response = response;
     }
-    let mut of_stored = of_stored.callbacks.into_iter();
-    let callbacks = outcome.callbacks.into_iter().map(|callback| match of_stored.next() {
-        Some(of_stored) => ratchet_callback(callback, of_stored),
-        None => callback,
+    let mut of_stored = of_stored.rules.into_iter();
+    let rules = outcome.rules.into_iter().map(|rule| match of_stored.next() {
+        Some(of_stored) => ratchet_rule(rule, of_stored),
+        None => rule,
     });
-    ReviewOutcome { response: outcome.response, callbacks: callbacks.collect() }
+    ReviewOutcome { response: outcome.response, rules: rules.collect() }
 }
 
 /// Returns the stored object as it would be stored today, if the update leaves its spec alone: all fields but the
@@ -72,18 +73,6 @@ fn has_equal_spec(object: &Value, other: &Value) -> bool {
     let count = |fields: &Map<String, Value>| fields.keys().filter(|key| is_spec(key)).count();
     let mut spec = object.iter().filter(|(key, _)| is_spec(key));
     count(object) == count(other) && spec.all(|(key, value)| other.get(key) == Some(value))
-}
-
-/// Ignores the failure of a callback if it fails in the same way for the stored object.
-fn ratchet_callback(callback: PreparedCallback, of_stored: PreparedCallback) -> PreparedCallback {
-    Box::new(move || {
-        let result = callback();
-        Box::pin(async move {
-            let Err(reason) = result.await else { return Ok(()) };
-            let Ok(of_stored) = tokio::task::spawn_blocking(of_stored).await else { return Err(reason) };
-            if of_stored.await.as_ref() == Err(&reason) { Ok(()) } else { Err(reason) }
-        })
-    })
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! The values of ConfigMaps that a request carries.
 
-use std::{fmt::Display, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use kube::core::admission::AdmissionResponse;
 use reknit_apis::Request;
 use reknit_injection::{Config, Context, FromConfigMap, InformerHandle, InformerState, config_map_name};
 use tokio::time::timeout;
 
 use super::{
-    denial::deny,
+    denial::Denial,
     review::{Review, ReviewOutcome},
+    rules::unsynced_reason,
 };
 
 /// The maximum time that the webhook waits for the ConfigMaps before it accepts requests. A ConfigMap that is invalid
@@ -48,12 +48,7 @@ impl ConfigValue {
     fn check_read(&self) -> Result<(), String> {
         let reason = match self.informer.as_ref().map(|informer| informer.state()) {
             None | Some(InformerState::Synced { .. }) => return Ok(()),
-            Some(InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. })
-                if !reason.is_empty() =>
-            {
-                reason
-            }
-            Some(_) => "not listed yet".into(),
+            Some(state) => unsynced_reason(state),
         };
         Err(format!("the webhook has not read ConfigMap {} yet: {reason}", self.config_map))
     }
@@ -90,9 +85,12 @@ impl RequestValues {
         handler: impl FnOnce(Review) -> ReviewOutcome,
     ) -> ReviewOutcome {
         if let Some(mut change) = review.change.take() {
+            let name = change.request.name.clone();
             change.request = match self.add_to(change.request) {
                 Ok(request) => request,
-                Err(reason) => return unavailable(review.response, reason).into(),
+                Err(reason) => {
+                    return Denial::unavailable(reason).deny(review.response, &review.kind, &name).into();
+                }
             };
             review.change = Some(change);
         }
@@ -106,12 +104,4 @@ impl RequestValues {
             Ok((value.add_to)(request))
         })
     }
-}
-
-/// Denies a request that may succeed later.
-fn unavailable(response: AdmissionResponse, reason: impl Display) -> AdmissionResponse {
-    let mut response = deny(response, reason);
-    response.result.reason = "ServiceUnavailable".into();
-    response.result.code = 503;
-    response
 }

@@ -1,8 +1,5 @@
 //! Admission reviews: the request of the API server and the response.
 
-use std::collections::VecDeque;
-
-use futures::future::BoxFuture;
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::{
     TypeMeta,
@@ -16,6 +13,7 @@ use serde_json::Value;
 use super::{
     denial::{Denial, deny},
     group_version_kind::GroupVersionKind,
+    rules::PendingRule,
 };
 
 /// A decoded AdmissionReview.
@@ -37,29 +35,15 @@ pub(crate) struct Change {
     pub(crate) old: Option<Value>,
 }
 
-/// The response to a review, and the callbacks that may still deny the request.
+/// The response to a review, and the rules that may still deny the request.
 pub(crate) struct ReviewOutcome {
     pub(crate) response: AdmissionResponse,
-    /// The callbacks, to be called one after another until one fails.
-    pub(crate) callbacks: VecDeque<PreparedCallback>,
+    pub(crate) rules: Vec<PendingRule>,
 }
-
-/// A callback with its decoded object and the request. The call can block the thread, but its future must not.
-pub(crate) type PreparedCallback = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>;
 
 impl From<AdmissionResponse> for ReviewOutcome {
     fn from(response: AdmissionResponse) -> Self {
-        Self { response, callbacks: VecDeque::new() }
-    }
-}
-
-impl ReviewOutcome {
-    /// Denies the request if a callback failed, and drops the remaining callbacks.
-    pub(crate) fn with_callback_result(self, result: Result<(), String>) -> Self {
-        match result {
-            Ok(()) => self,
-            Err(reason) => deny(self.response, format!("validation callback failed: {reason}")).into(),
-        }
+        Self { response, rules: Vec::new() }
     }
 }
 

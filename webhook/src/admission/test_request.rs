@@ -36,7 +36,7 @@ pub struct Denied {
 }
 
 impl Denied {
-    /// Returns the faults by field. Empty if the request is denied for another reason, such as a failed callback.
+    /// Returns the faults by field. Empty if the request is denied for another reason, such as a failed validator.
     pub fn causes(&self) -> &[StatusCause] {
         &self.causes
     }
@@ -145,11 +145,10 @@ impl Webhook {
         require_allowed(self.validate_config_map(request.review(&object)?))?;
         let mut warnings = Vec::new();
         if self.validation.covers(&kind, subresource) {
-            let mut outcome = self.validate(request.review(&object)?);
-            while let Some(callback) = outcome.callbacks.pop_front() {
-                outcome = outcome.with_callback_result(callback().await);
-            }
-            warnings = require_allowed(outcome)?.warnings.unwrap_or_default();
+            let outcome = self.validate(request.review(&object)?);
+            let limit = self.limits.validator_timeout;
+            let response = outcome.finish(&kind, &request.attributes.name, limit).await;
+            warnings = require_allowed(response.into())?.warnings.unwrap_or_default();
         }
         let object = if object.is_null() { request.old } else { object };
         Ok(Admitted { object, warnings })

@@ -1,28 +1,25 @@
 //! Validation of objects.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    fmt::Display,
-    future::Future,
-    iter,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, iter, sync::Arc};
 
 use kube::CustomResourceExt;
-use reknit_apis::{FieldError, Kind, Level, Operation, Request, Validatable};
+use reknit_apis::{FieldError, Kind, Operation, Validatable};
 use serde_json::Value;
 
 use super::{
-    decoding::{Decoder, decode_leniently},
+    decoding::Decoder,
     denial::{Denial, deny},
     group_version_kind::GroupVersionKind,
-    review::{Change, PreparedCallback, Review, ReviewOutcome},
+    review::{Change, Review, ReviewOutcome},
+    rules::{Caches, PendingRule, PrepareRule, Validator, judge, prepare},
 };
 
-/// The Kinds with rules or callbacks.
+/// The Kinds with rules.
 #[derive(Clone, Default)]
 pub(crate) struct Validation {
     kinds: BTreeMap<GroupVersionKind, ValidatedKind>,
+    /// What the validators read.
+    pub(crate) caches: Caches,
 }
 
 #[derive(Clone, Default)]
@@ -30,14 +27,10 @@ struct ValidatedKind {
     plural: String,
     subresources: &'static [&'static str],
     validate: Option<Validate>,
-    callbacks: Vec<PrepareCallback>,
+    validators: Vec<PrepareRule>,
 }
 
 type Validate = Arc<dyn Fn(&Change) -> Result<FieldError, Denial> + Send + Sync>;
-
-/// Decodes the object for a callback. Returns `None` if the callback must not be called.
-type PrepareCallback =
-    Arc<dyn Fn(&Value, &Request) -> Result<Option<PreparedCallback>, Denial> + Send + Sync>;
 
 impl Validation {
     pub(crate) fn add<K: Validatable + CustomResourceExt>(&mut self, decoder: Decoder<K>) {
@@ -46,29 +39,8 @@ impl Validation {
         kind.validate = Some(Arc::new(move |change: &Change| validate(&decoder, change)));
     }
 
-    pub(crate) fn add_callback<K, C, E>(&mut self, callback: impl Fn(K, Request) -> C + Send + Sync + 'static)
-    where
-        K: Kind,
-        C: Future<Output = Result<(), E>> + Send + 'static,
-        E: Display + 'static,
-    {
-        let callback = Arc::new(callback);
-        let prepare = move |object: &Value, request: &Request| {
-            // It is unknown here whether the status is a subresource, so an undecodable status is always dropped.
-            let object = match decode_leniently::<K>(object, &Value::Null, request.subresource.is_none()) {
-                Ok((object, _)) => object,
-                // An undecodable object must not prevent its own deletion.
-                Err(_) if request.operation == Operation::Delete => return Ok(None),
-                Err(error) => return Err(error),
-            };
-            let (callback, request) = (callback.clone(), request.clone());
-            let prepared: PreparedCallback = Box::new(move || {
-                let future = callback(object, request);
-                Box::pin(async { future.await.map_err(|error| error.to_string()) })
-            });
-            Ok(Some(prepared))
-        };
-        self.kind::<K>().callbacks.push(Arc::new(prepare));
+    pub(crate) fn add_validator<V: Validator>(&mut self, validator: V) {
+        self.kind::<V::Kind>().validators.push(prepare(validator));
     }
 
     fn kind<K: Kind>(&mut self) -> &mut ValidatedKind {
@@ -94,32 +66,31 @@ impl Validation {
         handler.is_some_and(|handler| subresource.is_none_or(|name| handler.subresources.contains(&name)))
     }
 
-    /// Answers a review: validates the object, and prepares the callbacks.
+    /// Answers a review: validates the object, and prepares the rules that read others.
     pub(crate) fn review(&self, review: Review) -> ReviewOutcome {
-        let Review { mut response, kind, change } = review;
+        let Review { response, kind, change } = review;
         let Some(handler) = self.kinds.get(&kind) else {
             return deny(response, format!("decoding request failed: unhandled kind: {kind}")).into();
         };
         let Some(change) = change else { return response.into() };
-        let refuse = |response, denial: Denial| denial.deny(response, &kind, &change.request.name).into();
-        let faults = match handler.check(&change) {
-            Ok(faults) => faults,
-            Err(denial) => return refuse(response, denial.context("decoding request failed")),
-        };
-        response.warnings = warnings(&faults);
-        let errors = faults.filter(Level::Error);
-        if !errors.is_empty() {
-            return refuse(response, Denial::from(errors).context("validation failed"));
+        let name = &change.request.name;
+        let refuse = |response, denial: Denial| denial.deny(response, &kind, name).into();
+        if !handler.validators.is_empty()
+            && let Err(denial) = self.caches.check()
+        {
+            return refuse(response, denial);
         }
-        match handler.prepare_callbacks(&change) {
-            Ok(callbacks) => ReviewOutcome { response, callbacks },
-            Err(denial) => refuse(response, denial.context("validation callback failed")),
-        }
+        let (faults, rules) =
+            match handler.check(&change).and_then(|faults| Ok((faults, handler.rules(&change)?))) {
+                Ok(checked) => checked,
+                Err(denial) => return refuse(response, denial.context("decoding request failed")),
+            };
+        ReviewOutcome { response: judge(response, &kind, name, faults), rules }
     }
 }
 
 impl ValidatedKind {
-    /// Applies the rules of the Kind, if it has any.
+    /// Applies the rules of the Kind itself, if it has any.
     fn check(&self, change: &Change) -> Result<FieldError, Denial> {
         if change.request.operation != Operation::Delete {
             change.new_object()?;
@@ -127,11 +98,8 @@ impl ValidatedKind {
         self.validate.as_ref().map_or_else(|| Ok(FieldError::none()), |validate| validate(change))
     }
 
-    /// Prepares the callbacks, except in a dry run, since callbacks may have effects.
-    fn prepare_callbacks(&self, change: &Change) -> Result<VecDeque<PreparedCallback>, Denial> {
-        let object = change.object.as_ref().or(change.old.as_ref());
-        let Some(object) = object.filter(|_| !change.request.dry_run) else { return Ok(VecDeque::new()) };
-        self.callbacks.iter().filter_map(|prepare| prepare(object, &change.request).transpose()).collect()
+    fn rules(&self, change: &Change) -> Result<Vec<PendingRule>, Denial> {
+        self.validators.iter().filter_map(|prepare| prepare(change).transpose()).collect()
     }
 }
 
@@ -151,17 +119,13 @@ where
     })
 }
 
-/// Returns one warning for each line, since the API server sends each in an HTTP header.
-fn warnings(faults: &FieldError) -> Option<Vec<String>> {
-    let warnings = faults.clone().filter(Level::Warning).to_string();
-    let lines: Vec<String> = warnings.lines().map(str::to_owned).collect();
-    Some(lines).filter(|lines| !lines.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::marker::PhantomData;
+
     use k8s_openapi::api::core::v1::Namespace;
-    use reknit_apis::kind;
+    use reknit_apis::{Request, kind};
+    use reknit_reconciler::Result;
     use serde::{Deserialize, Serialize};
     use serde_json::json;
 
@@ -185,12 +149,22 @@ mod tests {
         }
     }
 
+    struct Anything<K>(PhantomData<fn() -> K>);
+
+    impl<K: Kind> Validator for Anything<K> {
+        type Kind = K;
+
+        async fn validate(&self, _: &K, _: Option<&K>, _: &Request) -> Result<FieldError> {
+            Ok(FieldError::none())
+        }
+    }
+
     #[test]
     fn the_rules_cover_the_deletions_and_subresources_of_each_kind() {
         let mut validation = Validation::default();
         validation.add::<Lamp>(Definitions::default().decoder());
-        validation.add_callback(async |_: Lamp, _| Ok::<_, String>(()));
-        validation.add_callback(async |_: Namespace, _| Ok::<_, String>(()));
+        validation.add_validator(Anything::<Lamp>(PhantomData));
+        validation.add_validator(Anything::<Namespace>(PhantomData));
         let rule = |group, resources: &[&str]| {
             json!({
                 "operations": ["CREATE", "UPDATE", "DELETE"], "apiGroups": [group], "apiVersions": ["v1"],

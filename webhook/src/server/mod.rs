@@ -29,7 +29,9 @@ use self::{
     metrics::Metrics,
 };
 use crate::{
-    admission::request_values::RequestValues, certificates::identity::Identity, limits::Limits,
+    admission::{request_values::RequestValues, rules::Caches},
+    certificates::identity::Identity,
+    limits::Limits,
     webhook::Webhook,
 };
 
@@ -55,7 +57,7 @@ pub fn serve<S: Future<Output = ()> + Send + 'static>(
     let tls = TlsAcceptor::from(Arc::new(identity.config().context(FAILED)?));
     let (drain, limits) = (Drain::default(), webhook.limits.clone());
     let shutdown_timeout = webhook.shutdown_timeout;
-    let request_values = webhook.request_values.clone();
+    let (request_values, caches) = (webhook.request_values.clone(), webhook.validation.caches.clone());
     let router = routes::router(Arc::new(webhook), metrics.clone(), drain.clone());
     let server = Server {
         tls,
@@ -69,6 +71,7 @@ pub fn serve<S: Future<Output = ()> + Send + 'static>(
         phase_changed: Arc::default(),
         last_alert_warning: Mutex::default(),
         request_values,
+        caches,
     };
     Ok(Arc::new(server).run(listener, drain, stop))
 }
@@ -89,6 +92,7 @@ struct Server {
     phase_changed: Arc<Notify>,
     last_alert_warning: Mutex<Option<Instant>>,
     request_values: RequestValues,
+    caches: Caches,
 }
 
 /// The activity and the task of an open connection.
@@ -114,9 +118,10 @@ impl Server {
         self.closing.closed().await;
     }
 
-    /// Accepts connections and never returns. Waits for the ConfigMaps first, but only for some seconds.
+    /// Accepts connections and never returns. Waits for the ConfigMaps and the caches of validators first, but only for some
+    /// seconds.
     async fn accept(self: &Arc<Self>, listener: &TcpListener) {
-        self.request_values.wait_until_read().await;
+        tokio::join!(self.request_values.wait_until_read(), self.caches.wait_until_synced());
         let mut connections = Vec::new();
         loop {
             match listener.accept().await {

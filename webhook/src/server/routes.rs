@@ -27,7 +27,10 @@ use super::{
     metrics::{Allowed, Metrics},
 };
 use crate::{
-    admission::review::ReviewOutcome,
+    admission::{
+        group_version_kind::GroupVersionKind,
+        review::{Review, ReviewOutcome},
+    },
     endpoints::{Endpoint, ReviewHandler},
     health::Health,
     webhook::Webhook,
@@ -58,8 +61,15 @@ struct Route {
 /// The result of decoding and checking a body.
 enum CheckedBody {
     Answered(Response),
-    /// The callbacks have to be called before the response is sent.
-    Pending(Box<ReviewOutcome>),
+    /// Rules that read other objects have to be evaluated before the response is sent.
+    Pending(Box<PendingReview>),
+}
+
+/// A review whose object is valid by itself.
+struct PendingReview {
+    outcome: ReviewOutcome,
+    kind: GroupVersionKind,
+    name: String,
 }
 
 pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
@@ -194,24 +204,22 @@ async fn collect_body(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes
     Ok((collected.freeze(), held))
 }
 
-/// Decodes and checks a body, and calls the callbacks. Blocking code counts against the work budget, but the futures of
-/// callbacks do not: their requests to the API server may cause other requests to this webhook, which would wait for
-/// the budget.
+/// Decodes and checks a body, and evaluates the rules that read other objects. Blocking code counts against the work
+/// budget, but those rules do not: their requests to the API server may cause other requests to this webhook, which would
+/// wait for the budget.
 async fn process(
     shared: &Shared,
     body: Bytes,
     check: impl FnOnce(&Webhook, Bytes) -> Result<CheckedBody, Refusal> + Send + 'static,
 ) -> Result<Response, Refusal> {
     let (size, webhook) = (body.len(), shared.webhook.clone());
-    let mut outcome = match run_blocking(shared, size, move || check(&webhook, body)).await?? {
+    let pending = match run_blocking(shared, size, move || check(&webhook, body)).await?? {
         CheckedBody::Answered(response) => return Ok(response),
-        CheckedBody::Pending(outcome) => *outcome,
+        CheckedBody::Pending(pending) => *pending,
     };
-    while let Some(callback) = outcome.callbacks.pop_front() {
-        let future = run_blocking(shared, size, callback).await?;
-        outcome = outcome.with_callback_result(future.await);
-    }
-    Ok(respond(outcome.response.allowed, outcome.response.into_review()))
+    let PendingReview { outcome, kind, name } = pending;
+    let response = outcome.finish(&kind, &name, shared.webhook.limits.validator_timeout).await;
+    Ok(respond(response.allowed, response.into_review()))
 }
 
 /// Runs code on a blocking thread, so that neither large bodies nor slow code of a Kind delay other requests. Panics if
@@ -235,12 +243,14 @@ async fn run_blocking<T: Send + 'static>(
 }
 
 fn check_review(webhook: &Webhook, body: Bytes, handler: &ReviewHandler) -> Result<CheckedBody, Refusal> {
-    let review = decode(&body)?;
+    let review: Review = decode(&body)?;
     drop(body);
+    let kind = review.kind.clone();
+    let name = review.change.as_ref().map(|change| change.request.name.clone()).unwrap_or_default();
     let outcome = handler(webhook, review);
-    Ok(match outcome.callbacks.is_empty() {
+    Ok(match outcome.rules.is_empty() {
         true => CheckedBody::Answered(respond(outcome.response.allowed, outcome.response.into_review())),
-        false => CheckedBody::Pending(outcome.into()),
+        false => CheckedBody::Pending(PendingReview { outcome, kind, name }.into()),
     })
 }
 

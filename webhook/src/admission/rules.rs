@@ -1,0 +1,241 @@
+//! Rules that read other objects. They are asynchronous, and answer after the object itself was found to be valid.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use kube::core::admission::AdmissionResponse;
+use reknit_apis::{FieldError, Kind, Level, Request};
+use reknit_injection::{InformerHandle, InformerState};
+use reknit_reconciler::Result;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::{
+    decoding::decode_leniently,
+    denial::Denial,
+    group_version_kind::GroupVersionKind,
+    review::{Change, ReviewOutcome},
+};
+
+/// The time that a starting webhook waits for the caches of its rules.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Rules of a Kind that read other objects: from informers that the constructor of the webhook requests, or from the
+/// API server. Rules about the object alone belong in [`Validatable`](reknit_apis::Validatable), which is checked first.
+///
+/// A validator decides, and has no other effect: the API server also asks it about dry runs and about requests that
+/// something else refuses later. A request waits for it, for at most
+/// [`Limits::validator_timeout`](crate::Limits::validator_timeout). It must not block the thread.
+///
+/// Two requests at the same time may both pass a rule that counts, such as "at most three in a namespace": each is
+/// checked before the other is stored. An informer may also lag behind the API server. Let the controller find such
+/// objects, and report them in their conditions.
+///
+/// If the caches of informers that the constructor requested are not synced yet, requests for the Kind are denied with
+/// 503. If the validator fails, they are denied with 500 and its error.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
+/// use reknit_apis::{CauseType, FieldError, Request};
+/// use reknit_injection::{Context, Informer};
+/// use reknit_reconciler::Result;
+/// use reknit_webhook::{Validator, Webhook};
+///
+/// /// A Namespace with quotas cannot be deleted.
+/// struct Quotas(Informer<ResourceQuota>);
+///
+/// impl Validator for Quotas {
+///     type Kind = Namespace;
+///
+///     async fn validate(&self, _: &Namespace, _: Option<&Namespace>, _: &Request) -> Result<FieldError> {
+///         Ok(FieldError::none())
+///     }
+///
+///     async fn validate_delete(&self, namespace: &Namespace, _: &Request) -> Result<FieldError> {
+///         let is_inside = |quota: &ResourceQuota| quota.metadata.namespace == namespace.metadata.name;
+///         Ok(match self.0.list().any(|quota| is_inside(&quota)) {
+///             true => FieldError::generic("it has quotas", ["metadata.name"]).cause(CauseType::Forbidden),
+///             false => FieldError::none(),
+///         })
+///     }
+/// }
+///
+/// fn webhook(cx: &Context) -> Result<Webhook> {
+///     Ok(Webhook::new("example.com").validator(Quotas(cx.get())))
+/// }
+/// # let _ = webhook;
+/// ```
+pub trait Validator: Send + Sync + 'static {
+    /// The Kind whose objects are validated.
+    type Kind: Kind;
+
+    /// Validates an object to create, or the new state of an object to update, whose stored state is `old`. `old` is
+    /// `None` for an object to create, and if the stored object cannot be decoded.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the rules cannot be evaluated. The request is then denied.
+    fn validate(
+        &self,
+        object: &Self::Kind,
+        old: Option<&Self::Kind>,
+        request: &Request,
+    ) -> impl Future<Output = Result<FieldError>> + Send;
+
+    /// Validates the deletion of an object. An object that cannot be decoded can always be deleted.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the rules cannot be evaluated. The request is then denied.
+    fn validate_delete(
+        &self,
+        object: &Self::Kind,
+        request: &Request,
+    ) -> impl Future<Output = Result<FieldError>> + Send {
+        let _ = (object, request);
+        async { Ok(FieldError::none()) }
+    }
+}
+
+/// The faults that a rule has found, or the reason why it could not be evaluated.
+type Verdict = Result<FieldError, Denial>;
+
+/// The evaluation of one validator for one request.
+pub(crate) type PendingRule = BoxFuture<'static, Verdict>;
+
+/// Decodes the objects of a change for a validator. Returns `None` if the validator must not be asked.
+pub(crate) type PrepareRule = Arc<dyn Fn(&Change) -> Result<Option<PendingRule>, Denial> + Send + Sync>;
+
+pub(crate) fn prepare<V: Validator>(validator: V) -> PrepareRule {
+    let validator = Arc::new(validator);
+    Arc::new(move |change: &Change| {
+        // It is unknown here whether the status is a subresource, so an undecodable status is always dropped.
+        let may_drop_status = change.request.subresource.is_none();
+        let decode = |object: &Value| {
+            decode_leniently::<V::Kind>(object, &Value::Null, may_drop_status).map(|(object, _)| object)
+        };
+        let (validator, request) = (validator.clone(), change.request.clone());
+        let old = change.old.as_ref().and_then(|old| decode(old).ok());
+        let object = change.object.as_ref().map(decode).transpose()?;
+        Ok(match (object, old) {
+            (Some(object), old) => Some(
+                async move { verdict(validator.validate(&object, old.as_ref(), &request).await) }.boxed(),
+            ),
+            (None, Some(old)) => {
+                Some(async move { verdict(validator.validate_delete(&old, &request).await) }.boxed())
+            }
+            (None, None) => None,
+        })
+    })
+}
+
+fn verdict(result: Result<FieldError>) -> Verdict {
+    result.map_err(|error| Denial::internal(error.to_string()))
+}
+
+/// Ignores the faults of an update that leaves the spec alone, if the stored object has the same ones.
+pub(crate) fn ratchet_rule(rule: PendingRule, of_stored: PendingRule) -> PendingRule {
+    let errors = |verdict: &Verdict| verdict.clone().map(|faults| faults.filter(Level::Error));
+    async move {
+        let verdict = rule.await;
+        match errors(&verdict) {
+            Ok(none) if none.is_empty() => verdict,
+            found if found == errors(&of_stored.await) => verdict.map(|faults| faults.filter(Level::Warning)),
+            _ => verdict,
+        }
+    }
+    .boxed()
+}
+
+impl ReviewOutcome {
+    /// Evaluates the pending rules of an allowed request, one after another until one refuses it.
+    pub(crate) async fn finish(
+        self,
+        kind: &GroupVersionKind,
+        name: &str,
+        limit: Duration,
+    ) -> AdmissionResponse {
+        let Self { mut response, rules } = self;
+        if !response.allowed {
+            return response;
+        }
+        let evaluate = async {
+            for rule in rules {
+                response = judge(response.clone(), kind, name, rule.await?);
+                if !response.allowed {
+                    break;
+                }
+            }
+            Ok::<_, Denial>(())
+        };
+        let result = timeout(limit, evaluate).await;
+        match result {
+            Ok(Ok(())) => response,
+            Ok(Err(denial)) => denial.context("validation failed").deny(response, kind, name),
+            Err(_) => {
+                let reason = format!(
+                    "validation failed: the rules that read other objects took longer than {limit:?}"
+                );
+                Denial::timed_out(reason).deny(response, kind, name)
+            }
+        }
+    }
+}
+
+/// Adds the warnings of these faults to the response, and denies the request if there are errors.
+pub(crate) fn judge(
+    mut response: AdmissionResponse,
+    kind: &GroupVersionKind,
+    name: &str,
+    faults: FieldError,
+) -> AdmissionResponse {
+    // One warning for each line, since the API server sends each in an HTTP header.
+    let warnings = faults.clone().filter(Level::Warning).to_string();
+    if !warnings.is_empty() {
+        response.warnings.get_or_insert_default().extend(warnings.lines().map(str::to_owned));
+    }
+    let errors = faults.filter(Level::Error);
+    match errors.is_empty() {
+        true => response,
+        false => Denial::from(errors).context("validation failed").deny(response, kind, name),
+    }
+}
+
+/// The informers that the constructor of the webhook has requested.
+#[derive(Clone, Default)]
+pub(crate) struct Caches(pub(crate) Vec<Arc<dyn InformerHandle>>);
+
+impl Caches {
+    /// Fails with the reason if a cache is not synced.
+    pub(crate) fn check(&self) -> Result<(), Denial> {
+        match self.0.iter().find(|informer| !informer.is_synced()) {
+            None => Ok(()),
+            Some(informer) => {
+                let (name, reason) = (informer.name(), unsynced_reason(informer.state()));
+                Err(Denial::unavailable(format!("the webhook has not read {name} yet: {reason}")))
+            }
+        }
+    }
+
+    /// Waits until the caches are synced, but only for some seconds: the webhook may be needed to mend what is missing.
+    pub(crate) async fn wait_until_synced(&self) {
+        let synced = futures::future::join_all(self.0.iter().map(|informer| informer.synced()));
+        if timeout(SYNC_TIMEOUT, synced).await.is_err()
+            && let Err(reason) = self.check()
+        {
+            tracing::warn!(%reason, "requests whose rules read other objects are denied");
+        }
+    }
+}
+
+/// The reason why the objects of an informer are not cached.
+pub(crate) fn unsynced_reason(state: InformerState) -> String {
+    match state {
+        InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. }
+            if !reason.is_empty() =>
+        {
+            reason
+        }
+        _ => "not listed yet".into(),
+    }
+}
