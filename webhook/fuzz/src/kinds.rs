@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use reknit_apis::{ConversionError, Convertible, Defaultable, FieldError, Level, Request, Validatable, kind};
 use reknit_injection::FromConfigMap;
-use reknit_webhook::Webhook;
+use reknit_webhook::{Validator, Webhook};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -130,14 +130,29 @@ impl FromConfigMap for Features {
     }
 }
 
+struct Powered;
+
+impl Validator for Powered {
+    type Kind = Torch;
+
+    async fn validate(
+        &self,
+        torch: &Torch,
+        _: Option<&Torch>,
+        _: &Request,
+    ) -> reknit_reconciler::Result<FieldError> {
+        Ok(match torch.spec.power.volts {
+            0 => FieldError::generic("without power", ["spec.power.volts"]),
+            _ => FieldError::none(),
+        })
+    }
+}
+
 pub(crate) fn webhook() -> Webhook {
     Webhook::new("fuzz.reknit.dev")
         .defaulting_by_request::<Torch>()
         .validation::<Torch>()
-        .callback(async |torch: Torch, _| match torch.spec.power.volts {
-            0 => Err("without power"),
-            _ => Ok(()),
-        })
+        .validator(Powered)
         .config_validation::<Features>()
         .conversion::<older::Torch>()
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, error::Error, path::PathBuf, process::Command, time::Duration};
 
-use crate::lamp::{Lamp, LampStatus};
+use crate::lamp::{Lamp, LampStatus, Rule, not_in_the_attic};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
@@ -26,11 +26,8 @@ struct Fixture {
 }
 
 fn webhook() -> Webhook {
-    Webhook::new("demo.reknit.dev").defaulting_by_request::<Lamp>().validation::<Lamp>().callback(
-        async |lamp: Lamp, _| {
-            if lamp.spec.room == "attic" { Err("no lamps there") } else { Ok(()) }
-        },
-    )
+    let webhook = Webhook::new("demo.reknit.dev").defaulting_by_request::<Lamp>().validation::<Lamp>();
+    webhook.validator(Rule(not_in_the_attic))
 }
 
 impl Fixture {
@@ -138,7 +135,7 @@ async fn each_operation_and_subresource_is_refused_with_its_message() {
     );
     assert_eq!(
         refusal(fixture.create("a", json!({"room": "attic"})).await),
-        message("validation callback failed: no lamps there")
+        message("validation failed: no lamps there: spec.room")
     );
     fixture.create("a", json!({"room": "cellar"})).await.unwrap();
     let room_changed = Patch::Merge(json!({"spec": {"room": "hall"}}));
@@ -231,10 +228,9 @@ async fn kubectl_prints_a_line_for_each_fault_and_the_warnings() {
         faults(json!({"room": 1})),
         format!("{invalid}spec.room: Invalid value: invalid type: integer `1`, expected a string")
     );
-    let callback = faults(json!({"room": "attic"}));
-    assert!(
-        callback.ends_with("denied the request: validation callback failed: no lamps there"),
-        "{callback}"
+    assert_eq!(
+        faults(json!({"room": "attic"})),
+        format!("{invalid}spec.room: Invalid value: no lamps there")
     );
     let (succeeded, message) = fixture.kubectl_apply(&manifest(json!({"room": "hall", "watts": 100})), &[]);
     assert!(succeeded && message.contains("Warning: a lot of light: spec.watts"), "{message}");

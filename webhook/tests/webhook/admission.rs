@@ -9,14 +9,14 @@ use std::{
     time::Duration,
 };
 
-use crate::lamp::{Lamp, LampSpec, Shade};
+use crate::lamp::{Lamp, LampSpec, Rule, Shade, not_in_the_attic};
 use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Namespace};
-use reknit_apis::{FieldError, Request, Validatable, kind};
+use reknit_apis::{FieldError, Level, Operation, Request, Validatable, kind};
 use reknit_injection::Context;
-use reknit_reconciler::Key;
+use reknit_reconciler::{Key, Result};
 use reknit_testing::{ApiServer, ControllerExt};
 use reknit_webhook::{
-    TestRequest, Webhook,
+    TestRequest, Validator, Webhook,
     internal::{Identity, ServiceNames, assemble, validate_config},
 };
 use serde::{Deserialize, Serialize};
@@ -190,16 +190,15 @@ async fn an_undecodable_object_can_be_replaced_and_deleted() {
     let undecodable = with(lamp("cellar"), "/spec/room", json!({}));
     assert!(lamp_webhook().admit(TestRequest::delete(&undecodable)).await.is_ok());
     assert!(lamp_webhook().admit(TestRequest::update(&undecodable, lamp("cellar"))).await.is_ok());
-    let with_callback =
-        Webhook::new("demo.reknit.dev").callback(async |_: Lamp, _| Err::<(), _>("ask me first"));
-    with_callback.admit(TestRequest::delete(&undecodable)).await.unwrap();
-    assert!(with_callback.admit(TestRequest::delete(lamp("hall"))).await.is_err());
-    assert!(with_callback.admit(TestRequest::create(&undecodable)).await.is_err());
+    let refusing = Webhook::new("demo.reknit.dev").validator(Rule(async |_| Err("ask me first".into())));
+    refusing.admit(TestRequest::delete(&undecodable)).await.unwrap();
+    assert!(refusing.admit(TestRequest::delete(lamp("hall"))).await.is_err());
+    assert!(refusing.admit(TestRequest::create(&undecodable)).await.is_err());
 }
 
 #[tokio::test]
 async fn an_undecodable_status_fails_only_requests_for_the_status() {
-    let webhook = lamp_webhook().callback(async |_: Lamp, _| Ok::<_, String>(()));
+    let webhook = lamp_webhook().validator(Rule(async |_| Ok(FieldError::none())));
     let stored = with(lamp("hall"), "/status", json!({"lumens": "many"}));
     let labelled = with(stored.clone(), "/metadata/labels", json!({"a": "b"}));
     let admitted = webhook.admit(TestRequest::update(&stored, &labelled).by("bob")).await.unwrap().object;
@@ -247,14 +246,13 @@ async fn an_invalid_object_that_is_being_deleted_can_lose_its_finalizers() {
 
 /// A webhook whose rules have become stricter than the lamps that are stored: too bright, and in the attic.
 fn stricter_webhook() -> Webhook {
-    lamp_webhook().callback(async |lamp: Lamp, _| {
-        let is_labelled = lamp.metadata.labels.is_some_and(|labels| labels.contains_key("forbidden"));
-        match &*lamp.spec.room {
-            _ if is_labelled => Err("a forbidden label"),
-            "attic" => Err("no lamps there"),
-            _ => Ok(()),
+    lamp_webhook().validator(Rule(async |lamp: Lamp| {
+        let labels = lamp.metadata.labels.clone().unwrap_or_default();
+        match labels.contains_key("forbidden") {
+            true => Ok(FieldError::generic("a forbidden label", ["metadata.labels"])),
+            false => not_in_the_attic(lamp).await,
         }
-    })
+    }))
 }
 
 #[tokio::test]
@@ -291,7 +289,7 @@ async fn a_change_that_leaves_the_spec_alone_is_admitted_although_the_spec_break
 async fn a_rule_about_the_metadata_applies_to_an_object_whose_spec_is_invalid() {
     let forbidden = with(lamp("attic"), "/metadata/labels", json!({"forbidden": "yes"}));
     let refused = stricter_webhook().admit(TestRequest::update(lamp("attic"), &forbidden)).await.unwrap_err();
-    assert_eq!(refused.to_string(), "validation callback failed: a forbidden label");
+    assert_eq!(refused.to_string(), "validation failed: a forbidden label: metadata.labels");
     let other = with(forbidden.clone(), "/metadata/annotations", json!({"a": "b"}));
     stricter_webhook().admit(TestRequest::update(forbidden, other)).await.unwrap();
 }
@@ -373,20 +371,54 @@ async fn an_invalid_config_map_can_be_labelled() {
 }
 
 #[tokio::test]
-async fn callbacks_are_called_after_validation_and_not_in_a_dry_run() {
+async fn validators_are_asked_after_the_rules_of_the_kind_and_in_dry_runs() {
     let calls = Arc::new(AtomicU32::new(0));
     let call_count = calls.clone();
-    let webhook = lamp_webhook().callback(move |lamp: Lamp, _| {
+    let webhook = lamp_webhook().validator(Rule(move |lamp| {
         call_count.fetch_add(1, Ordering::Relaxed);
-        async move { if lamp.spec.room == "attic" { Err("no lamps there") } else { Ok(()) } }
-    });
-    webhook.admit(TestRequest::create(lamp("attic")).dry_run()).await.unwrap();
+        not_in_the_attic(lamp)
+    }));
     webhook.admit(TestRequest::create(lamp(""))).await.unwrap_err();
     assert_eq!(calls.load(Ordering::Relaxed), 0);
     webhook.admit(TestRequest::create(lamp("hall"))).await.unwrap();
-    let refused = webhook.admit(TestRequest::delete(lamp("attic"))).await.unwrap_err();
-    assert_eq!(refused.to_string(), "validation callback failed: no lamps there");
-    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    for refused in [TestRequest::create(lamp("attic")).dry_run(), TestRequest::delete(lamp("attic"))] {
+        let denied = webhook.admit(refused).await.unwrap_err();
+        assert_eq!(denied.to_string(), "validation failed: no lamps there: spec.room");
+        assert_eq!(denied.causes()[0].field, "spec.room");
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 3);
+}
+
+/// Refuses to move a lamp.
+struct Fixed;
+
+impl Validator for Fixed {
+    type Kind = Lamp;
+
+    async fn validate(&self, lamp: &Lamp, old: Option<&Lamp>, request: &Request) -> Result<FieldError> {
+        assert_eq!(old.is_some(), request.operation == Operation::Update);
+        Ok(match old {
+            Some(old) if old.spec.room != lamp.spec.room => FieldError::disallowed(["spec.room"]),
+            _ => FieldError::generic("fixed", ["spec.room"]).at(Level::Warning),
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_validator_gets_the_stored_object_and_may_warn() {
+    let webhook = Webhook::new("demo.reknit.dev").validator(Fixed);
+    let admitted = webhook.admit(TestRequest::create(lamp("hall"))).await.unwrap();
+    assert_eq!(admitted.warnings, ["fixed: spec.room"]);
+    let moved = webhook.admit(TestRequest::update(lamp("hall"), lamp("cellar"))).await.unwrap_err();
+    assert_eq!(moved.to_string(), "validation failed: must not set the field(s): spec.room");
+    webhook.admit(TestRequest::delete(lamp("hall"))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_validator_judges_the_metadata_of_an_object_whose_spec_breaks_a_new_rule() {
+    let labelled = with(lamp(""), "/metadata/labels", json!({"forbidden": "yes"}));
+    let refused = stricter_webhook().admit(TestRequest::update(lamp(""), labelled)).await.unwrap_err();
+    assert_eq!(refused.to_string(), "validation failed: a forbidden label: metadata.labels");
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! The Kind of these tests.
 
 use reknit_apis::{Defaultable, FieldError, Level, Request, Validatable, kind};
+use reknit_reconciler::Result;
+use reknit_webhook::Validator;
 use serde::{Deserialize, Serialize};
 
 /// A Kind whose schema preserves unknown fields.
@@ -89,4 +91,36 @@ impl Validatable for Lamp {
             _ => FieldError::none(),
         }
     }
+}
+
+/// A validator of lamps that asks a function about an object to store or to delete.
+pub(crate) struct Rule<F>(pub(crate) F);
+
+impl<F, R> Validator for Rule<F>
+where
+    F: Fn(Lamp) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<FieldError>> + Send,
+{
+    type Kind = Lamp;
+
+    fn validate(
+        &self,
+        lamp: &Lamp,
+        _: Option<&Lamp>,
+        _: &Request,
+    ) -> impl Future<Output = Result<FieldError>> + Send {
+        (self.0)(lamp.clone())
+    }
+
+    fn validate_delete(&self, lamp: &Lamp, _: &Request) -> impl Future<Output = Result<FieldError>> + Send {
+        (self.0)(lamp.clone())
+    }
+}
+
+/// Refuses lamps in the attic.
+pub(crate) async fn not_in_the_attic(lamp: Lamp) -> Result<FieldError> {
+    Ok(match &*lamp.spec.room {
+        "attic" => FieldError::generic("no lamps there", ["spec.room"]),
+        _ => FieldError::none(),
+    })
 }

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use reknit_apis::FieldError;
 use reknit_webhook::Limits;
 use rustls::version::TLS13;
 use tokio::{
@@ -16,7 +17,7 @@ use super::{
     assert_answered_promptly, connect, lamp_webhook, post, read, review, short_limits, start_request,
 };
 use crate::{
-    lamp::Lamp,
+    lamp::Rule,
     local_server::{serve, tls_client},
     memory::{in_own_process, resident_mib},
 };
@@ -73,12 +74,15 @@ async fn slow_client(connector: TlsConnector, address: SocketAddr, number: u32) 
 #[tokio::test]
 async fn a_connection_beyond_the_limit_waits_until_another_is_answered() {
     let (begun, release) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-    let (callback_begun, gate) = (begun.clone(), release.clone());
-    let webhook = lamp_webhook(Limits { connections: 2, ..short_limits() }).callback(move |_: Lamp, _| {
-        callback_begun.add_permits(1);
+    let (rule_begun, gate) = (begun.clone(), release.clone());
+    let webhook = lamp_webhook(Limits { connections: 2, ..short_limits() }).validator(Rule(move |_| {
+        rule_begun.add_permits(1);
         let gate = gate.clone();
-        async move { gate.acquire().await.map(|permit| permit.forget()) }
-    });
+        async move {
+            gate.acquire().await?.forget();
+            Ok(FieldError::none())
+        }
+    }));
     let server = serve(webhook).await;
     let body = review("hall").to_string();
     let mut blocked_requests = Vec::new();

@@ -5,20 +5,31 @@ use std::{
     time::Duration,
 };
 
+use reknit_apis::FieldError;
 use reknit_testing::eventually;
 use reknit_webhook::{Limits, internal};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{connect, lamp_webhook, post, review, send, short_limits};
-use crate::{lamp::Lamp, local_server::serve};
+use crate::{lamp::Rule, local_server::serve};
 
 #[tokio::test]
-async fn a_request_whose_callback_never_ends_gets_504() {
-    let limits = Limits { response_timeout: Duration::from_millis(100), ..short_limits() };
-    let webhook =
-        lamp_webhook(limits).callback(async |_: Lamp, _| std::future::pending::<Result<(), String>>().await);
-    let server = serve(webhook).await;
-    assert_eq!(post(&server, "/resource-validation", review("hall").to_string().as_bytes()).await.0, 504);
+async fn a_request_whose_validator_never_ends_is_denied_with_504_before_the_client_gives_up() {
+    let limits = Limits { validator_timeout: Duration::from_millis(100), ..short_limits() };
+    let server = serve(lamp_webhook(limits).validator(Rule(async |_| std::future::pending().await))).await;
+    let (code, body) = post(&server, "/resource-validation", review("hall").to_string().as_bytes()).await;
+    let response: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, &response["response"]["status"]["code"]), (200, &json!(504)), "{body}");
+    assert!(body.contains("took longer than 100ms"), "{body}");
+}
+
+#[tokio::test]
+async fn a_validator_that_fails_denies_with_500_and_its_error() {
+    let server = serve(lamp_webhook(short_limits()).validator(Rule(async |_| Err("no answer".into())))).await;
+    let (_, body) = post(&server, "/resource-validation", review("hall").to_string().as_bytes()).await;
+    let response: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(response["response"]["status"]["code"], 500, "{body}");
+    assert_eq!(response["response"]["status"]["message"], "validation failed: no answer", "{body}");
 }
 
 #[tokio::test]
@@ -73,49 +84,17 @@ async fn probes_fail_while_stuck_code_blocks_other_requests() {
 }
 
 #[tokio::test]
-async fn a_blocking_callback_does_not_delay_other_requests_and_counts_as_stuck() {
-    let limits = Limits { response_timeout: Duration::from_millis(500), ..short_limits() };
-    let (release, gate) = std::sync::mpsc::channel::<()>();
-    let gate = Mutex::new(gate);
-    let begun = Arc::new(tokio::sync::Notify::new());
-    let callback_begun = begun.clone();
-    let webhook = lamp_webhook(limits).callback(move |lamp: Lamp, _| {
-        if lamp.spec.room == "gate" {
-            callback_begun.notify_one();
-            let _ = gate.lock().unwrap().recv_timeout(Duration::from_secs(5));
-        }
-        std::future::ready(Ok::<_, String>(()))
-    });
-    let (health, server) = (internal::health(&webhook), serve(webhook).await);
-    let (gated, hall) = (review("gate").to_string(), review("hall").to_string());
-    let ((code, _), ()) = tokio::join!(post(&server, "/resource-validation", gated.as_bytes()), async {
-        begun.notified().await;
-        assert_eq!(post(&server, "/resource-validation", hall.as_bytes()).await.0, 200);
-        let head = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
-        assert_eq!(send(&mut connect(&server).await, head, b"").await.0, 200);
-        assert_eq!(health.stuck_for(), None);
-    });
-    assert_eq!(code, 504);
-    eventually("the callback to count as stuck", Duration::from_secs(3), async || {
-        health.stuck_for().is_some()
-    })
-    .await;
-    drop(release);
-    eventually("the callback to end", Duration::from_secs(5), async || health.stuck_for().is_none()).await;
-}
-
-#[tokio::test]
-async fn a_callback_may_wait_for_another_request_to_the_webhook() {
+async fn a_validator_may_wait_for_another_request_to_the_webhook() {
     let released = Arc::new(tokio::sync::Notify::new());
     let release = released.clone();
     let webhook =
-        lamp_webhook(Limits { decoded_bodies: 64 << 10, ..short_limits() }).callback(move |_: Lamp, _| {
+        lamp_webhook(Limits { decoded_bodies: 64 << 10, ..short_limits() }).validator(Rule(move |_| {
             let release = release.clone();
             async move {
                 release.notified().await;
-                Ok::<_, String>(())
+                Ok(FieldError::none())
             }
-        });
+        }));
     let (server, hall) = (serve(webhook).await, review("hall").to_string());
     let (waited, ()) = tokio::join!(post(&server, "/resource-validation", hall.as_bytes()), async {
         assert_eq!(post(&server, "/defaulting", hall.as_bytes()).await.0, 200);
