@@ -4,6 +4,7 @@
 
 mod children;
 mod children_any;
+mod determinism;
 mod ducks;
 mod events;
 mod finalizers;
