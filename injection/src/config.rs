@@ -202,6 +202,10 @@ impl InformerHandle for ValidatedInformer {
             log_absence();
         })
     }
+
+    fn watch_refusal(&self) -> Option<String> {
+        self.informer.watch_refusal()
+    }
 }
 
 impl<T: FromConfigMap> Latest<T> {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::{runtime::Handle, time::Instant};
 
-use crate::{Cached, Clock, Informer, Informers, Selection, informer};
+use crate::{Cached, Clock, Context, Informer, Informers, Selection, informer};
 pub use crate::{
     causes::{panic_message, with_causes},
     client::{
@@ -38,6 +38,12 @@ pub fn open_unsynced<K: Cached>(
     selection: Selection,
 ) -> Informer<K> {
     informers.get(kind.clone(), selection)
+}
+
+/// Returns the informer of objects that a controller can do without: the controller does not wait for them while they are
+/// unavailable.
+pub fn optional_informer<K: Cached<DynamicType = ()>>(cx: &Context, selection: Selection) -> Informer<K> {
+    cx.optional_informer(selection)
 }
 
 /// Calls the handler with each Kind that was [resolved](Informers::resolve) and that the API server now serves in another

@@ -13,7 +13,9 @@ use typemap_rev::{TypeMap, TypeMapKey};
 pub use self::shutdown::{Shutdown, ShutdownTrigger};
 use crate::{
     client::{Transport, deliver_own_writes},
-    informer::{Cached, Informer, InformerHandle, Informers, ObjectSource, Selection, select},
+    informer::{
+        Cached, Informer, InformerHandle, Informers, ObjectSource, OptionalInformer, Selection, select,
+    },
     permissions::{Permission, Permissions},
 };
 
@@ -357,6 +359,13 @@ impl Context {
         let kind = ApiResource::erase::<K>(&());
         self.allows(Permission::of_informer(&kind, &selection));
         self.keep(self.0.shared.informers.get(kind, selection))
+    }
+
+    /// Returns the informer as a dependency that is not waited for while its objects are unavailable.
+    pub(crate) fn optional_informer<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
+        let informer = self.informer_without_dependency(selection);
+        self.add_dependency(Arc::new(OptionalInformer(informer.clone())));
+        informer
     }
 
     /// Adds an informer whose first list the controller awaits before its first pass.

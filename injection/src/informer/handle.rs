@@ -1,6 +1,9 @@
 //! An informer without its type, and its progress.
 
+use std::collections::BTreeMap;
+
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::metrics::GaugeShare;
@@ -26,6 +29,18 @@ pub trait InformerHandle: Send + Sync {
     /// Waits until the first list is in the cache. Completes immediately if it already is. Of several namespaces, those
     /// that are [unavailable](InformerState::Unavailable) are not waited for, unless all are.
     fn synced(&self) -> BoxFuture<'static, ()>;
+
+    /// Returns false if passes can do without the objects. Then [`synced`](Self::synced) also completes once the objects
+    /// are [unavailable](InformerState::Unavailable).
+    fn is_required(&self) -> bool {
+        true
+    }
+
+    /// Returns why the API server refuses to watch the objects, if it does. Changes are then found by lists, with a delay
+    /// of up to a minute.
+    fn watch_refusal(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The progress of an informer.
@@ -64,13 +79,19 @@ pub enum InformerState {
 /// There is one reflector for each [part](super::Selection::parts) of the selection.
 pub(crate) struct Progress {
     parts: watch::Sender<Vec<InformerState>>,
+    /// The parts whose watch is refused, with the reasons.
+    watch_refusals: Mutex<BTreeMap<usize, String>>,
     /// The number of parts that are not synced.
     unsynced: GaugeShare,
 }
 
 impl Progress {
     pub(crate) fn not_started(parts: usize, unsynced: GaugeShare) -> Self {
-        Self { parts: watch::Sender::new(vec![InformerState::NotStarted; parts]), unsynced }
+        Self {
+            parts: watch::Sender::new(vec![InformerState::NotStarted; parts]),
+            watch_refusals: Mutex::default(),
+            unsynced,
+        }
     }
 
     /// The state of a part, or of the one that is furthest behind.
@@ -122,6 +143,19 @@ impl Progress {
         });
     }
 
+    /// Records that the API server refuses the watch of a part, or has opened it.
+    pub(crate) fn mark_watch(&self, part: usize, refusal: Option<String>) {
+        let mut refusals = self.watch_refusals.lock();
+        match refusal {
+            Some(why) => drop(refusals.insert(part, why)),
+            None => drop(refusals.remove(&part)),
+        }
+    }
+
+    pub(crate) fn watch_refusal(&self) -> Option<String> {
+        self.watch_refusals.lock().first_key_value().map(|(_, why)| why.clone())
+    }
+
     pub(crate) fn mark_synced(&self, part: usize) {
         self.change(|parts| {
             if let Some(state) = parts.get_mut(part) {
@@ -159,9 +193,12 @@ pub(crate) fn state_of(parts: &[InformerState], part: Option<usize>) -> Informer
 
 /// Returns true if the first list of each part is in the cache. Parts that are unavailable are left out, unless all are.
 pub(crate) fn is_synced(parts: &[InformerState]) -> bool {
-    let is_settled =
-        |state: &InformerState| state.is_synced() || matches!(state, InformerState::Unavailable { .. });
-    parts.iter().all(is_settled) && parts.iter().any(InformerState::is_synced)
+    is_settled(parts) && parts.iter().any(InformerState::is_synced)
+}
+
+/// Returns true if each part is in the cache or unavailable.
+pub(crate) fn is_settled(parts: &[InformerState]) -> bool {
+    parts.iter().all(|state| state.is_synced() || matches!(state, InformerState::Unavailable { .. }))
 }
 
 /// Orders states by progress. For the same progress, the earlier time is further behind.

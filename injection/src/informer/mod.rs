@@ -38,7 +38,10 @@ pub use self::{
     registry::Informers,
     selection::{Selection, select},
 };
-pub(crate) use self::{handle::is_synced, registry::ObjectSource};
+pub(crate) use self::{
+    handle::{is_settled, is_synced},
+    registry::ObjectSource,
+};
 use crate::{
     cache::{Cache, DecodeError},
     object::{Object, encode},
@@ -293,5 +296,42 @@ impl<K: Cached> InformerHandle for SharedInformer<K> {
             let _ = progress.wait_for(|parts| is_synced(parts)).await;
             drop(cache);
         })
+    }
+
+    fn watch_refusal(&self) -> Option<String> {
+        self.cache.progress.watch_refusal()
+    }
+}
+
+/// An informer of objects that a controller can do without.
+pub(crate) struct OptionalInformer<K: Cached>(pub(crate) Informer<K>);
+
+impl<K: Cached> InformerHandle for OptionalInformer<K> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn state_in(&self, namespace: Option<&str>) -> InformerState {
+        self.0.0.state_in(namespace)
+    }
+
+    fn is_synced(&self) -> bool {
+        is_settled(&self.0.0.cache.progress.subscribe().borrow())
+    }
+
+    fn synced(&self) -> BoxFuture<'static, ()> {
+        let (informer, mut progress) = (self.0.clone(), self.0.0.cache.progress.subscribe());
+        Box::pin(async move {
+            let _ = progress.wait_for(|parts| is_settled(parts)).await;
+            drop(informer);
+        })
+    }
+
+    fn is_required(&self) -> bool {
+        false
+    }
+
+    fn watch_refusal(&self) -> Option<String> {
+        self.0.0.watch_refusal()
     }
 }

@@ -235,6 +235,7 @@ impl<K: Cached> Reflector<K> {
         let opened = Instant::now();
         let mut lines = self.requests.watch(&version, duration).await?;
         self.cache.progress.mark_attempt(self.part);
+        self.cache.progress.mark_watch(self.part, None);
         let mut has_events = false;
         loop {
             let until_overdue = duration.saturating_sub(opened.elapsed()) + MAX_SILENCE;
@@ -323,6 +324,9 @@ impl<K: Cached> Reflector<K> {
             failure,
             Failure::Expired(_) | Failure::NotFound(_) | Failure::Watch(_) | Failure::NoEvents(_)
         );
+        if is_refused && !was_list {
+            self.cache.progress.mark_watch(self.part, Some(self.explain(&failure)));
+        }
         if is_refused || has_lost_version {
             self.version = None;
         }

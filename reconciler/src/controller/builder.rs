@@ -6,7 +6,8 @@ use kube::{Client, Resource, api::DynamicObject};
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
 use reknit_injection::{
     Cached, Config, Context, Filter, FromConfigMap, Informer, InformerHandle, Permission, Selection,
-    internal::selection, select,
+    internal::{optional_informer, selection},
+    select,
 };
 
 use super::{Controller, Parts, watch::Watch};
@@ -142,6 +143,18 @@ impl<K> Builder<K> {
         // Without a Kind the keys come from the watches.
         let is_key_source = self.parts.kind.is_empty();
         Watch::new(informer.clone(), &self.parts.queue, is_key_source)
+    }
+
+    /// Watches objects that the controller can do without: it does not wait for them while they are
+    /// [unavailable](reknit_injection::InformerState::Unavailable).
+    #[doc(hidden)]
+    pub fn watch_optional<T: Cached<DynamicType = ()>>(
+        &mut self,
+        selection: Selection,
+    ) -> (Informer<T>, Watch<'_, T>) {
+        let informer = optional_informer(&self.cx, selection);
+        let is_key_source = self.parts.kind.is_empty();
+        (informer.clone(), Watch::new(informer, &self.parts.queue, is_key_source))
     }
 
     /// Reads a ConfigMap as a value that is constant within a pass. A change of the ConfigMap enqueues every key in the

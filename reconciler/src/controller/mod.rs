@@ -152,7 +152,8 @@ impl Controller {
     /// Fails if the objects of the key's namespace are not in the cache of an informer that lists other namespaces: a
     /// pass would take them for absent.
     fn check_listed(&self, key: &Key) -> Result<()> {
-        let states = self.parts.informers.iter().map(|informer| informer.state_in(key.namespace.as_deref()));
+        let required = self.parts.informers.iter().filter(|informer| informer.is_required());
+        let states = required.map(|informer| informer.state_in(key.namespace.as_deref()));
         let mut reasons = states.filter_map(|state| match state {
             InformerState::Unavailable { reason, was_synced: false, .. } => Some(reason),
             _ => None,

@@ -68,13 +68,17 @@ impl HealthCheck for ProcessHealth {
 }
 
 /// Checks that the informers of the controller have synced. An informer whose Kind the API server does not serve, or
-/// refuses to list, is reported.
+/// refuses to list or to watch, is reported.
 fn informers_of(health: &Health) -> Check {
     let (mut waiting, mut reports) = (Vec::new(), Vec::new());
     for informer in health.informers() {
         let state = informer.state();
         if let Some(why) = not_synced(informer.name(), &state) {
             if is_starting(&state) { &mut waiting } else { &mut reports }.push(why);
+        } else if let Some(why) = informer.watch_refusal() {
+            let name = informer.name();
+            reports
+                .push(format!("{name} cannot be watched, and changes are seen up to a minute later: {why}"));
         }
     }
     Check::new(format!("informers/{}", health.name()), waiting).reports(reports)

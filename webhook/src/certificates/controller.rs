@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use super::{
     identity::Identity,
-    registration::{ReadObject, Registration, host, trusts},
+    registration::{ReadObject, Registration, host},
     secret::{Certificates, IssueParams, Lifetime, Step, next_step},
     service::ServiceNames,
 };
@@ -80,7 +80,7 @@ impl CertificateReconciler {
         builder.watch(&secrets).resync_every_key();
         builder.add_key(secret.clone());
         let registrations = registrations.into_iter().map(|registration| {
-            let read = (registration.watch)(cx, &mut builder, &registration.name, &secret);
+            let read = (registration.watch)(&mut builder, &registration.name, &secret);
             (registration, read)
         });
         let registrations = registrations.collect();
@@ -104,7 +104,9 @@ impl CertificateReconciler {
 
     fn client_configs(&self) -> impl Iterator<Item = Value> {
         let objects = self.registrations.iter().map(|(registration, read)| (registration, read()));
-        objects.flat_map(|(registration, object)| registration.client_configs(object.unwrap_or_default()))
+        objects.flat_map(|(registration, object)| {
+            registration.client_configs(object.ok().flatten().unwrap_or_default())
+        })
     }
 
     /// Returns the names by which the API server calls the webhook.
@@ -115,7 +117,8 @@ impl CertificateReconciler {
     /// Checks whether all client configurations trust this bundle, and records since when. Returns true if the API
     /// servers have had time to learn of the bundle since then.
     fn check_published(&self, bundle: &str) -> bool {
-        let is_trusted = self.client_configs().all(|client_config| trusts(&client_config, bundle));
+        let is_trusted =
+            self.registrations.iter().all(|(registration, read)| registration.trusts(read(), bundle));
         let mut published = self.published.lock();
         match &*published {
             _ if !is_trusted => *published = None,
@@ -151,8 +154,7 @@ impl CertificateReconciler {
     /// Logs the objects that do not carry the bundle although a certificate that needs it is about to be served.
     fn warn_about_missing_trust(&self, bundle: &str) {
         for (registration, read) in &self.registrations {
-            let client_configs = read().map(|object| registration.client_configs(object)).unwrap_or_default();
-            if !client_configs.iter().all(|client_config| trusts(client_config, bundle)) {
+            if !registration.trusts(read(), bundle) {
                 let (kind, name) = (&registration.resource.kind, &registration.name);
                 tracing::warn!(%kind, name, "the CA bundle could not be updated before the certificate was renewed");
             }
@@ -187,7 +189,7 @@ impl CertificateReconciler {
     ) -> Result<Outcome> {
         let Some(certificates) = self.certificates() else { return Ok(Outcome::skip()) };
         let (kind, name) = (&registration.resource.kind, &registration.name);
-        let object = read().ok_or_else(|| {
+        let object = read()?.ok_or_else(|| {
             format!("there is no {kind} {name:?}: without it the API server does not call this webhook")
         })?;
         let covers = |host: &String| certificates.covers(host);

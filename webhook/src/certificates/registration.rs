@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 use k8s_openapi::ByteString;
 use kube::api::ApiResource;
 use reknit_apis::{Key, Scope, equality::are_equal};
-use reknit_injection::{Cached, Context, Permission, Verb, select};
+use reknit_injection::{Cached, InformerState, Permission, Verb, select};
 use reknit_reconciler::{Builder, Keys};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -15,8 +15,8 @@ use crate::admission::mutator::Mutator;
 /// The label of namespaces for which the API server does not call Knative's webhooks.
 const EXCLUDE_LABEL: &str = "webhooks.knative.dev/exclude";
 
-/// Returns the cached object as JSON.
-pub(crate) type ReadObject = Box<dyn Fn() -> Option<Value> + Send + Sync>;
+/// Returns the cached object as JSON, or why it cannot be read.
+pub(crate) type ReadObject = Box<dyn Fn() -> Result<Option<Value>, String> + Send + Sync>;
 
 /// An object that tells the API server how to call the webhook.
 pub(crate) struct Registration {
@@ -33,7 +33,7 @@ pub(crate) struct Registration {
     mutator: Option<Arc<dyn Mutator>>,
     /// Watches the object of this name, and returns a function that reads it. A change enqueues the key of the object
     /// and the key of the Secret, whose certificate may lack a new host.
-    pub(crate) watch: fn(&Context, &mut Builder<Keys>, &str, &Key) -> ReadObject,
+    pub(crate) watch: fn(&mut Builder<Keys>, &str, &Key) -> ReadObject,
 }
 
 impl Registration {
@@ -77,6 +77,16 @@ impl Registration {
     /// Returns the client configurations (`clientConfig`) by which the API server calls the webhook.
     pub(crate) fn client_configs(&self, mut object: Value) -> Vec<Value> {
         self.entries(&mut object).into_iter().map(|entry| entry["clientConfig"].take()).collect()
+    }
+
+    /// Returns true if the object trusts exactly this bundle, or does not exist. An object that cannot be read counts as
+    /// one that does not.
+    pub(crate) fn trusts(&self, object: Result<Option<Value>, String>, bundle: &str) -> bool {
+        let trusts = |object| {
+            let client_configs = self.client_configs(object);
+            client_configs.iter().all(|client_config| trusts(client_config, bundle))
+        };
+        object.is_ok_and(|object| object.is_none_or(trusts))
     }
 
     /// Returns the parts of the object that concern this webhook, each with a client configuration.
@@ -138,16 +148,21 @@ impl Registration {
     }
 }
 
-fn watch<K>(cx: &Context, builder: &mut Builder<Keys>, name: &str, secret: &Key) -> ReadObject
+fn watch<K>(builder: &mut Builder<Keys>, name: &str, secret: &Key) -> ReadObject
 where
     K: Cached<DynamicType = (), Scope: Scope> + Serialize,
 {
-    let (informer, secret) = (cx.informer::<K>(select().field("metadata.name", name)), secret.clone());
     builder.allows(Permission::of::<K>([Verb::Patch]).names([name]));
-    builder.watch(&informer).keys(move |object| [Key::of(object), secret.clone()]);
+    // One Kind that cannot be listed must not keep the others from being registered.
+    let (informer, watch) = builder.watch_optional::<K>(select().field("metadata.name", name));
+    let secret = secret.clone();
+    watch.keys(move |object| [Key::of(object), secret.clone()]);
     let key = Key::new(None, name);
     builder.add_key(key.clone());
-    Box::new(move || informer.get(&key).and_then(|object| serde_json::to_value(&*object).ok()))
+    Box::new(move || match informer.state() {
+        InformerState::Unavailable { reason, was_synced: false, .. } => Err(reason),
+        _ => Ok(informer.get(&key).and_then(|object| serde_json::to_value(&*object).ok())),
+    })
 }
 
 /// Sets the path that the API server calls, unless the client configuration has a URL with a path.
@@ -162,7 +177,7 @@ fn set_path(client_config: &mut Value, path: &str) {
 }
 
 /// Returns true if a client configuration trusts exactly this bundle.
-pub(crate) fn trusts(client_config: &Value, bundle: &str) -> bool {
+fn trusts(client_config: &Value, bundle: &str) -> bool {
     client_config["caBundle"] == ca_bundle(bundle)
 }
 

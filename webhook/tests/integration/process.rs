@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use http::{Request as HttpRequest, Response};
 use k8s_openapi::{
     ByteString,
     api::{
@@ -23,6 +24,7 @@ use k8s_openapi::{
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, Patch, PatchParams, PostParams},
+    client::Body,
 };
 use reknit_apis::{EXAMPLE_CHECKSUM_ANNOTATION, Request, example_checksum};
 use reknit_injection::{Context, FromConfigMap, Shutdown, ShutdownTrigger};
@@ -43,8 +45,10 @@ use tokio::{
     task::JoinSet,
     time::{Instant, interval},
 };
+use tower::BoxError;
 
 use crate::{
+    bulb::v1alpha1,
     lamp::{Lamp, LampSpec, Shade},
     local_server::{issue_certificate, tls_client},
 };
@@ -65,6 +69,15 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) async fn start(name: &str, configure: impl FnOnce(Webhook) -> Webhook) -> Self {
+        Self::start_through(name, |client| client, configure).await
+    }
+
+    /// Starts a webhook that uses another client than the test.
+    async fn start_through(
+        name: &str,
+        client_of_webhook: fn(Client) -> Client,
+        configure: impl FnOnce(Webhook) -> Webhook,
+    ) -> Self {
         let plane = ControlPlane::shared().await.unwrap();
         plane.install::<Lamp>().await.unwrap();
         let (client, namespace) = (plane.client().unwrap(), plane.namespace(name).await.unwrap());
@@ -73,7 +86,7 @@ impl Process {
         let address = listener.local_addr().unwrap();
         let (stop, shutdown) = Shutdown::new();
         let registry = prometheus::Registry::new();
-        let cx = Context::builder("webhook", client.clone())
+        let cx = Context::builder("webhook", client_of_webhook(client.clone()))
             .system_namespace(Some(namespace.clone()))
             .metrics(registry.clone())
             .shutdown(shutdown.clone())
@@ -230,6 +243,30 @@ async fn a_certificate_is_created_and_edited_configurations_are_restored() {
     process.mutating().delete(&name, &Default::default()).await.unwrap();
     process.wait_for_watts(None).await;
     process.configure_defaulting().await;
+}
+
+/// Returns a client that may not list CustomResourceDefinitions.
+fn without_definitions(client: Client) -> Client {
+    let service = tower::service_fn(move |request: HttpRequest<Body>| {
+        let client = client.clone();
+        async move {
+            if !request.uri().path().ends_with("/customresourcedefinitions") {
+                return client.send(request).await.map_err(BoxError::from);
+            }
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+                "message": "customresourcedefinitions is forbidden", "code": 403});
+            Ok(Response::builder().status(403).body(Body::from(status.to_string().into_bytes()))?)
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_may_not_be_listed_does_not_hold_up_the_other_registrations() {
+    let process = Process::start_through("unlisted", without_definitions, |webhook| {
+        webhook.defaulting::<Lamp>().conversion::<v1alpha1::Bulb>()
+    });
+    process.await.configure_defaulting().await;
 }
 
 /// Selects Lamps with a label, and changes nothing.
