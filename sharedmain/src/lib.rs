@@ -109,5 +109,6 @@ mod rbac;
 mod webhook;
 
 pub use cli::{ListenAddress, Main, NamespaceFlag, namespace};
+pub use client::connect;
 pub use process::Task;
 pub use rbac::Rbac;

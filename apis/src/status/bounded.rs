@@ -3,17 +3,15 @@
 
 use serde_json::Value;
 
-use crate::names::Bounds;
+use crate::names::{Bounds, dns_subdomain};
 
 const OTHER_BOUNDS: [(&str, Bounds); 1] = [("message", Bounds::CONDITION_MESSAGE)];
-const METAV1_BOUNDS: [(&str, Bounds); 3] = [
-    ("message", Bounds::CONDITION_MESSAGE),
-    ("reason", Bounds::CONDITION_REASON),
-    ("type", Bounds::CONDITION_TYPE),
-];
+const METAV1_BOUNDS: [(&str, Bounds); 2] =
+    [("message", Bounds::CONDITION_MESSAGE), ("reason", Bounds::CONDITION_REASON)];
 
-/// Cuts the messages of all conditions in a status, and makes the reasons and types of `metav1` conditions valid.
-/// Returns the names of the changed fields, such as `conditions[Ready].message`.
+/// Cuts the messages of all conditions in a status, and makes the reasons and types of `metav1` conditions valid. Of
+/// conditions whose types become equal, one is kept. Returns the names of the changed fields, such as
+/// `conditions[Ready].message`.
 ///
 /// The conditions are the items of all lists named `conditions`, at any depth: Gateway API's statuses have them for
 /// each parent, for example. The conditions in the status itself are Knative's if `has_knative_conditions`. Their schema
@@ -37,10 +35,17 @@ fn visit(value: &mut Value, changed: &mut Vec<String>) {
             for (name, value) in fields {
                 match value {
                     Value::Array(conditions) if name == "conditions" => {
-                        for condition in conditions {
-                            let bounds =
-                                if is_metav1(condition) { &METAV1_BOUNDS[..] } else { &OTHER_BOUNDS };
-                            bound(condition, bounds, changed);
+                        let mut has_changed_type = false;
+                        for condition in conditions.iter_mut() {
+                            if is_metav1(condition) {
+                                has_changed_type |= bound_type(condition, changed);
+                                bound(condition, &METAV1_BOUNDS, changed);
+                            } else {
+                                bound(condition, &OTHER_BOUNDS, changed);
+                            }
+                        }
+                        if has_changed_type {
+                            merge_equal_types(conditions);
                         }
                     }
                     value => visit(value, changed),
@@ -57,6 +62,37 @@ fn is_metav1(condition: &Value) -> bool {
     ["type", "status", "lastTransitionTime", "reason", "message"]
         .iter()
         .all(|name| condition.get(name).is_some())
+}
+
+/// Makes the type of a condition valid, and returns true if it was not.
+fn bound_type(condition: &mut Value, changed: &mut Vec<String>) -> bool {
+    let Some(Value::String(kind)) = condition.get_mut("type") else { return false };
+    let bounded = match kind.split_once('/') {
+        Some((domain, name)) if dns_subdomain(domain).is_empty() => {
+            format!("{domain}/{}", Bounds::CONDITION_TYPE.within(316 - domain.len() - 1).apply(name))
+        }
+        _ => Bounds::CONDITION_TYPE.apply(kind).into_owned(),
+    };
+    let is_changed = bounded != *kind;
+    if is_changed {
+        changed.push(format!("conditions[{}].type", Bounds::LABEL_VALUE.apply(kind)));
+        *kind = bounded;
+    }
+    is_changed
+}
+
+/// Keeps one of several conditions of the same type, since the API server refuses a status with two of them. One that is
+/// not true has precedence, so that no failure is hidden.
+fn merge_equal_types(conditions: &mut Vec<Value>) {
+    let mut merged: Vec<Value> = Vec::new();
+    for condition in conditions.drain(..) {
+        match merged.iter_mut().find(|kept| kept["type"] == condition["type"]) {
+            Some(kept) if kept["status"] == "True" => *kept = condition,
+            Some(_) => {}
+            None => merged.push(condition),
+        }
+    }
+    *conditions = merged;
 }
 
 fn bound(condition: &mut Value, all_bounds: &[(&str, Bounds)], changed: &mut Vec<String>) {
@@ -97,8 +133,8 @@ mod tests {
             [
                 "conditions[Ready].message",
                 "conditions[Ready].reason",
-                "conditions[a-b].reason",
-                "conditions[a-b].type"
+                "conditions[a-b].type",
+                "conditions[a-b].reason"
             ]
         );
         assert_eq!(status["conditions"][0]["message"], "é".repeat(16_384));
@@ -107,6 +143,47 @@ mod tests {
         assert_eq!(status["parents"][0]["conditions"][0], metav1("a-b", "Unspecified", ""));
         assert_eq!(status["message"], long, "only conditions have bounds");
         assert_eq!(bound_conditions(&mut status, false), [""; 0]);
+    }
+
+    #[test]
+    fn a_type_is_a_name_that_may_have_a_domain() {
+        for (kind, expected) in [
+            ("example.com/Pods Ready", "example.com/Pods-Ready"),
+            ("Example.com/Ready", "Example.com-Ready"),
+            ("a/b/c", "a/b-c"),
+            ("/Ready", "Ready"),
+            ("example.com/", "example.com/unknown"),
+        ] {
+            let mut status = json!({"conditions": [metav1(kind, "R", "")]});
+            bound_conditions(&mut status, false);
+            assert_eq!(status["conditions"][0]["type"], expected, "{kind}");
+            assert_eq!(bound_conditions(&mut status, false), [""; 0], "{kind}");
+        }
+        let mut long =
+            json!({"conditions": [metav1(&format!("{}/{}", "d".repeat(250), "x".repeat(400)), "R", "")]});
+        bound_conditions(&mut long, false);
+        assert_eq!(long["conditions"][0]["type"].as_str().unwrap().len(), 316);
+    }
+
+    #[test]
+    fn conditions_whose_types_become_equal_are_merged_and_a_failure_is_kept() {
+        let failed = |kind| {
+            let mut condition = metav1(kind, "Failed", "");
+            condition["status"] = "False".into();
+            condition
+        };
+        let mut status = json!({"conditions": [
+            metav1("a-b", "R", ""), failed("a b"), metav1("a/b", "R", ""), metav1("Ready", "R", ""),
+        ]});
+        assert_eq!(bound_conditions(&mut status, false), ["conditions[a-b].type"]);
+        assert_eq!(
+            status["conditions"],
+            json!([failed("a-b"), metav1("a/b", "R", ""), metav1("Ready", "R", "")])
+        );
+        let same = json!([metav1("Ready", "R", ""), metav1("Ready", "S", "")]);
+        let mut status = json!({"conditions": same});
+        bound_conditions(&mut status, false);
+        assert_eq!(status["conditions"], same, "a list without such a key may have both");
     }
 
     #[test]

@@ -318,7 +318,11 @@ impl<R: ReconcileKind> KindDriver<R> {
     ) -> Result<Option<WriteMeta>> {
         let Stored { status: stored, unreadable } = stored;
         R::Kind::set_condition_generations(after, stored, object.meta().generation);
-        let written = match StatusChange::between::<R::Kind>(stored, after) {
+        let change = StatusChange::between::<R::Kind>(stored, after);
+        if let Ok(Some(change)) = &change {
+            self.report_bounded(&change.bounded);
+        }
+        let written = match change {
             _ if size_of::<StatusFor<R>>() > 0
                 && let Some(unreadable) = unreadable =>
             {
@@ -326,7 +330,6 @@ impl<R: ReconcileKind> KindDriver<R> {
             }
             Ok(None) => return Ok(Some(object.meta().into())),
             Ok(Some(change)) => {
-                self.report_bounded(&change.bounded);
                 status::write(&self.client, object, stored, change, &self.unstored, &self.metrics).await
             }
             Err(error) => Err(error),

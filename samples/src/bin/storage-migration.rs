@@ -3,13 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use kube::Client;
-use reknit::{prelude::*, webhook::migrate_storage};
+use reknit::{prelude::*, sharedmain::connect, webhook::migrate_storage};
 
 /// Rewrites all objects in the storage version of their Kind
 ///
-/// It uses the cluster of KUBECONFIG or ~/.kube/config or, in a pod, the pod's own. It uses the proxy in HTTPS_PROXY,
-/// if any, and ignores NO_PROXY. It can be repeated.
+/// It uses the cluster of KUBECONFIG or ~/.kube/config or, in a pod, the pod's own. It can be repeated.
 #[derive(Parser)]
 #[command(name = "storage-migration")]
 struct Migration {
@@ -30,7 +28,7 @@ async fn main() -> ExitCode {
 }
 
 async fn migrate(definitions: &[String]) -> Result<()> {
-    let client = Client::try_default().await?;
+    let client = connect("storage-migration", env!("CARGO_PKG_VERSION")).await?;
     for definition in definitions {
         let count = migrate_storage(&client, definition).await?;
         println!("{definition}: {count} objects are stored in its storage version");

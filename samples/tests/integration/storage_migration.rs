@@ -1,6 +1,15 @@
 //! The `storage-migration` command.
 
-use std::{error::Error, process::Command};
+use std::{
+    error::Error,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -27,8 +36,7 @@ async fn the_command_reports_the_number_of_objects_and_failures() -> Result<(), 
     let run = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_storage-migration"));
         command.args(arguments).env("KUBECONFIG", plane.kubeconfig());
-        // kube uses a proxy even for 127.0.0.1.
-        command.env_remove("HTTPS_PROXY").env_remove("https_proxy").output()
+        command.output()
     };
     let migrated = run(&[DEFINITION])?;
     assert_eq!(
@@ -43,6 +51,38 @@ async fn the_command_reports_the_number_of_objects_and_failures() -> Result<(), 
         "{stderr}"
     );
     assert_eq!(run(&[])?.status.code(), Some(2));
+    Ok(())
+}
+
+#[test]
+fn the_command_gives_up_after_the_request_budget_of_a_process() -> Result<(), Box<dyn Error>> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let kubeconfig = concat!(env!("CARGO_TARGET_TMPDIR"), "/refusing.kubeconfig");
+    let server = format!("http://{}", listener.local_addr()?);
+    let config = json!({
+        "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+    });
+    std::fs::write(kubeconfig, config.to_string())?;
+    let requests = Arc::new(AtomicUsize::new(0));
+    let requests_of_server = requests.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut reader = BufReader::new(stream);
+            while reader.by_ref().lines().map_while(Result::ok).any(|line| line.is_empty()) {
+                requests_of_server.fetch_add(1, Ordering::Relaxed);
+                let refusal =
+                    "HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\ncontent-length: 2\r\n\r\n{}";
+                if reader.get_mut().write_all(refusal.as_bytes()).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_storage-migration"));
+    let output = command.arg(DEFINITION).env("KUBECONFIG", kubeconfig).output()?;
+    assert_eq!(output.status.code(), Some(1));
+    assert!((2..=7).contains(&requests.load(Ordering::Relaxed)), "{requests:?}");
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The clients of a process: a bare client, and on top of it the client for controllers.
 mod auth_provider;
 pub(crate) mod certificate;
+mod connect;
 pub(crate) mod credentials;
 pub(crate) mod error;
 mod exec_plugin;
@@ -22,6 +23,7 @@ use reknit_injection::internal::{HttpResponse, NoRetry, ResourcePath, Transport,
 use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
+pub use self::connect::connect;
 use self::{
     credentials::Credentials, error::root_cause, kubeconfig::Access, rate_limit::rate_limited,
     transport::transport,

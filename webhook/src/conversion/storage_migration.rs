@@ -24,6 +24,9 @@ const MAX_NAMED_REFUSALS: usize = 20;
 /// objects, and leaves the status as it is. It also leaves the status as it is, and fails, if the definition changes
 /// meanwhile, since the change may concern the storage version.
 ///
+/// A program that only migrates gets its client from `reknit_sharedmain::connect`. It waits at most five seconds for each
+/// object that an overloaded API server refuses, where kube's own client may wait for more than a minute.
+///
 /// ```no_run
 /// # async fn run() -> reknit_reconciler::Result<()> {
 /// let client = kube::Client::try_default().await?;

@@ -13,6 +13,9 @@ impl<T: Cached> Owned<T> {
     /// Creates a child, usually with a `generateName`. The child gets the owner as its controller and the owner's
     /// namespace, if any. For a child with a fixed name and a fixed content use [`apply`](Self::apply).
     ///
+    /// The child gets no annotation `reknit.dev/applied`: nothing looks for a child whose name the API server chose. After
+    /// a restore from a backup, [`claim`](Self::claim) adopts such children by their labels.
+    ///
     /// The created object is in the cache before this returns, so the next pass counts it. If the answer is lost
     /// although the API server created the object, the watch reports it.
     ///
