@@ -77,7 +77,8 @@ impl Objects {
             return Vec::new();
         }
         let name = request.name.as_deref().unwrap_or_default();
-        let known = self.get(&request.collection, name).map(blocked_owners).unwrap_or_default();
+        let known =
+            self.get(&request.collection, name).map(|object| blocked_owners(object)).unwrap_or_default();
         let added = blocked_owners(&request.body).into_iter().filter(|owner| !known.contains(owner));
         added.filter_map(|owner| self.finalizers_of(owner)).collect()
     }

@@ -63,11 +63,16 @@ impl Collection {
         format!("/registry/{}", parts.join("/"))
     }
 
-    /// Returns true if `other` is the same resource in a namespace of this collection.
-    pub(crate) fn contains(&self, other: &Self) -> bool {
-        (&self.group, &self.version) == (&other.group, &other.version)
-            && self.plural == other.plural
-            && (self.namespace.is_none() || self.namespace == other.namespace)
+    /// The prefix of the [keys](Self::key) of its objects.
+    pub(crate) fn prefix(&self) -> String {
+        let namespace = self.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
+        format!("{}/{}/{}/{namespace}", self.group, self.version, self.plural)
+    }
+
+    /// The key of an object in the store: `apps/v1/deployments/shop/web`. As in etcd, `a-b/x` comes before `a/x`.
+    pub(crate) fn key(&self, name: &str) -> String {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        format!("{}/{}/{}/{namespace}/{name}", self.group, self.version, self.plural)
     }
 
     pub(crate) fn is_built_in(&self) -> bool {

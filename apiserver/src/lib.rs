@@ -29,9 +29,12 @@ mod apply;
 mod authorization;
 mod collection;
 mod failures;
+mod identity;
 mod object;
 mod objects;
 mod patch;
+mod reply;
+mod representation;
 mod request;
 mod request_info;
 mod response;
@@ -40,6 +43,14 @@ mod selector;
 mod server;
 #[cfg(test)]
 mod tests;
+mod watch;
 mod write;
 
-pub use self::{object::resource_of, request_info::RequestInfo, server::ApiServer, write::Write};
+pub use self::{
+    object::resource_of,
+    reply::{Reply, ResponseBody},
+    request_info::RequestInfo,
+    server::ApiServer,
+    watch::{Watch, WatchEvent},
+    write::Write,
+};

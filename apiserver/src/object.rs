@@ -2,7 +2,6 @@
 
 use std::any::Any;
 
-use jiff::Timestamp;
 use kube::{
     Resource,
     core::{GroupVersionKind, TypeMeta},
@@ -65,9 +64,4 @@ pub(crate) fn has_finalizers(object: &Value) -> bool {
 /// Returns the string, or an empty one if the value is not a string.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
-}
-
-/// The current time in seconds, as Kubernetes writes it.
-pub(crate) fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

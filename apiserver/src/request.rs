@@ -1,13 +1,17 @@
 //! Parsing of requests.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use http::{StatusCode, header::CONTENT_TYPE, request::Parts};
-use kube::discovery::verbs;
+use http::{
+    StatusCode,
+    header::{ACCEPT, CONTENT_TYPE, HeaderName},
+};
+use kube::{core::response::reason, discovery::verbs};
 use serde_json::Value;
 
 use crate::{
     collection::Collection,
+    representation::Representation,
     request_info::{is_true, parse_path, resource, verb_of},
     response::{Response, bad_request, failure, not_supported},
     write::Write,
@@ -24,6 +28,10 @@ pub(crate) struct Request {
     /// The format of a patch.
     pub(crate) patch: PatchKind,
     pub(crate) body: Value,
+    /// True for a dry run.
+    pub(crate) is_dry_run: bool,
+    /// The representation of objects that the client accepts.
+    pub(crate) representation: Representation,
     /// The error response to a malformed request, which does not depend on the stored objects.
     pub(crate) rejection: Option<Response>,
 }
@@ -39,29 +47,57 @@ pub(crate) enum PatchKind {
 impl Request {
     /// Parses a request. A malformed write is parsed too, with a [`rejection`](Self::rejection), so that it can be
     /// recorded.
-    pub(crate) fn parse(head: &Parts, body: &[u8]) -> Result<Self, Response> {
-        let query = head.uri.query().unwrap_or_default();
+    pub(crate) fn parse(request: &http::Request<impl AsRef<[u8]>>) -> Result<Self, Response> {
+        let (method, uri) = (request.method(), request.uri());
+        let query = uri.query().unwrap_or_default();
         let query: BTreeMap<_, _> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-        let path = head.uri.path();
+        let path = uri.path();
         let (collection, name, subresource) =
             parse_path(path).ok_or_else(|| not_supported(&format!("the path {path}")))?;
         let has_name = name.is_some();
-        let unsupported = || not_supported(&format!("{} {path}", head.method));
+        let unsupported = || not_supported(&format!("{method} {path}"));
         let is_watch = query.get("watch").is_some_and(|value| is_true(value));
-        let verb = verb_of(&head.method, has_name, is_watch).ok_or_else(unsupported)?;
+        let verb = verb_of(method, has_name, is_watch).ok_or_else(unsupported)?;
         let is_wrong_path = match verb {
             verbs::CREATE => has_name && matches!(subresource.as_deref(), None | Some("status")),
             verbs::UPDATE | verbs::PATCH => !has_name,
             _ => false,
         };
-        let content_type =
-            head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let patch =
-            if verb == verbs::PATCH { patch_kind(content_type, &collection) } else { Ok(PatchKind::Merge) };
+        let header = |name: HeaderName| {
+            request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        };
+        let patch = match verb {
+            verbs::PATCH => patch_kind(header(CONTENT_TYPE), &collection),
+            _ => Ok(PatchKind::Merge),
+        };
         let (patch, patch_rejection) = split_rejection(patch, PatchKind::Merge);
-        let (body, body_rejection) = split_rejection(parse_body(path, body), Value::Null);
+        let (body, body_rejection) = split_rejection(parse_body(path, request.body().as_ref()), Value::Null);
+        let (representation, accept_rejection) =
+            split_rejection(Representation::accepted(header(ACCEPT)), Representation::Object);
         let rejection = is_wrong_path.then(unsupported).or(patch_rejection).or(body_rejection);
-        Ok(Self { verb, collection, name, subresource, query, patch, body, rejection })
+        let rejection = rejection.or(accept_rejection);
+        let is_dry_run = match &body {
+            // The body of a delete replaces its query.
+            Value::Object(options) if is_delete(verb) => options.contains_key("dryRun"),
+            _ => query.contains_key("dryRun"),
+        };
+        Ok(Self {
+            verb,
+            collection,
+            name,
+            subresource,
+            query,
+            patch,
+            body,
+            is_dry_run,
+            representation,
+            rejection,
+        })
+    }
+
+    /// Returns the same request as a dry run.
+    pub(crate) fn as_dry_run(&self) -> Self {
+        Self { is_dry_run: true, ..self.clone() }
     }
 
     pub(crate) fn resource(&self) -> String {
@@ -69,7 +105,7 @@ impl Request {
     }
 
     /// Returns the record of this write, with the object that it stores.
-    pub(crate) fn to_write(&self, result: Option<Value>) -> Write {
+    pub(crate) fn to_write(&self, result: Option<Arc<Value>>) -> Write {
         let metadata_field =
             |field: &str| self.body["metadata"][field].as_str().filter(|text| !text.is_empty());
         let name = self.name.as_deref().or(metadata_field("name"));
@@ -82,8 +118,8 @@ impl Request {
             name: name.to_owned(),
             selector: selector("labelSelector"),
             field_selector: selector("fieldSelector"),
-            propagation_policy: self.propagation_policy().filter(|_| self.is_delete()).map(Into::into),
-            dry_run: self.is_dry_run(),
+            propagation_policy: self.propagation_policy().filter(|_| is_delete(self.verb)).map(Into::into),
+            dry_run: self.is_dry_run,
             is_apply: self.is_apply(),
             body: self.body.clone(),
             result,
@@ -92,18 +128,6 @@ impl Request {
 
     pub(crate) fn is_apply(&self) -> bool {
         self.verb == verbs::PATCH && self.patch == PatchKind::Apply
-    }
-
-    /// Returns true for a dry run. The body of a delete replaces its query.
-    pub(crate) fn is_dry_run(&self) -> bool {
-        match &self.body {
-            Value::Object(options) if self.is_delete() => options.contains_key("dryRun"),
-            _ => self.query.contains_key("dryRun"),
-        }
-    }
-
-    fn is_delete(&self) -> bool {
-        matches!(self.verb, verbs::DELETE | verbs::DELETE_COLLECTION)
     }
 
     /// The propagation policy of a delete: the policy that the request names, or else the default of the Kind if that
@@ -131,6 +155,10 @@ impl Request {
     }
 }
 
+fn is_delete(verb: &str) -> bool {
+    matches!(verb, verbs::DELETE | verbs::DELETE_COLLECTION)
+}
+
 /// Returns the value, or the default and the response that rejects the request.
 fn split_rejection<T>(parsed: Result<T, Response>, default: T) -> (T, Option<Response>) {
     parsed.map_or_else(|rejection| (default, Some(rejection)), |value| (value, None))
@@ -150,7 +178,10 @@ fn patch_kind(content_type: &str, collection: &Collection) -> Result<PatchKind, 
         "application/json-patch+json" => Ok(PatchKind::Json),
         "application/apply-patch+yaml" => Ok(PatchKind::Apply),
         "application/strategic-merge-patch+json" if collection.is_built_in() => {
-            Err(not_supported(&format!("strategic merge patches, here of {}", collection.plural)))
+            let (_, status) =
+                not_supported(&format!("strategic merge patches, here of {}", collection.plural));
+            let message = status["message"].as_str().unwrap_or_default();
+            Err(failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason::UNSUPPORTED_MEDIA_TYPE, message))
         }
         _ => {
             let message = "the body of the request was in an unknown format - accepted media types include: \

@@ -86,8 +86,8 @@ pub(crate) fn parse_path(path: &str) -> Option<(Collection, Option<String>, Opti
 
 pub(crate) fn verb_of(method: &Method, has_name: bool, is_watch: bool) -> Option<&'static str> {
     Some(match (method.as_str(), has_name) {
-        ("GET", _) if is_watch => verbs::WATCH,
         ("GET", true) => verbs::GET,
+        ("GET", false) if is_watch => verbs::WATCH,
         ("GET", false) => verbs::LIST,
         ("POST", _) => verbs::CREATE,
         ("PUT", _) => verbs::UPDATE,

@@ -1,12 +1,15 @@
 //! Responses of the API server that are a `Status`: errors, and the success of a deletion.
 
+use std::sync::Arc;
+
 use http::StatusCode;
+use kube::core::response::reason;
 use serde_json::{Map, Value, json};
 
 use crate::collection::{Collection, qualified};
 
 /// The status code and the body of a response.
-pub(crate) type Response = (StatusCode, Value);
+pub(crate) type Response = (StatusCode, Arc<Value>);
 
 const OBJECT_MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
@@ -19,7 +22,7 @@ pub(crate) fn failure(code: StatusCode, reason: &str, message: &str) -> Response
     if !reason.is_empty() {
         status["reason"] = json!(reason);
     }
-    (code, status)
+    (code, Arc::new(status))
 }
 
 pub(crate) fn bad_request(message: &str) -> Response {
@@ -59,6 +62,19 @@ pub(crate) fn conflict(collection: &Collection, name: &str, cause: &str) -> Resp
     let resource = collection.full_resource();
     let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {cause}");
     with_object(collection, name, failure(StatusCode::CONFLICT, "Conflict", &message))
+}
+
+/// The response to a resourceVersion whose history was compacted away.
+pub(crate) fn expired(message: &str) -> Response {
+    failure(StatusCode::GONE, reason::EXPIRED, message)
+}
+
+/// The response to a resourceVersion that the server has not reached.
+pub(crate) fn too_large_version(requested: u64, latest: u64) -> Response {
+    let message = format!("Timeout: Too large resource version: {requested}, current: {latest}");
+    let cause = json!({ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" });
+    let details = json!({ "causes": [cause], "retryAfterSeconds": 1 });
+    with_details(failure(StatusCode::GATEWAY_TIMEOUT, reason::TIMEOUT, &message), details)
 }
 
 /// The conflict with a precondition of a delete. Unlike [`conflict`] it names the Kind, not the resource.
@@ -123,11 +139,11 @@ pub(crate) fn deletion_status(collection: &Collection, name: &str, uid: &Value) 
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
     });
-    (StatusCode::OK, status)
+    (StatusCode::OK, Arc::new(status))
 }
 
 pub(crate) fn with_details((code, mut status): Response, details: Value) -> Response {
-    status["details"] = details;
+    Arc::make_mut(&mut status)["details"] = details;
     (code, status)
 }
 

@@ -4,6 +4,18 @@ use serde_json::Value;
 
 use crate::response::{Response, bad_request};
 
+/// The objects that a request to a collection selects.
+pub(crate) struct Selection {
+    pub(crate) labels: Selector,
+    pub(crate) fields: Selector,
+}
+
+impl Selection {
+    pub(crate) fn matches(&self, object: &Value) -> bool {
+        self.labels.matches_labels(object) && self.fields.matches_fields(object)
+    }
+}
+
 /// Requirements. An object matches if it meets all of them.
 pub(crate) struct Selector(Vec<Requirement>);
 
@@ -41,11 +53,11 @@ impl Selector {
         }
     }
 
-    pub(crate) fn matches_labels(&self, object: &Value) -> bool {
+    fn matches_labels(&self, object: &Value) -> bool {
         self.matches(|label| object["metadata"]["labels"][label].as_str().map(Into::into))
     }
 
-    pub(crate) fn matches_fields(&self, object: &Value) -> bool {
+    fn matches_fields(&self, object: &Value) -> bool {
         self.matches(|path| match path.split('.').fold(object, |object, field| &object[field]) {
             Value::Null => Some(String::new()),
             Value::String(text) => Some(text.clone()),

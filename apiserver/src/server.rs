@@ -7,9 +7,14 @@ use std::{
     task::{self, Poll},
 };
 
-use http::header::CONTENT_LENGTH;
 use http_body_util::BodyExt;
-use kube::{Client, Resource, api::DynamicObject, client::Body, discovery::ApiResource};
+use jiff::Timestamp;
+use kube::{
+    Client, Resource,
+    api::DynamicObject,
+    client::Body,
+    discovery::{ApiResource, verbs},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tower::Service;
@@ -19,23 +24,31 @@ use crate::{
     authorization::Authorizer,
     collection::Collection,
     failures::Failures,
+    identity::Clock,
     object::{resource_of, to_json},
-    objects::Objects,
+    objects::{Objects, Position},
+    reply::{Reply, ResponseBody},
     request::Request,
     request_info::RequestInfo,
     response::Response,
+    watch::Watch,
     write::{Write, is_write, stores_object},
 };
 
 /// An API server in memory. It answers as the real API server does, but without a delay.
 ///
-/// It supports get, list (label and field selectors, pages), create, update, patch (merge patch, JSON patch,
-/// server-side apply with field owners and conflicts), delete and deletecollection, also of the `status` subresource.
-/// It generates names from `generateName`, uids, generations and creation times. A resourceVersion changes only with
-/// the object. A stale resourceVersion, another uid or a name that exists is answered with 409. Finalizers keep a
-/// deleted object until the last one is removed. Preconditions and dry runs work. Of propagation policies, `Orphan` and
-/// `Foreground` add their finalizer, and a Job that is deleted without a policy orphans its dependents, as on the real
-/// server.
+/// It supports get, list (label and field selectors, pages, resourceVersions), watch, create, update, patch (merge patch,
+/// JSON patch, server-side apply with field owners and conflicts), delete and deletecollection, also of the `status`
+/// subresource, and sends only the metadata of objects to clients that ask for that. It generates names from
+/// `generateName`, uids, generations and creation times. A resourceVersion changes only with the object. A stale
+/// resourceVersion, another uid or a name that exists is answered with 409. Finalizers keep a deleted object until the
+/// last one is removed. Preconditions and dry runs work. Of propagation policies, `Orphan` and `Foreground` add their
+/// finalizer, and a Job that is deleted without a policy orphans its dependents, as on the real server.
+///
+/// Watches support selectors, bookmarks (one a minute), `timeoutSeconds` and `sendInitialEvents`. An object that starts
+/// to match the selectors is `ADDED`, and one that stops is `DELETED`. Uids and generated names are derived from the
+/// resource, the namespace, the name and the number of earlier objects of that name. So they are the same in each run of
+/// a test.
 ///
 /// If the CustomResourceDefinition of a Kind was [inserted](Self::insert), its schema is applied: unknown fields are
 /// pruned, defaults are set, types, required fields, enums, bounds and lengths are validated, and server-side apply
@@ -46,15 +59,15 @@ use crate::{
 /// Every custom resource has the subresource `status`, even if its definition does not declare it. A field selector can
 /// name any field of a built-in Kind, but of other Kinds only the name, the namespace and the `selectableFields` of
 /// their definition. No controllers run: dependents are not collected, a namespace does not have to exist, and a
-/// deleted pod is gone at once. Unsupported requests are answered with 501 and a message that names the feature:
-/// watches, strategic merge patches, other subresources. A test can still check that such a request is sent, and what
+/// deleted pod is gone at once. Unsupported requests are answered with a message that names the feature: strategic merge
+/// patches with 415, and other subresources with 501. A test can still check that such a request is sent, and what
 /// follows from its failure, by `fail("create", "pods/eviction", 429)`.
 #[derive(Clone, Default)]
 pub struct ApiServer(Arc<Mutex<State>>);
 
 #[derive(Default)]
-struct State {
-    objects: Objects,
+pub(crate) struct State {
+    pub(crate) objects: Objects,
     failures: Failures,
     /// Checks each request. `None` if every request is allowed.
     authorizer: Option<Authorizer>,
@@ -68,8 +81,15 @@ impl ApiServer {
         Self::default()
     }
 
-    /// Stores an object as it is and returns it. Replaces an object of that name. The resourceVersion is 1 unless the
-    /// object has one, and no manager owns its fields.
+    /// Takes the times of objects from this function, for example from a paused clock.
+    #[must_use]
+    pub fn with_clock(self, now: impl Fn() -> Timestamp + Send + 'static) -> Self {
+        self.state().objects.clock = Clock::new(now);
+        self
+    }
+
+    /// Stores an object as it is and returns it. Replaces an object of that name. An object without a resourceVersion
+    /// gets 1 before the first request, and later the next one of the server. No manager owns its fields.
     ///
     /// # Panics
     ///
@@ -95,6 +115,18 @@ impl ApiServer {
     /// Removes an object at once, whatever its finalizers.
     pub fn remove<K: Resource<DynamicType = ()>>(&self, namespace: Option<&str>, name: &str) {
         self.state().objects.remove(&Collection::of_kind::<K>(namespace), name);
+    }
+
+    /// Compacts the history, as etcd does after some minutes. A watch from an earlier resourceVersion fails with 410
+    /// `Expired`, and so does the next page of a list that began before.
+    pub fn compact(&self) {
+        self.state().objects.compact();
+    }
+
+    /// Ends all open watches, as a restart of the API server does. Their clients can continue from the resourceVersion
+    /// that they know, unless it is [compacted](Self::compact).
+    pub fn end_watches(&self) {
+        self.state().objects.end_watches();
     }
 
     /// Answers every request of this verb and resource with this code from now on: `fail("patch", "pods/status", 409)`.
@@ -142,7 +174,7 @@ impl ApiServer {
         namespace: Option<&str>,
         name: &str,
     ) -> Option<DynamicObject> {
-        let stored = self.state().objects.get(&Collection::of(kind, namespace), name)?.clone();
+        let stored = Value::clone(self.state().objects.get(&Collection::of(kind, namespace), name)?);
         #[expect(clippy::expect_used, reason = "a test has to see what is wrong with the object")]
         Some(serde_json::from_value(stored).expect("the metadata decodes"))
     }
@@ -167,35 +199,72 @@ impl ApiServer {
         Client::new(self.clone(), "default")
     }
 
-    fn handle(&self, request: &Request) -> Response {
-        let mut state = self.state();
-        let State { objects, failures, authorizer, writes } = &mut *state;
+    /// Answers a request at once. The service does the same; this method is for a test that delivers requests,
+    /// responses and watch events itself, in an order of its own. It needs no runtime.
+    ///
+    /// ```
+    /// use reknit_apiserver::{ApiServer, Reply};
+    ///
+    /// let server = ApiServer::new();
+    /// let send = |method: &str, uri: &str, body: &'static str| {
+    ///     server.handle(&http::Request::builder().method(method).uri(uri).body(body).unwrap())
+    /// };
+    /// let Reply::Watch(mut watch) = send("GET", "/api/v1/configmaps?watch=true", "") else { panic!("refused") };
+    /// let path = "/api/v1/namespaces/shop/configmaps";
+    /// let Reply::Response(created) = send("POST", path, r#"{"metadata": {"name": "prices"}}"#) else { panic!() };
+    /// assert_eq!(created.status(), 201);
+    /// let events = watch.take_events();
+    /// assert_eq!((events[0].event_type, &events[0].object["metadata"]["name"]), ("ADDED", &"prices".into()));
+    /// assert!(watch.take_events().is_empty());
+    /// ```
+    pub fn handle(&self, request: &http::Request<impl AsRef<[u8]>>) -> Reply {
+        match Request::parse(request).and_then(|request| self.state().handle(&request)) {
+            Ok(Answer::Response(response)) | Err(response) => Reply::of(response),
+            Ok(Answer::Watch(position)) => Reply::Watch(Watch::new(self.clone(), position)),
+        }
+    }
+
+    /// Ignores a poisoned lock, so that a panic in one test does not fail another.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The answer to a request that is not refused.
+enum Answer {
+    Response(Response),
+    Watch(Position),
+}
+
+impl State {
+    fn handle(&mut self, request: &Request) -> Result<Answer, Response> {
+        let Self { objects, failures, authorizer, writes } = self;
+        objects.mark_served();
         if let Some(refusal) = authorizer.as_mut().and_then(|authorizer| authorizer.refuse(request, objects))
         {
-            return refusal;
+            return Err(refusal);
         }
         let injected = failures.take(request);
+        if request.verb == verbs::WATCH {
+            return injected.map_or_else(|| objects.open_watch(request).map(Answer::Watch), Err);
+        }
         let result = match injected {
             // The write is recorded, and nothing is stored.
-            Some(_) => objects.clone().handle(request),
+            Some(_) => objects.handle(&request.as_dry_run()),
             None => objects.handle(request),
         };
         if is_write(request.verb) {
             let success = result.as_ref().ok().filter(|_| stores_object(request.verb));
             writes.push(request.to_write(success.map(|(_, object)| object.clone())));
         }
-        injected.unwrap_or_else(|| result.unwrap_or_else(|failure| failure))
-    }
-
-    /// Ignores a poisoned lock, so that a panic in one test does not fail another.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let (code, body) = injected.map_or(result, Err)?;
+        Ok(Answer::Response((code, request.representation.of(body))))
     }
 }
 
 /// Answers requests, so that a client can have layers above the server: `Client::new(layer.layer(server), "shop")`.
 impl Service<http::Request<Body>> for ApiServer {
-    type Response = http::Response<Body>;
+    type Response = http::Response<ResponseBody>;
     type Error = kube::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, kube::Error>> + Send>>;
 
@@ -208,14 +277,7 @@ impl Service<http::Request<Body>> for ApiServer {
         Box::pin(async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
-            let (code, body) = Request::parse(&head, &body)
-                .map_or_else(|rejection| rejection, |request| server.handle(&request));
-            let body = body.to_string().into_bytes();
-            let length = body.len();
-            let mut response = http::Response::new(Body::from(body));
-            *response.status_mut() = code;
-            response.headers_mut().insert(CONTENT_LENGTH, length.into());
-            Ok(response)
+            Ok(server.handle(&http::Request::from_parts(head, body)).into())
         })
     }
 }

@@ -1,6 +1,6 @@
 //! A recorded write request.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use kube::discovery::verbs;
 use serde_json::Value;
@@ -43,7 +43,7 @@ pub struct Write {
     pub body: Value,
     /// The object after a successful request, even if the request was [made to fail](crate::ApiServer::fail). `None`
     /// for a deletion, and if the server itself refused the request.
-    pub result: Option<Value>,
+    pub result: Option<Arc<Value>>,
 }
 
 impl Write {

@@ -1,5 +1,7 @@
 //! Updates, patches and server-side apply of objects that exist.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use kube::discovery::verbs;
 use serde_json::Value;
@@ -38,7 +40,7 @@ impl Objects {
         }
         self.check_change(request, name, &old.object, &requested)?;
         let mut new = if request.subresource.is_some() {
-            with_field(old.object.clone(), "status", requested.get("status").cloned())
+            with_field(Value::clone(&old.object), "status", requested.get("status").cloned())
         } else if request.collection.has_status() {
             with_field(requested, "status", old.object.get("status").cloned())
         } else {
@@ -53,13 +55,13 @@ impl Objects {
             let before = old.managed_fields.clone();
             before.after_update(&writer, &old.object, &new)
         });
-        if new == old.object && (managed_fields == old.managed_fields || !request.is_apply()) {
-            return Ok((StatusCode::OK, new)); // A request that changes nothing stores nothing.
+        if new == *old.object && (managed_fields == old.managed_fields || !request.is_apply()) {
+            return Ok((StatusCode::OK, Arc::new(new))); // A request that changes nothing stores nothing.
         }
-        if request.collection.has_generation() && desired_state(&new) != desired_state(&old.object) {
+        if request.collection.has_generation() && is_desired_state_changed(&old.object, &new) {
             increment_generation(&mut new);
         }
-        Ok((StatusCode::OK, self.store(request, name, Stored { object: new, managed_fields })))
+        Ok((StatusCode::OK, self.store(request, name, new, managed_fields)))
     }
 
     /// Checks the name, the namespace, the preconditions and the immutable fields of the requested object.
@@ -172,7 +174,12 @@ fn with_field(mut object: Value, field: &str, value: Option<Value>) -> Value {
     object
 }
 
-/// The part of the object whose changes increment the generation: all but metadata and status.
-fn desired_state(object: &Value) -> Value {
-    with_field(with_field(object.clone(), "metadata", None), "status", None)
+/// Returns true if a field that increments the generation differs: all but metadata and status.
+fn is_desired_state_changed(old: &Value, new: &Value) -> bool {
+    let desired = |object: &Value| {
+        let mut fields = object.as_object().cloned().unwrap_or_default();
+        fields.retain(|name, _| name != "metadata" && name != "status");
+        fields
+    };
+    desired(old) != desired(new)
 }

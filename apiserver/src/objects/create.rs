@@ -4,12 +4,12 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    Objects, Stored,
+    Objects,
     checks::{check_applied_configuration, check_namespace, check_valid},
 };
 use crate::{
     apply::{ManagedFields, Writer},
-    object::{metadata, now, remove_empty, text},
+    object::{metadata, remove_empty, text},
     request::Request,
     response::{FieldError, Response, already_exists, conflict, failure, invalid},
     schema::Schema,
@@ -36,7 +36,7 @@ impl Objects {
         self.set_system_fields(request, &name, &kind, &mut object);
         let managed_fields =
             ManagedFields::default().after_update(&Writer::of(request, schema), &Value::Null, &object);
-        Ok((StatusCode::CREATED, self.store(request, &name, Stored { object, managed_fields })))
+        Ok((StatusCode::CREATED, self.store(request, &name, object, managed_fields)))
     }
 
     /// Creates an object by server-side apply.
@@ -60,7 +60,7 @@ impl Objects {
             schema.complete(&mut object);
             check_valid(request, &kind, name, &schema.errors(&object))?;
         }
-        Ok((StatusCode::CREATED, self.store(request, name, Stored { object, managed_fields })))
+        Ok((StatusCode::CREATED, self.store(request, name, object, managed_fields)))
     }
 
     /// Returns the name that was sent, or generates one from `generateName`.
@@ -69,17 +69,23 @@ impl Objects {
         if !metadata_field("name").is_empty() {
             return Ok(metadata_field("name"));
         }
-        if metadata_field("generateName").is_empty() {
+        let prefix = metadata_field("generateName");
+        if prefix.is_empty() {
             let message = "Required value: name or generateName is required";
             let error = FieldError::new("metadata.name", "FieldValueRequired", message);
             return Err(invalid(&request.collection.group, kind, "", error));
         }
-        Ok(format!("{}{:05x}", metadata_field("generateName"), self.next_number()))
+        let mut generate = || format!("{prefix}{}", self.identities.suffix(&request.collection.key(&prefix)));
+        let mut name = generate();
+        while self.stored.contains_key(&request.collection.key(&name)) {
+            name = generate();
+        }
+        Ok(name)
     }
 
     /// Sets the fields that the API server sets on every object.
     fn set_system_fields(&mut self, request: &Request, name: &str, kind: &str, object: &mut Value) {
-        let uid = format!("00000000-0000-4000-8000-{:012x}", self.next_number());
+        let uid = self.identities.uid(&request.collection.key(name), request.is_dry_run);
         if let Some(fields) = object.as_object_mut() {
             fields.entry("apiVersion").or_insert_with(|| json!(request.collection.api_version()));
             fields.entry("kind").or_insert_with(|| json!(kind));
@@ -90,7 +96,7 @@ impl Objects {
         }
         metadata.insert("name".into(), json!(name));
         metadata.insert("uid".into(), json!(uid));
-        metadata.insert("creationTimestamp".into(), json!(now()));
+        metadata.insert("creationTimestamp".into(), json!(self.clock.now()));
         if request.collection.has_generation() {
             metadata.insert("generation".into(), json!(1));
         }

@@ -1,5 +1,7 @@
 //! Deletion of objects.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use kube::discovery::verbs;
 use serde_json::{Value, json};
@@ -7,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Objects, Stored};
 use crate::{
     collection::Collection,
-    object::{has_finalizers, increment_generation, metadata, now, remove_empty, text},
+    object::{has_finalizers, increment_generation, metadata, remove_empty, text},
     request::Request,
     response::{FieldError, Response, deletion_status, invalid, precondition_failed},
 };
@@ -23,18 +25,18 @@ impl Objects {
         self.check_preconditions(request, name, &old.object)?;
         let mut object = with_policy_finalizer(&request.collection, policy, &old.object);
         if has_finalizers(&object) {
-            if object == old.object && !object["metadata"]["deletionTimestamp"].is_null() {
-                return Ok((StatusCode::OK, object));
+            if object == *old.object && !object["metadata"]["deletionTimestamp"].is_null() {
+                return Ok((StatusCode::OK, old.object));
             }
-            let new = Stored { object, managed_fields: old.managed_fields };
-            return Ok((StatusCode::OK, self.mark_deleted(request, name, new)));
+            self.mark_deleted(request, &mut object);
+            return Ok((StatusCode::OK, self.store(request, name, object, old.managed_fields)));
         }
-        if !request.is_dry_run() {
+        if !request.is_dry_run {
             let version = self.remove(&request.collection, name);
             metadata(&mut object).insert("resourceVersion".into(), json!(version));
         }
         match request.collection.deletion_returns_object() {
-            true => Ok((StatusCode::OK, object)),
+            true => Ok((StatusCode::OK, Arc::new(object))),
             false => Ok(deletion_status(&request.collection, name, &object["metadata"]["uid"])),
         }
     }
@@ -42,11 +44,12 @@ impl Objects {
     /// Deletes the selected objects, and returns them as they were before the deletion.
     pub(crate) fn delete_collection(&mut self, request: &Request) -> Result<Response, Response> {
         let selected = self.selected(request)?;
-        for ((collection, name), _) in &selected {
+        for object in &selected {
+            let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
             self.handle(&Request {
                 verb: verbs::DELETE,
-                collection: collection.clone(),
-                name: Some(name.clone()),
+                collection: Collection { namespace, ..request.collection.clone() },
+                name: Some(text(&object["metadata"]["name"])),
                 ..request.clone()
             })?;
         }
@@ -54,21 +57,21 @@ impl Objects {
             true => json!({ "resourceVersion": "" }),
             false => json!({ "resourceVersion": "", "continue": "" }),
         };
-        let items = selected.into_iter().map(|(_, object)| object).collect();
-        Ok((StatusCode::OK, self.as_list(&request.collection, metadata, items)))
+        let items = selected.iter().map(|object| Value::clone(object)).collect();
+        Ok((StatusCode::OK, Arc::new(self.as_list(&request.collection, metadata, items))))
     }
 
     /// Marks the object as being deleted. It stays until its finalizers are removed.
-    fn mark_deleted(&mut self, request: &Request, name: &str, mut old: Stored) -> Value {
-        if old.object["metadata"]["deletionTimestamp"].is_null() {
-            let fields = metadata(&mut old.object);
-            fields.insert("deletionTimestamp".into(), json!(now()));
-            fields.insert("deletionGracePeriodSeconds".into(), json!(0));
-            if request.collection.has_generation() {
-                increment_generation(&mut old.object);
-            }
+    fn mark_deleted(&self, request: &Request, object: &mut Value) {
+        if !object["metadata"]["deletionTimestamp"].is_null() {
+            return;
         }
-        self.store(request, name, old)
+        let fields = metadata(object);
+        fields.insert("deletionTimestamp".into(), json!(self.clock.now()));
+        fields.insert("deletionGracePeriodSeconds".into(), json!(0));
+        if request.collection.has_generation() {
+            increment_generation(object);
+        }
     }
 
     fn check_preconditions(&self, request: &Request, name: &str, old: &Value) -> Result<(), Response> {

@@ -12,31 +12,31 @@ use reknit_testing::ControlPlane;
 use serde_json::Value;
 use similar::TextDiff;
 
-use self::recorder::Recorder;
+use self::recorder::{Recorder, Server};
 
 /// The namespaces and the CustomResourceDefinitions that the requests need.
 const SETUP: &str = include_str!("kinds.yaml");
 
 #[tokio::test]
 async fn each_response_equals_that_of_the_real_api_server() -> Result<(), Box<dyn Error>> {
-    let plane = ControlPlane::shared().await?;
+    let plane = ControlPlane::start().await?;
     plane.apply_yaml(SETUP).await?;
-    let mut real = Recorder::new(plane.client()?);
-    let mut memory = Recorder::new(in_memory()?.client());
+    let mut real = Recorder::new(Server::Real(plane))?;
+    let mut memory = Recorder::new(Server::Memory(in_memory()?))?;
     for server in [&mut real, &mut memory] {
         requests::send(server).await?;
         schemas::send(server).await?;
     }
 
+    let (requests, events) = real.counts();
     let (real, memory) = (real.responses(), memory.responses());
-    assert_eq!(real.len(), memory.len());
     let different: Vec<_> = real.iter().zip(&memory).filter(|(real, memory)| real != memory).collect();
     for (real, memory) in &different {
         let diff = TextDiff::from_lines(real.as_str(), memory.as_str());
         println!("{}", diff.unified_diff().context_radius(20).header("real", "in memory"));
     }
-    println!("{} requests, {} different responses", real.len(), different.len());
-    assert!(different.is_empty());
+    println!("{requests} requests, {events} watch events, {} different responses", different.len());
+    assert!(different.is_empty() && real.len() == memory.len());
     Ok(())
 }
 

@@ -2,21 +2,95 @@
 
 use std::error::Error;
 
-use http::{Method, Request, header::CONTENT_TYPE};
+use futures::future::join_all;
+use http::{
+    Method, Request,
+    header::{ACCEPT, CONTENT_TYPE},
+};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body};
+use reknit_apiserver::ApiServer;
+use reknit_testing::ControlPlane;
 use serde_json::{Map, Value, json};
+
+const JSON: &str = "application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// The seconds after which each watch ends. All its events have happened before.
+const WATCH_SECONDS: u64 = 5;
+
+/// The compared servers.
+pub(crate) enum Server {
+    Real(ControlPlane),
+    Memory(ApiServer),
+}
 
 /// A client of one server, with the responses so far.
 pub(crate) struct Recorder {
     client: Client,
-    /// Each request, the status code and the body of its response.
+    server: Server,
+    /// Each request, the status code and the body of its response. Each event of a watch is a response too.
     responses: Vec<(String, u16, Value)>,
+    events: usize,
 }
 
 impl Recorder {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client, responses: Vec::new() }
+    pub(crate) fn new(server: Server) -> Result<Self, Box<dyn Error>> {
+        let client = match &server {
+            Server::Real(plane) => plane.client()?,
+            Server::Memory(server) => server.client(),
+        };
+        Ok(Self { client, server, responses: Vec::new(), events: 0 })
+    }
+
+    pub(crate) async fn compact(&self) -> Result<(), Box<dyn Error>> {
+        match &self.server {
+            Server::Real(plane) => {
+                plane.compact().await?;
+                // The watch cache of the API server still has the changes.
+                plane.restart().await?;
+            }
+            Server::Memory(server) => server.compact(),
+        }
+        Ok(())
+    }
+
+    /// The number of requests and the number of watch events.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.responses.len() - self.events, self.events)
+    }
+
+    /// Opens these watches, and reads each to its end. Bookmarks that the client cannot expect are left out.
+    pub(crate) async fn watches(&mut self, paths: &[String]) -> Result<(), Box<dyn Error>> {
+        self.watches_as(JSON, paths).await
+    }
+
+    /// Opens these watches of metadata.
+    pub(crate) async fn metadata_watches(&mut self, paths: &[String]) -> Result<(), Box<dyn Error>> {
+        self.watches_as(METADATA, paths).await
+    }
+
+    async fn watches_as(&mut self, accept: &str, paths: &[String]) -> Result<(), Box<dyn Error>> {
+        let watches = join_all(paths.iter().map(|path| read_watch(&self.client, accept, path))).await;
+        for (path, watch) in paths.iter().zip(watches) {
+            let (code, lines) = watch?;
+            let number = self.responses.len();
+            // The version differs between the servers.
+            let parts = path.split('&').filter(|part| !part.starts_with("resourceVersion="));
+            let path = parts.collect::<Vec<_>>().join("&");
+            self.responses.push((
+                format!("{number}: WATCH {path} {accept}"),
+                code,
+                json!({ "events": lines.len() }),
+            ));
+            let events = lines
+                .into_iter()
+                .map(|line| (format!("{number}: WATCH {path} {accept}, an event"), code, line));
+            self.responses.extend(events);
+            self.events = self.responses.len() - 1 - number + self.events;
+        }
+        Ok(())
     }
 
     /// Sends a request and returns the body of the response.
@@ -27,8 +101,20 @@ impl Recorder {
         content_type: &str,
         body: Option<&Value>,
     ) -> Result<Value, Box<dyn Error>> {
+        self.send_accepting(JSON, method, path, content_type, body).await
+    }
+
+    async fn send_accepting(
+        &mut self,
+        accept: &str,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Box<dyn Error>> {
         let body = body.map(Value::to_string).unwrap_or_default();
-        let request = Request::builder().method(method.clone()).uri(path).header(CONTENT_TYPE, content_type);
+        let request = Request::builder().method(method.clone()).uri(path);
+        let request = request.header(CONTENT_TYPE, content_type).header(ACCEPT, accept);
         let response = self.client.send(request.body(Body::from(body.into_bytes()))?).await?;
         let code = response.status().as_u16();
         let body = response.into_body().collect().await?.to_bytes();
@@ -36,20 +122,27 @@ impl Recorder {
         let number = self.responses.len();
         // Continue tokens differ between the servers.
         let path = path.split_once("&continue=").map_or(path, |(path, _)| path);
+        let path = path.split_once("resourceVersion=").map_or(path, |(path, _)| path);
         self.responses.push((format!("{number}: {method} {path} {content_type}"), code, body.clone()));
         Ok(body)
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Result<Value, Box<dyn Error>> {
-        self.send(Method::GET, path, "application/json", None).await
+        self.send(Method::GET, path, JSON, None).await
+    }
+
+    pub(crate) async fn get_metadata(&mut self, path: &str) -> Result<Value, Box<dyn Error>> {
+        let is_list = path.split('?').next().is_some_and(|path| path.ends_with('s'));
+        let accept = if is_list { METADATA_LIST } else { METADATA };
+        self.send_accepting(accept, Method::GET, path, JSON, None).await
     }
 
     pub(crate) async fn post(&mut self, path: &str, body: Value) -> Result<Value, Box<dyn Error>> {
-        self.send(Method::POST, path, "application/json", Some(&body)).await
+        self.send(Method::POST, path, JSON, Some(&body)).await
     }
 
     pub(crate) async fn put(&mut self, path: &str, body: Value) -> Result<Value, Box<dyn Error>> {
-        self.send(Method::PUT, path, "application/json", Some(&body)).await
+        self.send(Method::PUT, path, JSON, Some(&body)).await
     }
 
     pub(crate) async fn merge_patch(&mut self, path: &str, body: Value) -> Result<Value, Box<dyn Error>> {
@@ -65,7 +158,7 @@ impl Recorder {
     }
 
     pub(crate) async fn delete(&mut self, path: &str, options: Value) -> Result<Value, Box<dyn Error>> {
-        self.send(Method::DELETE, path, "application/json", Some(&options)).await
+        self.send(Method::DELETE, path, JSON, Some(&options)).await
     }
 
     pub(crate) async fn strategic_merge_patch(
@@ -78,7 +171,7 @@ impl Recorder {
 
     /// Deletes without a body. Options can be in the query of the path.
     pub(crate) async fn delete_by_query(&mut self, path: &str) -> Result<Value, Box<dyn Error>> {
-        self.send(Method::DELETE, path, "application/json", None).await
+        self.send(Method::DELETE, path, JSON, None).await
     }
 
     /// Drops the spec and the status of the last response, for a Kind whose fields the real API server defaults.
@@ -101,6 +194,18 @@ impl Recorder {
         }
         texts
     }
+}
+
+/// Opens a watch and returns its code and its lines.
+async fn read_watch(client: &Client, accept: &str, path: &str) -> Result<(u16, Vec<Value>), Box<dyn Error>> {
+    let request = Request::get(format!("{path}&timeoutSeconds={WATCH_SECONDS}")).header(ACCEPT, accept);
+    let response = client.send(request.body(Body::empty())?).await?;
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await?.to_bytes();
+    let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let mut lines = lines.map(serde_json::from_slice).collect::<Result<Vec<Value>, _>>()?;
+    lines.retain(|line| line["type"] != "BOOKMARK" || line["object"]["metadata"]["annotations"].is_object());
+    Ok((code, lines))
 }
 
 /// The uids and resourceVersions of one server, in the order of their first appearance.
@@ -128,19 +233,25 @@ impl Identifiers {
         })
     }
 
-    /// Replaces the uids in the text of a response, and the version in the message about a failed precondition.
-    fn replace_in(&self, mut text: String) -> String {
-        for (number, uid) in self.uids.iter().enumerate() {
-            text = text.replace(uid, &format!("(uid {number})"));
-        }
-        let Some((before, after)) = text.split_once("the ResourceVersion in record (") else { return text };
-        let after = after.trim_start_matches(|letter: char| letter.is_ascii_digit());
-        format!("{before}the ResourceVersion in record (some version{after}")
+    /// Replaces the uids in the text of a response.
+    fn replace_in(&self, text: String) -> String {
+        let uids = self.uids.iter().enumerate();
+        uids.fold(text, |text, (number, uid)| text.replace(uid, &format!("(uid {number})")))
     }
 }
 
+/// Replaces the resourceVersions in a message.
+fn without_versions(message: &str) -> String {
+    let is_about_versions =
+        ["ResourceVersion in record", "resource version"].iter().any(|words| message.contains(words));
+    let digits = |letter: char| if letter.is_ascii_digit() && is_about_versions { '#' } else { letter };
+    let mut shown: Vec<_> = message.chars().map(digits).collect();
+    shown.dedup_by(|one, other| *one == '#' && *other == '#');
+    shown.into_iter().collect()
+}
+
 fn normalize(response: &mut Value, identifiers: &mut Identifiers) {
-    let is_list = response["items"].is_array();
+    let is_list = response.get("items").is_some();
     match response {
         Value::Array(items) => items.iter_mut().for_each(|item| normalize(item, identifiers)),
         Value::Object(fields) => {
@@ -149,6 +260,9 @@ fn normalize(response: &mut Value, identifiers: &mut Identifiers) {
             }
             if let Some(Value::Object(details)) = fields.get("details") {
                 identifiers.add_uid(details.get("uid").unwrap_or(&Value::Null));
+            }
+            if let Some(message) = fields.get_mut("message").filter(|message| message.is_string()) {
+                *message = json!(without_versions(message.as_str().unwrap_or_default()));
             }
             // The real API server repeats some causes.
             let causes = fields.get_mut("details").and_then(|details| details.get_mut("causes"));
@@ -183,8 +297,8 @@ fn normalize_metadata(metadata: &mut Map<String, Value>, is_list: bool, identifi
     let uid = metadata.get("uid").cloned().unwrap_or_default();
     identifiers.add_uid(&uid);
     if let Some(version) = metadata.get_mut("resourceVersion") {
-        // The version of a list is the version of the whole store, which other tests change.
-        let shown = if is_list {
+        // The version of a list or of a bookmark is the version of the whole store.
+        let shown = if is_list || uid.is_null() {
             "(list)".into()
         } else {
             format!("(version {})", identifiers.version_number(uid, version.take()))

@@ -5,6 +5,8 @@ mod deletes;
 mod objects;
 mod patches;
 mod scopes;
+mod versions;
+mod watches;
 
 use std::error::Error;
 
@@ -38,7 +40,11 @@ pub(crate) async fn send(server: &mut Recorder) -> TestResult {
     applies::dry_runs(server).await?;
     scopes::cluster_scoped(server).await?;
     scopes::lists_across_namespaces(server).await?;
-    deletes::deletes_of_collections(server).await
+    deletes::deletes_of_collections(server).await?;
+    versions::metadata(server).await?;
+    versions::lists(server).await?;
+    watches::watches(server).await?;
+    versions::compaction(server).await
 }
 
 fn config_map(name: &str, data: Value) -> Value {
