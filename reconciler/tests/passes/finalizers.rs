@@ -47,7 +47,8 @@ async fn the_status_is_written_before_the_finalizer_is_removed() {
     let effects =
         given(terminating(&[FINALIZER, "other.io/x"])).reconcile(finalizing(unplug), "default/x").await;
     assert_eq!(effects.writes(), ["patch lamps/status default/x", "patch lamps default/x"]);
-    let patch = json!({"metadata": {"finalizers": ["other.io/x"], "resourceVersion": "1001"}});
+    let version = &effects.write(0).result.as_ref().unwrap()["metadata"]["resourceVersion"];
+    let patch = json!({"metadata": {"finalizers": ["other.io/x"], "resourceVersion": version}});
     assert_eq!(effects.write(1).body, patch);
     let unplugged = Event::normal("Unplugged", "out");
     assert_eq!(effects.events(), [unplugged, Event::normal("FinalizerUpdate", "Updated \"x\" finalizers")]);
