@@ -9,7 +9,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::BTreeMap,
     fmt::Display,
     hash::{DefaultHasher, Hash, Hasher},
     rc::Rc,
@@ -22,7 +22,8 @@ use rand::{
     rand_core::impls::fill_bytes_via_next,
 };
 
-/// The environment of a simulated process.
+/// The environment of a simulated process. Each process needs one of its own: processes with the same random numbers
+/// have the same identity.
 pub trait Environment {
     /// Returns the time of the wall clock.
     fn now(&self) -> Timestamp;
@@ -118,7 +119,7 @@ pub fn variable(name: &str) -> Option<String> {
 pub struct Seeded {
     seed: u64,
     now: Cell<i64>,
-    draws: RefCell<HashMap<String, u64>>,
+    draws: RefCell<BTreeMap<String, u64>>,
 }
 
 impl Seeded {

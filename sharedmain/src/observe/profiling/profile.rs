@@ -1,8 +1,7 @@
 //! The parts of pprof's format that a CPU profile needs.
-use std::{
-    collections::HashMap,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use reknit_apis::internal::HashMap;
 
 /// A profile, built stack by stack.
 pub(super) struct Profile {
@@ -32,8 +31,8 @@ impl Profile {
             period,
             ..ProfileMessage::default()
         };
-        let strings = HashMap::from([(String::new(), 0)]);
-        let mut profile = Self { message, strings, locations: HashMap::new() };
+        let strings = HashMap::from_iter([(String::new(), 0)]);
+        let mut profile = Self { message, strings, locations: HashMap::default() };
         let samples = profile.value_type("samples", "count");
         let cpu = profile.value_type("cpu", "nanoseconds");
         profile.message.sample_type = vec![samples, cpu];
