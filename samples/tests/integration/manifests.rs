@@ -161,18 +161,22 @@ fn referred_names(object: &Value) -> Vec<String> {
     of_rules.chain(of_variables).filter_map(|name| Some(name.as_str()?.to_owned())).collect()
 }
 
-/// Starts the webhook of a release as its Deployment would, and waits until its configurations trust its certificate and
-/// belong to its namespace.
-async fn run_release(plane: &ControlPlane, rendered: &str, namespace: &str) -> TestResult<Webhook> {
-    let objects = by_name(objects(rendered)?)?;
-    let names: Vec<&str> = objects.keys().filter_map(|key| Some(key.split_once(' ')?.1)).collect();
-    for name in objects.values().flat_map(referred_names) {
-        assert!(names.contains(&&*name), "{name} is no object of this release");
-    }
-    let (_, deployment) = objects
-        .iter()
-        .find(|(key, _)| key.starts_with("Deployment ") && key.contains("webhook"))
-        .ok_or("no Deployment")?;
+/// A running program of a release, with its environment variables.
+struct Program {
+    process: Webhook,
+    variables: BTreeMap<String, String>,
+}
+
+/// Starts a program of a release as its Deployment would, and waits until it holds a Lease of its component.
+async fn start_program(
+    plane: &ControlPlane,
+    objects: &BTreeMap<String, Value>,
+    namespace: &str,
+    program: &str,
+    binary: &str,
+) -> TestResult<Program> {
+    let mut deployments = objects.iter().filter(|(key, _)| key.starts_with("Deployment "));
+    let (_, deployment) = deployments.find(|(key, _)| key.contains(program)).ok_or("no Deployment")?;
     let pod = &deployment["spec"]["template"]["spec"];
     let variables = pod["containers"][0]["env"].as_array().into_iter().flatten();
     let variables = variables.filter_map(|variable| {
@@ -182,7 +186,35 @@ async fn run_release(plane: &ControlPlane, rendered: &str, namespace: &str) -> T
     variables.insert("SYSTEM_NAMESPACE".into(), namespace.into());
     let account = pod["serviceAccountName"].as_str().ok_or("no service account")?;
     let access = plane.kubeconfig_as(namespace, account).await?;
-    let webhook = Webhook::start_with(&variables, &access, plane.folder(), namespace)?;
+    let log = format!("{namespace}-{program}");
+    let process = Webhook::start_program(binary, &variables, &access, plane.folder(), &log)?;
+
+    let leases: Api<Lease> = Api::namespaced(plane.client()?, namespace);
+    let prefix = format!("{}.", variables["LEADERELECTION_COMPONENT"]);
+    eventually(format!("a Lease {prefix}* with a holder"), TIMEOUT, async || {
+        let leases = leases.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        let is_held = |lease: &Lease| lease.spec.as_ref().is_some_and(|spec| spec.holder_identity.is_some());
+        let is_led = |name: String| name.starts_with(&prefix) && name.contains("-of-");
+        match leases.iter().any(|lease| is_led(lease.name_any()) && is_held(lease)) {
+            true => Ok(()),
+            false => Err(process.log()),
+        }
+    })
+    .await;
+    Ok(Program { process, variables })
+}
+
+/// Starts the programs of a release, and waits until both lead, and until the webhook configurations trust the webhook's
+/// certificate and belong to the namespace.
+async fn run_release(plane: &ControlPlane, rendered: &str, namespace: &str) -> TestResult<[Webhook; 2]> {
+    let objects = by_name(objects(rendered)?)?;
+    let names: Vec<&str> = objects.keys().filter_map(|key| Some(key.split_once(' ')?.1)).collect();
+    for name in objects.values().flat_map(referred_names) {
+        assert!(names.contains(&&*name), "{name} is no object of this release");
+    }
+    let start = async |program, binary| start_program(plane, &objects, namespace, program, binary).await;
+    let controller = start("controller", env!("CARGO_BIN_EXE_controller")).await?;
+    let webhook = start("webhook", env!("CARGO_BIN_EXE_webhook")).await?;
 
     let client = plane.client()?;
     let uid = Api::<Namespace>::all(client.clone()).get(namespace).await?.metadata.uid;
@@ -192,7 +224,8 @@ async fn run_release(plane: &ControlPlane, rendered: &str, namespace: &str) -> T
         let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
         let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
         eventually(format!("{name} to be configured and owned"), TIMEOUT, async || {
-            let secret = secrets.get(&variables["WEBHOOK_SECRET_NAME"]).await.map_err(|e| e.to_string())?;
+            let secret = &webhook.variables["WEBHOOK_SECRET_NAME"];
+            let secret = secrets.get(secret).await.map_err(|e| e.to_string())?;
             let bundle = json!(secret.data.unwrap_or_default().get("ca-cert.pem"));
             let configuration = configurations.get(name).await.map_err(|e| e.to_string())?;
             let owners = configuration.metadata.owner_references.unwrap_or_default();
@@ -203,11 +236,11 @@ async fn run_release(plane: &ControlPlane, rendered: &str, namespace: &str) -> T
         })
         .await;
     }
-    let leases: Api<Lease> = Api::namespaced(client, namespace);
-    let prefix = format!("{}.", variables["LEADERELECTION_COMPONENT"]);
-    let leases = leases.list(&ListParams::default()).await?.items;
-    assert!(leases.iter().any(|lease| lease.name_any().starts_with(&prefix)), "{prefix}: {leases:?}");
-    Ok(webhook)
+    for program in [&controller, &webhook] {
+        let log = program.process.log();
+        assert!(!log.contains("forbidden") && !log.contains("ConfigMap does not exist"), "{log}");
+    }
+    Ok([controller.process, webhook.process])
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -43,7 +43,7 @@ const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config");
 const SYSTEM_NAMESPACE: &str = "knative-samples";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A webhook process, which is killed on drop.
+/// A process of the webhook, or of another program, which is killed on drop.
 pub(crate) struct Webhook {
     child: Child,
     log_file: PathBuf,
@@ -52,11 +52,12 @@ pub(crate) struct Webhook {
 impl Webhook {
     pub(crate) fn start(kubeconfig: &Path, folder: &Path, name: &str) -> io::Result<Self> {
         let variables = BTreeMap::from([("SYSTEM_NAMESPACE".into(), SYSTEM_NAMESPACE.into())]);
-        Self::start_with(&variables, kubeconfig, folder, name)
+        Self::start_program(env!("CARGO_BIN_EXE_webhook"), &variables, kubeconfig, folder, name)
     }
 
-    /// Starts the webhook with these environment variables.
-    pub(crate) fn start_with(
+    /// Starts a program with these environment variables.
+    pub(crate) fn start_program(
+        program: &str,
         variables: &BTreeMap<String, String>,
         kubeconfig: &Path,
         folder: &Path,
@@ -64,7 +65,7 @@ impl Webhook {
     ) -> io::Result<Self> {
         let log_file = folder.join(format!("{name}.log"));
         let file = File::create(&log_file)?;
-        let child = Command::new(env!("CARGO_BIN_EXE_webhook"))
+        let child = Command::new(program)
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(["--bind-address", "127.0.0.1"])
@@ -79,7 +80,7 @@ impl Webhook {
         Ok(Self { child, log_file })
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log_file).unwrap_or_default()
     }
 
