@@ -1,5 +1,7 @@
 //! The JSON of an object as it is sent to the API server.
 
+use std::borrow::Cow;
+
 use serde::{Serialize, ser::Error as _};
 use serde_json::Value;
 use serde_value::Value as Serialized;
@@ -46,16 +48,35 @@ fn has_null(json: &Value) -> bool {
     }
 }
 
+/// Returns the key of a map as JSON has it.
+fn key(serialized: &Serialized) -> Option<Cow<'_, str>> {
+    Some(match serialized {
+        Serialized::String(text) => text.into(),
+        Serialized::Newtype(inner) => return key(inner),
+        Serialized::Bool(value) => value.to_string().into(),
+        Serialized::Char(value) => value.to_string().into(),
+        Serialized::U8(value) => value.to_string().into(),
+        Serialized::U16(value) => value.to_string().into(),
+        Serialized::U32(value) => value.to_string().into(),
+        Serialized::U64(value) => value.to_string().into(),
+        Serialized::I8(value) => value.to_string().into(),
+        Serialized::I16(value) => value.to_string().into(),
+        Serialized::I32(value) => value.to_string().into(),
+        Serialized::I64(value) => value.to_string().into(),
+        _ => return None,
+    })
+}
+
 /// Removes the nulls that are unset `Option` fields, which `serialized` distinguishes from other nulls.
 fn remove_unset(json: &mut Value, serialized: &Serialized) {
     match (json, serialized) {
         (json, Serialized::Option(Some(inner)) | Serialized::Newtype(inner)) => remove_unset(json, inner),
         (Value::Object(fields), Serialized::Map(serialized)) => {
             for (name, value) in serialized {
-                let Serialized::String(name) = name else { continue };
+                let Some(name) = key(name) else { continue };
                 if matches!(value, Serialized::Option(None)) {
-                    fields.remove(name);
-                } else if let Some(field) = fields.get_mut(name) {
+                    fields.remove(&*name);
+                } else if let Some(field) = fields.get_mut(&*name) {
                     remove_unset(field, value);
                 }
             }
@@ -64,5 +85,30 @@ fn remove_unset(json: &mut Value, serialized: &Serialized) {
             items.iter_mut().zip(serialized).for_each(|(item, serialized)| remove_unset(item, serialized));
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Zone {
+        size: Option<u32>,
+    }
+
+    #[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
+    struct Name(&'static str);
+
+    #[test]
+    fn unset_fields_are_removed_below_keys_of_any_type() {
+        let zone = || Zone { size: None };
+        assert_eq!(to_json(&BTreeMap::from([(Name("a"), zone())])).unwrap(), json!({"a": {}}));
+        assert_eq!(to_json(&BTreeMap::from([(-7_i64, zone())])).unwrap(), json!({"-7": {}}));
+        assert_eq!(to_json(&BTreeMap::from([(true, zone())])).unwrap(), json!({"true": {}}));
     }
 }

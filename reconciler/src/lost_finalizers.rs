@@ -50,11 +50,14 @@ impl<K: Kind> LostFinalizers<K> {
             }
             Change::Added(_) | Change::Updated { .. } => return,
         };
-        if finalizer.is_on(last.meta()) {
-            let mut state = self.0.lock();
-            if !state.own_removals.contains(&change.key()) {
-                state.lost.insert(change.key(), Arc::clone(last));
-            }
+        let (key, mut state) = (change.key(), self.0.lock());
+        let is_own = match change {
+            // No pass follows the deletion by this process's own write.
+            Change::Deleted { .. } => state.own_removals.remove(&key),
+            _ => state.own_removals.contains(&key),
+        };
+        if !is_own && finalizer.is_on(last.meta()) {
+            state.lost.insert(key, Arc::clone(last));
         }
     }
 
@@ -68,5 +71,30 @@ impl<K: Kind> LostFinalizers<K> {
         let mut state = self.0.lock();
         state.own_removals.remove(key);
         state.lost.remove(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+    use crate::finalizer::FinalizerOptions;
+
+    const NAME: &str = "demo.reknit.dev/x";
+
+    #[test]
+    fn the_removal_by_this_process_is_forgotten_with_the_object() {
+        let lost = LostFinalizers::default();
+        let options = FinalizerOptions { name: Some(NAME.into()), ..FinalizerOptions::default() };
+        let finalizer = Finalizer::of::<ConfigMap>(options, true);
+        let mut last = ConfigMap::default();
+        last.metadata.finalizers = Some(vec![NAME.into()]);
+        let (key, last) = (Key::of(&last), Arc::new(last));
+        lost.begin_removal(key.clone());
+        lost.observe(&Change::Deleted { last: last.clone() }, &finalizer);
+        assert!(lost.0.lock().own_removals.is_empty() && lost.take(&key).is_none());
+        lost.observe(&Change::Deleted { last: last.clone() }, &finalizer);
+        assert!(lost.take(&key).is_some(), "another object of that name");
     }
 }
