@@ -14,8 +14,8 @@ use crate::{Cached, Clock, Context, Informer, Informers, Selection, informer};
 pub use crate::{
     causes::{panic_message, with_causes},
     client::{
-        HttpResponse, NoRetry, ResourcePath, Transport, retry_after, retry_after_of, retry_after_of_status,
-        with_retry_after_in_status,
+        HttpResponse, NoRetry, ResourcePath, Term, TermBody, TermEnded, Transport, has_term_ended,
+        retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status, within_term,
     },
     config::with_pinned_config,
     informer::{KeyEvent, Old, WeakIndex, metrics::register_metric},

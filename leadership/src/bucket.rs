@@ -15,11 +15,11 @@
 //! A leading pass starts only while its bucket is `Led`, or `Draining` if the next leader may not know of its work. It is
 //! dropped when the term ends in which it started. Observing passes are not counted: a handover does not wait for them.
 
-use std::{mem, sync::Arc};
+use std::{future::poll_fn, mem, pin::pin, sync::Arc, task::Poll};
 
 use k8s_openapi::jiff::Timestamp;
 use reknit_apis::Key;
-use reknit_injection::internal::{now, sleep_until_optional, watch};
+use reknit_injection::internal::{Term, now, sleep_until_optional, watch};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -183,7 +183,7 @@ impl Buckets {
             }
             false
         });
-        Some(Pass(Some(PassOfTerm { buckets: self.clone(), index, term: term? })))
+        Some(Pass(Some(BucketTerm { buckets: self.clone(), index, number: term? })))
     }
 
     /// Changes a bucket. Notifies the readers if `change` returns true, and returns its result.
@@ -194,32 +194,29 @@ impl Buckets {
 
 /// A running pass of a key, which counts until it is dropped: a bucket is handed over after its passes have ended.
 #[derive(Debug)]
-pub struct Pass(Option<PassOfTerm>);
+pub struct Pass(Option<BucketTerm>);
 
-#[derive(Debug)]
-struct PassOfTerm {
+/// A term in which this process leads a bucket.
+#[derive(Clone, Debug)]
+struct BucketTerm {
     buckets: Buckets,
     index: usize,
-    term: u64,
+    number: u64,
 }
 
-impl Pass {
-    /// Creates a pass of a key that this process always leads.
-    pub(crate) fn always_led() -> Self {
-        Self(None)
+impl BucketTerm {
+    /// Returns true if the term has ended at this moment.
+    fn has_ended(&self) -> bool {
+        self.buckets.read()[self.index].term() != Some(self.number)
     }
 
-    /// Resolves when the term ends in which the pass started. The pass must be dropped then.
-    pub async fn lost(&self) {
-        let Some(PassOfTerm { buckets, index, term }) = &self.0 else { return std::future::pending().await };
-        let mut buckets = buckets.subscribe();
+    /// Waits until the term ends. Timers can be late.
+    async fn ended(&self) {
+        let mut buckets = self.buckets.subscribe();
         loop {
             // A renewal moves the deadline without a notification, so it is read again when it is reached.
-            let (current, deadline) = {
-                let bucket = &buckets.borrow_and_update()[*index];
-                (bucket.term(), bucket.written.deadline())
-            };
-            if current != Some(*term) {
+            let deadline = buckets.borrow_and_update()[self.index].written.deadline();
+            if self.has_ended() {
                 return;
             }
             tokio::select! {
@@ -231,9 +228,36 @@ impl Pass {
     }
 }
 
+impl Pass {
+    /// Creates a pass of a key that this process always leads.
+    pub(crate) fn always_led() -> Self {
+        Self(None)
+    }
+
+    /// Runs the pass in the term in which it started. Returns `None` if the term has ended, even if the pass ended too.
+    pub async fn run<T>(&self, pass: impl Future<Output = T>) -> Option<T> {
+        let Some(term) = &self.0 else { return Some(pass.await) };
+        let ended = term.clone();
+        let pass = Term::new(move || ended.has_ended()).scope(pass);
+        tokio::select! {
+            biased;
+            () = self.lost() => None,
+            result = pass => (!term.has_ended()).then_some(result),
+        }
+    }
+
+    /// Resolves when the term ends in which the pass started, and compares the clock at each poll: after a process was
+    /// paused, a response may wake the pass before the timer fires. The pass must be dropped then.
+    pub async fn lost(&self) {
+        let Some(term) = &self.0 else { return std::future::pending().await };
+        let mut ended = pin!(term.ended());
+        poll_fn(|cx| if term.has_ended() { Poll::Ready(()) } else { ended.as_mut().poll(cx) }).await;
+    }
+}
+
 impl Drop for Pass {
     fn drop(&mut self) {
-        let Some(PassOfTerm { buckets, index, .. }) = &self.0 else { return };
+        let Some(BucketTerm { buckets, index, .. }) = &self.0 else { return };
         buckets.modify(*index, |bucket| {
             bucket.passes -= 1;
             bucket.passes == 0 && !matches!(bucket.written, BucketState::Led { .. })

@@ -4,6 +4,7 @@ mod own_writes;
 mod read_back;
 mod resource_path;
 mod retry_after;
+mod term;
 mod transport;
 mod warnings;
 
@@ -14,5 +15,6 @@ pub(crate) use self::{
 pub use self::{
     resource_path::ResourcePath,
     retry_after::{retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status},
+    term::{Term, TermBody, TermEnded, has_term_ended, within_term},
     transport::{HttpResponse, NoRetry, Transport},
 };

@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Context, InformerHandle, InformerState};
+use reknit_injection::{Context, InformerHandle, InformerState, internal::has_term_ended};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -169,6 +169,9 @@ impl Controller {
                 Ok(()) => self.driver.run_pass(key, mode).await,
                 Err(error) => Err(error),
             };
+            if has_term_ended() {
+                return std::future::pending().await; // the worker drops the pass, whose error may be the lost lead
+            }
             self.metrics.record_pass(result_name(&result), start.elapsed());
             log_result(&result, start.elapsed());
             let is_failure = result.as_ref().is_err_and(|error| !error.is_conflict());

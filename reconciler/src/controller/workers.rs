@@ -93,9 +93,9 @@ impl Controller {
             return self.requeue(claimed, &result);
         };
         let start = Instant::now();
-        tokio::select! {
-            biased;
-            () = pass.lost() => {
+        match pass.run(self.run_pass(claimed, PassMode::Leading)).await {
+            Some(result) => self.requeue(claimed, &result),
+            None => {
                 self.metrics.record_pass("lost", start.elapsed());
                 tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "the pass is dropped: the key is no longer led");
                 self.postpone(claimed, leadership);
@@ -105,7 +105,6 @@ impl Controller {
                     self.parts.queue.add((**claimed).clone()); // the dropped pass may not have seen the newest state
                 }
             }
-            result = self.run_pass(claimed, PassMode::Leading) => self.requeue(claimed, &result),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
-use reknit_injection::{Context, Inject, Permission, Verb};
+use reknit_injection::{Context, Inject, Permission, Verb, internal::has_term_ended};
 
 use super::{
     event::Event,
@@ -43,13 +43,17 @@ impl Recorder {
         Self { publisher: cx.get(), controller: reporting_controller(controller).into() }
     }
 
-    /// Records an event about this object. Events about cluster-scoped objects are in the namespace `default`.
+    /// Records an event about this object. Events about cluster-scoped objects are in the namespace `default`. A pass
+    /// that has lost its leadership records no events.
     pub fn record(&self, about: &impl Resource<DynamicType = ()>, event: Event) {
         self.record_at(about.object_ref(&()), event);
     }
 
     /// Records an event about an object of which only the reference is known.
     pub(crate) fn record_at(&self, regarding: ObjectReference, event: Event) {
+        if has_term_ended() {
+            return; // the pass is dropped
+        }
         self.publisher.publish(PendingEvent::new(regarding, event, self.controller.clone()));
     }
 

@@ -46,6 +46,23 @@ async fn a_pass_is_dropped_when_its_key_is_no_longer_led() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pass_that_fails_after_its_term_is_dropped_and_records_no_event() {
+    let (leadership, writers) = elected(vec!["bucket".into()]);
+    let (server, writer) = (ApiServer::new(), writers[0].clone());
+    let cx = Context::preloaded("test", server.client(), vec![map("a")]);
+    let act = move |_| {
+        writer.resign(); // as if the pass had blocked its thread until the deadline
+        at_once(|| Err(Error::from("refused")))
+    };
+    writers[0].lead(Instant::now() + TERM, "test");
+    let running = start(&cx, leadership, act, |build| build.name("counted"));
+    running.wait_for_passes(1).await;
+    assert_eq!(running.count_after(Duration::from_secs(10)).await, 1);
+    assert_eq!(counts_of_passes(&cx), ["counted lost 1"]);
+    assert!(server.take_writes().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_promotion_enqueues_the_objects_that_the_promote_filter_admits() {
     let (leadership, writers) = elected(vec!["bucket".into()]);
     let cx = context(&["a", "b"]);

@@ -5,7 +5,8 @@
 //! server that is gone while a watch only listens. The service is cloned for each request instead of queueing requests
 //! for one task. A proxy's user and password are percent-decoded, and are also sent to a SOCKS5 proxy. Token files are
 //! read again every ten seconds. [`Credentials`] that change are used at once. Requests do
-//! not ask for compressed responses. The wait that a refusal asks for is in its `Status`.
+//! not ask for compressed responses. The wait that a refusal asks for is in its `Status`. A pass that has lost its
+//! leadership begins no request.
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +30,9 @@ use hyper_util::{
 };
 use kube::client::{Body, ConfigExt, DynBody};
 use parking_lot::Mutex;
-use reknit_injection::internal::{HttpResponse, Transport, with_retry_after_in_status};
+use reknit_injection::internal::{
+    HttpResponse, TermBody, Transport, with_retry_after_in_status, within_term,
+};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 use tracing::{Instrument, Span, field::Empty};
 
@@ -132,12 +135,13 @@ where
     let client = Client::builder(TokioExecutor::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
         .pool_timer(TokioTimer::new())
-        .build::<_, Body>(connector);
+        .build::<_, TermBody>(connector);
     let traced = service_fn(move |request: Request<Body>| {
         let span = new_span(&request);
         // In `record`, Span::current() would be the parent span if no layer records this span.
         let request_span = span.clone();
-        client.request(request).inspect(move |answer| record(&request_span, answer)).instrument(span)
+        let answer = within_term(client.request(request.map(TermBody::new)));
+        answer.inspect(move |answer| record(&request_span, answer)).instrument(span)
     });
     let credentials = credentials.clone();
     let service = ServiceBuilder::new()
@@ -149,7 +153,6 @@ where
         .layer(config.base_uri_layer())
         .option_layer(auth.as_deref())
         .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
         .service(traced);
     let service = service.and_then(|answer| with_retry_after_in_status(answer).map_err(BoxError::from));
     Ok(Transport::new(service, &config.default_namespace))

@@ -1,4 +1,6 @@
 //! Tests of the transport against local servers that send prepared bytes.
+mod term;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
