@@ -21,6 +21,7 @@ use crate::{
     identity::Identity,
     lease::{Guard, LeaseWatch, asked_wait},
     metrics::ElectionMetrics,
+    retries::{Retries, pause_within},
 };
 
 /// Creates a client for a [`Candidate`] that does not retry requests: a retry would delay the answer beyond the
@@ -60,6 +61,8 @@ pub struct Candidate {
     pub(crate) config: LeaderElectionConfig,
     pub(crate) metrics: ElectionMetrics,
     pub(crate) watch: LeaseWatch,
+    /// The budget of failed attempts that are repeated.
+    pub(crate) retries: Retries,
     /// The heartbeat of the runtime that runs the passes.
     passes: Option<Heartbeat>,
     /// The Pod that this process runs in.
@@ -96,6 +99,7 @@ impl Candidate {
             config: config.clone(),
             metrics: ElectionMetrics::register(registry)?,
             watch: LeaseWatch::default(),
+            retries: Retries::default(),
             passes: None,
             owner: None,
             controllers: Arc::default(),
@@ -136,14 +140,15 @@ impl Candidate {
     }
 
     /// The pause after a failed attempt on a lease, jittered so that candidates that started at the same time spread their
-    /// attempts. Before the `deadline` of a lease that this process holds, many attempts fit: the pause is a fifth of
-    /// the retry period, or as long as the API server asked, but at most half of the time that is left.
+    /// attempts. It is as long as the API server asked, or else a fifth of the retry period before the `deadline` of a
+    /// lease that this process holds, and the retry period without one. Before the deadline, many attempts fit.
     pub(crate) fn pause_after(&self, lease: &str, error: &LockError, deadline: Option<Instant>) -> Duration {
-        let jittered = |wait| jittered(format_args!("elector/{lease}"), wait, 0.5);
-        let (retry, asked) = (self.config.retry_period, asked_wait(error).unwrap_or_default());
+        let jittered = |wait, part| jittered(format_args!("elector/{lease}"), wait, part);
+        let (retry, asked) = (self.config.retry_period, asked_wait(error));
+        let asked = asked.map(|asked| jittered(asked * 5 / 4, 0.2)); // not earlier than the server asked
         match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-            Some(left) => jittered(retry / 5).max(asked.min(left / 2)),
-            None => jittered(retry).max(asked.min(self.config.renew_deadline)),
+            Some(left) => pause_within(asked.unwrap_or_else(|| jittered(retry / 5, 0.5)), left),
+            None => asked.map_or_else(|| jittered(retry, 0.5), |asked| asked.min(self.config.renew_deadline)),
         }
     }
 

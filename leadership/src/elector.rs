@@ -23,8 +23,11 @@ use crate::{
 
 /// The longest of each wait of a stopping elector: for an attempt in flight, and for the release of the lease.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause after a conflict. It doubles with each further conflict in a row, up to the retry period.
+/// The pause after the first conflict in a row: only the state that was known is old.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(50);
+/// The pause after the second conflict in a row, and after a failed release. It doubles with each further conflict, up to
+/// the retry period.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The number of conflicts in a row from which on conflicts are logged as warnings, a repeated one once a minute.
 const CONFLICTS_TO_WARN: u32 = 10;
 
@@ -38,6 +41,8 @@ pub(crate) struct Elector {
     may_hold: bool,
     /// The number of conflicts in a row.
     conflicts: u32,
+    /// True if the last attempt failed, so that the next one is a retry.
+    is_retry: bool,
     log_limit: LogLimit<LeaseError>,
 }
 
@@ -51,6 +56,7 @@ impl Elector {
             lock,
             may_hold: false,
             conflicts: 0,
+            is_retry: false,
             log_limit: LogLimit::default(),
         }
     }
@@ -171,6 +177,9 @@ impl Elector {
             debug!(lease = self.bucket.lease(), "no attempt: passes make no progress");
             return self.candidate.stalled_pause();
         }
+        if mem::take(&mut self.is_retry) {
+            self.candidate.retries.turn().await;
+        }
         // Until the answer arrives, the lease may name this process.
         let may_have_held = mem::replace(&mut self.may_hold, true);
         let reason = self.balance.reason_to_acquire(self.bucket.index());
@@ -212,6 +221,7 @@ impl Elector {
     /// Counts conflicts in a row, and logs the error. Returns the pause before the next attempt: this one, or a shorter
     /// one after a conflict.
     fn handle_error(&mut self, error: &LeaseError, pause: Duration) -> Duration {
+        self.is_retry = true;
         self.bucket.record_attempt(Some(error.to_string()));
         let is_conflict = matches!(error, LeaseError::Conflict(_));
         self.conflicts = if is_conflict { self.conflicts.saturating_add(1) } else { 0 };
@@ -224,7 +234,8 @@ impl Elector {
         if !is_conflict {
             return pause;
         }
-        pause.min(self.jittered(CONFLICT_PAUSE.saturating_mul(2u32.saturating_pow(self.conflicts - 1))))
+        let further = |conflicts| RETRY_PAUSE.saturating_mul(2u32.saturating_pow(conflicts));
+        pause.min(self.jittered(self.conflicts.checked_sub(2).map_or(CONFLICT_PAUSE, further)))
     }
 
     /// The retry period, jittered so that candidates that started at the same time spread their attempts.
@@ -244,7 +255,8 @@ impl Elector {
                 break;
             }
             debug!(lease, %identity, %error, "lease not released yet");
-            sleep(self.jittered(CONFLICT_PAUSE * 4)).await;
+            sleep(self.jittered(RETRY_PAUSE)).await;
+            self.candidate.retries.turn().await;
         }
         self.may_hold = false;
         debug!(lease, %identity, "lease is not held any more");

@@ -181,6 +181,17 @@ impl FakeApi {
         self.state.lock().random_faults = Some((StdRng::seed_from_u64(7), percent, refuse));
     }
 
+    /// Refuses this percentage of requests, each with 429 and the demand to wait for a second.
+    pub(crate) fn refuse_for_a_second(&self, seed: u64, percent: u32) {
+        let refuse: fn(&mut StdRng) -> Fault = |_| Fault::RefusedFor(1);
+        self.state.lock().random_faults = Some((StdRng::seed_from_u64(seed), percent, refuse));
+    }
+
+    /// The number of all requests so far.
+    pub(crate) fn request_count(&self) -> usize {
+        self.state.lock().requests.len()
+    }
+
     /// Answers creations as if the namespace of the Leases did not exist.
     pub(crate) fn without_namespace(self) -> Self {
         self.server.fail("create", "leases", 404);

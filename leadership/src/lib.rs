@@ -30,6 +30,7 @@ mod leadership;
 mod lease;
 mod member;
 mod metrics;
+mod retries;
 mod ring;
 mod stateful;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Announces this process to the other replicas, by a Lease of its own.
 
-use std::{collections::BTreeSet, future::Future, time::Duration};
+use std::{collections::BTreeSet, future::Future, mem, time::Duration};
 
 use kube::api::DeleteParams;
 use kube_leader_election::{LeaseLock, LeaseLockResult};
@@ -30,19 +30,22 @@ const UUID_LENGTH: usize = 36;
 pub struct Member {
     candidate: Candidate,
     lease: String,
+    /// True if the last attempt to renew the lease failed, so that the next one is a retry.
+    is_retry: bool,
+    log_limit: LogLimit<LeaseError>,
 }
 
 impl Member {
     /// Creates the member of this process.
     pub fn new(candidate: &Candidate) -> Self {
         let lease = lease_name(&candidate.component, candidate.identity.as_str());
-        Self { candidate: candidate.clone(), lease }
+        Self { candidate: candidate.clone(), lease, is_retry: false, log_limit: LogLimit::default() }
     }
 
     /// Announces the controllers whose electors run, until `stopping` resolves. Then deletes the lease.
     ///
     /// Announces nothing while leases cannot be watched, since this process would not know of the other members.
-    pub async fn run(self, stopping: impl Future<Output = ()> + Send) {
+    pub async fn run(mut self, stopping: impl Future<Output = ()> + Send) {
         tokio::select! {
             biased;
             () = stopping => {}
@@ -58,10 +61,9 @@ impl Member {
 
     /// Renews the lease at each retry period, and at once if other controllers run. Deletes the leases of members that
     /// died meanwhile. Never resolves.
-    async fn announce(&self) {
+    async fn announce(&mut self) {
         self.candidate.watch.synced().await;
         let mut controllers = self.candidate.controllers.subscribe();
-        let mut log_limit = LogLimit::default();
         loop {
             let mut running = BTreeSet::new();
             let are_any = |now: &BTreeSet<String>| {
@@ -71,7 +73,7 @@ impl Member {
             controllers.wait_for(are_any).await.ok(); // never fails: `self` holds the sender
             let lock = self.lock(running);
             loop {
-                let pause = self.renew(&lock, &mut log_limit).await;
+                let pause = self.renew(&lock).await;
                 // An API server that does not answer must not delay the next renewal for long.
                 timeout(self.candidate.config.retry_period, self.delete_dead_members()).await.ok();
                 tokio::select! {
@@ -92,9 +94,12 @@ impl Member {
     }
 
     /// Acquires or renews the lease once, unless this process is stalled. Returns the pause before the next attempt.
-    async fn renew(&self, lock: &LeaseLock, log_limit: &mut LogLimit<LeaseError>) -> Duration {
+    async fn renew(&mut self, lock: &LeaseLock) -> Duration {
         if self.candidate.is_stalled() {
             return self.candidate.stalled_pause();
+        }
+        if mem::take(&mut self.is_retry) {
+            self.candidate.retries.turn().await;
         }
         let start = Instant::now();
         match lock.try_acquire_or_renew().await {
@@ -105,17 +110,18 @@ impl Member {
                     // The watch may have reported the lease before this answer, when it did not count yet.
                     self.candidate.watch.wake();
                 }
-                log_limit.reset();
+                self.log_limit.reset();
             }
             Ok(LeaseLockResult::NotAcquired(_)) => {
                 warn!(lease = self.lease, "the lease of this member is held by another process");
             }
             Err(error) => {
+                self.is_retry = true;
                 let until = *self.candidate.member_until.lock();
                 let pause =
                     self.candidate.pause_after(&self.lease, &error, until.filter(|until| start < *until));
                 let error = LeaseError::from(error);
-                if log_limit.allows(&error) {
+                if self.log_limit.allows(&error) {
                     warn!(lease = self.lease, namespace = self.candidate.namespace(), "{error}");
                 }
                 return pause;

@@ -4,7 +4,9 @@
 //! candidates that read the same expired lease would both acquire it. The guard adds the resourceVersion that was read
 //! to every update, as a precondition. It also replaces the `renewTime` that the lock reads, so that the lock decides
 //! by the monotonic clock, as [`LeaseState`](super::LeaseState) does. A holder renews with one request: the lock
-//! reads the answer to its last write. So it does after a refused write, which it repeats with the same precondition.
+//! reads the answer to its last write. So it does after a refused write, which it repeats with the same precondition. And
+//! a lease that the watch has reported is acquired with one request: if the watch is late, the precondition fails, and
+//! the lock reads the lease from the API server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +22,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::BoxError;
 
-use super::{LeaseWatch, observed::ObservedLease};
+use super::{
+    LeaseWatch,
+    observed::{KnownLease, ObservedLease},
+};
 use crate::config::LeaderElectionConfig;
 
 /// The part of a lock between its client and the API server.
@@ -91,9 +96,12 @@ impl Guard {
     }
 
     async fn read(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
-        let known = self.observed.lock().start_read();
-        if let Some(known) = known {
-            return self.lease_response(known);
+        let watched = self.watch.is_synced().then(|| self.watch.state(&self.lease));
+        let known = self.observed.lock().start_read(watched);
+        match known {
+            Some(KnownLease::Found(lease)) => return self.lease_response(lease),
+            Some(KnownLease::Absent) => return Ok(self.absent_response()),
+            None => {}
         }
         let answer = self.send(request).await?;
         if let Some(watched) = self.watch.state(&self.lease) {
@@ -108,6 +116,12 @@ impl Guard {
                 Ok(answer.map(Full::new))
             }
         }
+    }
+
+    /// Records that the lease does not exist, and returns the answer of an API server.
+    fn absent_response(&self) -> GuardResponse {
+        self.observed.lock().record_absent(Instant::now());
+        refusal(StatusCode::NOT_FOUND, "NotFound", "the watch has reported no such lease")
     }
 
     /// Records the lease, and returns the lease that the lock has to see.
@@ -188,10 +202,14 @@ impl Guard {
 
 /// A conflict like those of the API server, after which the lock reads the lease again.
 fn conflict_response(message: &str) -> GuardResponse {
+    refusal(StatusCode::CONFLICT, "Conflict", message)
+}
+
+fn refusal(code: StatusCode, reason: &str, message: &str) -> GuardResponse {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": "Conflict", "code": 409});
+        "message": message, "reason": reason, "code": code.as_u16()});
     let mut answer = Response::new(Full::from(status.to_string()));
-    *answer.status_mut() = StatusCode::CONFLICT;
+    *answer.status_mut() = code;
     answer
 }
 

@@ -1,5 +1,7 @@
 //! The last observation of one Lease, and the write that it permits. These are the rules of the guard, without HTTP.
 
+use std::mem;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -22,6 +24,15 @@ pub(crate) struct ObservedLease {
     /// A state of the lease that the lock can read instead of the lease, if the lock has not read it yet: the answer to
     /// the last write of this process, or the state on which a refused write was based.
     known: Option<Value>,
+    /// True after a write without a known result: the next read does not rely on the watch.
+    is_doubtful: bool,
+}
+
+/// A state that the lock can read instead of the lease.
+#[derive(Debug, PartialEq)]
+pub(crate) enum KnownLease {
+    Found(Value),
+    Absent,
 }
 
 /// The write that the last read permits. Each permit allows one write.
@@ -34,26 +45,39 @@ enum WritePermit {
 impl ObservedLease {
     /// A lease that the process of this identity has not observed yet.
     pub(crate) fn new(identity: &str) -> Self {
-        Self { identity: identity.into(), last: None, permit: None, known: None }
+        Self { identity: identity.into(), last: None, permit: None, known: None, is_doubtful: false }
     }
 
     /// Starts a read, which revokes the permit of an earlier one. Returns the known state, if any, which the lock can
     /// read instead of the lease: if another client has changed the lease since, the precondition of the next write
-    /// fails.
-    pub(crate) fn start_read(&mut self) -> Option<Value> {
+    /// fails. `watched` is the state that the watch has reported last, `None` without a watch.
+    pub(crate) fn start_read(&mut self, watched: Option<Option<LeaseState>>) -> Option<KnownLease> {
         self.permit = None;
-        self.known.take()
+        let is_doubtful = mem::take(&mut self.is_doubtful);
+        if let Some(known) = self.known.take() {
+            return Some(KnownLease::Found(known));
+        }
+        match watched.filter(|_| !is_doubtful)? {
+            None => self.last.is_none().then_some(KnownLease::Absent),
+            Some(watched) => {
+                self.adopt(watched.clone());
+                self.last.as_ref().filter(|last| **last == watched)?;
+                watched.to_json().map(KnownLease::Found)
+            }
+        }
     }
 
     /// Records that the API server refused a write that was based on this state, so that the next write needs no read.
     pub(crate) fn record_refusal(&mut self, lease: Value) {
         self.known = Some(lease);
+        self.is_doubtful = false;
     }
 
     /// Records the answer to a successful write of this process.
     pub(crate) fn record_own_write(&mut self, lease: Value, now: Instant) {
         self.record_state(&lease, now);
         self.known = Some(lease);
+        self.is_doubtful = false;
     }
 
     /// Takes over what the watch observed, unless this process has read a newer state. So even at its first
@@ -96,12 +120,14 @@ impl ObservedLease {
 
     /// Uses up the permit to create the lease. Returns false if there is none.
     pub(crate) fn take_create_permit(&mut self) -> bool {
+        self.is_doubtful = true;
         self.permit.take_if(|permit| *permit == WritePermit::Create).is_some()
     }
 
     /// Uses up the permit. Returns the resourceVersion to use as the precondition of an update, with the state that has
     /// it, or `None` if no update is permitted.
     pub(crate) fn take_update_permit(&mut self) -> Option<(String, Value)> {
+        self.is_doubtful = true;
         match self.permit.take() {
             Some(WritePermit::Update { version, lease }) => Some((version, lease)),
             _ => None,
@@ -181,9 +207,9 @@ mod tests {
         let spec = serde_json::from_value(taken["spec"].clone()).unwrap();
         let watched = LeaseState { uid: Some("u".into()), version: None, spec, since: after(start, 1) };
         // The first read returns the answer to the release, and the write that follows conflicts.
-        let released = observed.start_read().unwrap();
+        let Some(KnownLease::Found(released)) = observed.start_read(None) else { panic!("unknown") };
         assert_eq!(renew_time(&mut observed, &released, after(start, 17)), EXPIRED);
-        assert_eq!(observed.start_read(), None);
+        assert_eq!(observed.start_read(None), None);
         observed.adopt(watched);
         assert_eq!(renew_time(&mut observed, &taken, after(start, 17)), EXPIRED);
     }
@@ -239,7 +265,7 @@ mod tests {
     fn a_failed_read_permits_no_write() {
         let (mut observed, now) = (ObservedLease::new("me"), Instant::now());
         observed.record_found(lease(held_by("me")), now);
-        observed.start_read();
+        observed.start_read(None);
         assert_eq!(observed.take_update_permit(), None);
         assert!(!observed.take_create_permit());
     }

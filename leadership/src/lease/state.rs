@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 /// Added to the expiry of a lease by those who wait for it: a lease is held up to and including its expiry.
@@ -26,6 +27,12 @@ impl LeaseState {
     pub(crate) fn new(lease: &Lease, since: Instant) -> Self {
         let Lease { metadata, spec } = lease.clone();
         Self { uid: metadata.uid, version: metadata.resource_version, spec: spec.unwrap_or_default(), since }
+    }
+
+    /// The lease in this state, as far as a write of it needs it. `None` without a resourceVersion.
+    pub(crate) fn to_json(&self) -> Option<Value> {
+        let metadata = json!({"uid": self.uid, "resourceVersion": self.version.as_ref()?});
+        Some(json!({"metadata": metadata, "spec": self.spec}))
     }
 
     pub(crate) fn is_state_of(&self, lease: &Lease) -> bool {

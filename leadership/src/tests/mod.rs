@@ -1,6 +1,7 @@
 mod determinism;
 mod logs;
 mod metrics;
+mod overload;
 mod polling;
 mod replica;
 mod sharing;
