@@ -144,9 +144,9 @@ fn the_retries_of_a_process_stay_within_their_budget() {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[test]
 #[ignore = "prints the table of docs/high-availability.md"]
-async fn losses_under_overload() {
+fn losses_under_overload() {
     for (buckets, controllers, seeds) in [(1, &["lamps"][..], 200), (10, &["lamps", "rooms"], 5)] {
         for config in all_times() {
             for percent in [50, 70, 90] {
