@@ -95,6 +95,15 @@ impl Collection {
         self.is_core() && is_among(&self.plural, DELETION_RETURNS_OBJECT)
     }
 
+    /// The collection and the name of a [key](Self::key).
+    pub(crate) fn of_key(key: &str) -> Option<(Self, String)> {
+        let mut parts = key.splitn(5, '/');
+        let mut next = || parts.next();
+        let (group, version, plural, namespace) = (next()?, next()?, next()?, next()?);
+        let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+        Some((Self::new(group, version, plural, namespace), next()?.to_owned()))
+    }
+
     /// Returns true if a deletion without a propagation policy orphans the dependents. All other Kinds delete them in
     /// the background.
     pub(crate) fn orphans_by_default(&self) -> bool {

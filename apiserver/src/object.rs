@@ -57,8 +57,24 @@ pub(crate) fn increment_generation(object: &mut Value) {
     metadata(object).insert("generation".into(), json!(generation));
 }
 
+/// Returns true if a finalizer keeps the object. A namespace has finalizers in its spec too.
 pub(crate) fn has_finalizers(object: &Value) -> bool {
-    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+    let has_some =
+        |part: &str| object[part]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+    has_some("metadata") || (is_namespace(object) && has_some("spec"))
+}
+
+pub(crate) fn has_finalizer(object: &Value, finalizer: &str) -> bool {
+    let finalizers = object["metadata"]["finalizers"].as_array();
+    finalizers.is_some_and(|finalizers| finalizers.iter().any(|other| other == finalizer))
+}
+
+pub(crate) fn is_terminating(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+pub(crate) fn is_namespace(object: &Value) -> bool {
+    object["kind"] == "Namespace" && object["apiVersion"] == "v1"
 }
 
 /// Returns the string, or an empty one if the value is not a string.

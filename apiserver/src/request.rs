@@ -95,6 +95,22 @@ impl Request {
         })
     }
 
+    /// The request of this verb without parameters. A patch is a merge patch.
+    pub(crate) fn of(verb: &'static str, collection: Collection, name: Option<String>, body: Value) -> Self {
+        Self {
+            verb,
+            collection,
+            name,
+            subresource: None,
+            query: BTreeMap::new(),
+            patch: PatchKind::Merge,
+            body,
+            is_dry_run: false,
+            representation: Representation::Object,
+            rejection: None,
+        }
+    }
+
     /// Returns the same request as a dry run.
     pub(crate) fn as_dry_run(&self) -> Self {
         Self { is_dry_run: true, ..self.clone() }

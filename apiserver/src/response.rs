@@ -147,8 +147,14 @@ pub(crate) fn with_details((code, mut status): Response, details: Value) -> Resp
     (code, status)
 }
 
+/// Adds causes to the details.
+pub(crate) fn with_causes((code, mut status): Response, causes: Value) -> Response {
+    Arc::make_mut(&mut status)["details"]["causes"] = causes;
+    (code, status)
+}
+
 /// Adds the details that name the requested object.
-fn with_object(collection: &Collection, name: &str, response: Response) -> Response {
+pub(crate) fn with_object(collection: &Collection, name: &str, response: Response) -> Response {
     with_details(response, details(&collection.group, &collection.plural, name))
 }
 

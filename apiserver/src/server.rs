@@ -58,8 +58,9 @@ use crate::{
 ///
 /// Every custom resource has the subresource `status`, even if its definition does not declare it. A field selector can
 /// name any field of a built-in Kind, but of other Kinds only the name, the namespace and the `selectableFields` of
-/// their definition. No controllers run: dependents are not collected, a namespace does not have to exist, and a
-/// deleted pod is gone at once. Unsupported requests are answered with a message that names the feature: strategic merge
+/// their definition. No controllers run, and a deleted pod is gone at once. Dependents are collected, and namespaces that
+/// terminate are emptied, by [`collect_garbage`](Self::collect_garbage). A namespace does not have to exist, unless
+/// [required](Self::with_required_namespaces). Unsupported requests are answered with a message that names the feature: strategic merge
 /// patches with 415, and other subresources with 501. A test can still check that such a request is sent, and what
 /// follows from its failure, by `fail("create", "pods/eviction", 429)`.
 #[derive(Clone, Default)]
@@ -88,6 +89,21 @@ impl ApiServer {
         self
     }
 
+    /// Refuses objects in namespaces that do not exist, with 404. The namespaces of every cluster exist, such as
+    /// `default`. Without this option, objects can be created in any namespace.
+    #[must_use]
+    pub fn with_required_namespaces(self) -> Self {
+        self.state().objects.require_namespaces();
+        self
+    }
+
+    /// Runs the [garbage collector](Self::collect_garbage) after each change, until nothing is left to do.
+    #[must_use]
+    pub fn with_garbage_collector(self) -> Self {
+        self.state().objects.enable_garbage_collector();
+        self
+    }
+
     /// Stores an object as it is and returns it. Replaces an object of that name. An object without a resourceVersion
     /// gets 1 before the first request, and later the next one of the server. No manager owns its fields.
     ///
@@ -96,7 +112,7 @@ impl ApiServer {
     /// Panics if the object cannot be written as JSON.
     pub fn insert<K: Resource + Serialize>(&self, object: &K) -> Value {
         let (collection, value) = encode(object);
-        self.state().objects.insert(&collection, value, ManagedFields::default())
+        self.state().insert(&collection, value, ManagedFields::default())
     }
 
     /// Stores an object whose fields this manager owns, as after server-side apply. See [`insert`](Self::insert).
@@ -109,12 +125,14 @@ impl ApiServer {
         let mut state = self.state();
         let schema = state.objects.schema(&collection);
         let managed_fields = ManagedFields::of_applied(&collection, schema, manager, &value);
-        state.objects.insert(&collection, value, managed_fields)
+        state.insert(&collection, value, managed_fields)
     }
 
     /// Removes an object at once, whatever its finalizers.
     pub fn remove<K: Resource<DynamicType = ()>>(&self, namespace: Option<&str>, name: &str) {
-        self.state().objects.remove(&Collection::of_kind::<K>(namespace), name);
+        let mut state = self.state();
+        state.objects.remove(&Collection::of_kind::<K>(namespace), name);
+        state.objects.settle();
     }
 
     /// Compacts the history, as etcd does after some minutes. A watch from an earlier resourceVersion fails with 410
@@ -127,6 +145,17 @@ impl ApiServer {
     /// that they know, unless it is [compacted](Self::compact).
     pub fn end_watches(&self) {
         self.state().objects.end_watches();
+    }
+
+    /// Makes the next change of the garbage collector and of the namespace controller. Returns false if there is nothing
+    /// left to do.
+    ///
+    /// The garbage collector deletes an object whose owners are all gone, and removes references to owners that are gone
+    /// from other objects. It carries out the finalizers `foregroundDeletion` (dependents that block the deletion of
+    /// their owner go first) and `orphan` (dependents stay, without this owner). The objects of a namespace that
+    /// terminates are deleted, and then the namespace itself.
+    pub fn collect_garbage(&self) -> bool {
+        self.state().objects.collect_garbage()
     }
 
     /// Answers every request of this verb and resource with this code from now on: `fail("patch", "pods/status", 409)`.
@@ -237,6 +266,12 @@ enum Answer {
 }
 
 impl State {
+    fn insert(&mut self, collection: &Collection, object: Value, managed_fields: ManagedFields) -> Value {
+        let stored = self.objects.insert(collection, object, managed_fields);
+        self.objects.settle();
+        stored
+    }
+
     fn handle(&mut self, request: &Request) -> Result<Answer, Response> {
         let Self { objects, failures, authorizer, writes } = self;
         objects.mark_served();
@@ -253,6 +288,7 @@ impl State {
             Some(_) => objects.handle(&request.as_dry_run()),
             None => objects.handle(request),
         };
+        objects.settle();
         if is_write(request.verb) {
             let success = result.as_ref().ok().filter(|_| stores_object(request.verb));
             writes.push(request.to_write(success.map(|(_, object)| object.clone())));

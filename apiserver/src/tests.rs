@@ -1,5 +1,8 @@
 //! The API server as its clients see it.
 
+mod garbage;
+mod watches;
+
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Pod},

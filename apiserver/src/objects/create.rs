@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use super::{
     Objects,
     checks::{check_applied_configuration, check_namespace, check_valid},
+    namespaces,
 };
 use crate::{
     apply::{ManagedFields, Writer},
-    object::{metadata, remove_empty, text},
+    object::{is_namespace, metadata, remove_empty, text},
     request::Request,
     response::{FieldError, Response, already_exists, conflict, failure, invalid},
     schema::Schema,
@@ -19,6 +20,11 @@ impl Objects {
     pub(crate) fn create(&mut self, request: &Request) -> Result<Response, Response> {
         let mut object = request.body.clone();
         check_namespace(&request.collection, &object)?;
+        let sent_name = [&object["metadata"]["name"], &object["metadata"]["generateName"]].map(text);
+        self.check_namespace_accepts(
+            request,
+            sent_name.iter().find(|name| !name.is_empty()).map_or("", |name| name),
+        )?;
         if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(failure(StatusCode::INTERNAL_SERVER_ERROR, "", message));
@@ -43,6 +49,7 @@ impl Objects {
     pub(crate) fn create_by_apply(&mut self, request: &Request, name: &str) -> Result<Response, Response> {
         let schema = self.schema(&request.collection);
         check_applied_configuration(request, name, schema.as_ref())?;
+        self.check_namespace_accepts(request, name)?;
         if let Some(uid) = request.body["metadata"]["uid"].as_str() {
             let cause = format!(
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
@@ -105,6 +112,9 @@ impl Objects {
             None => metadata.remove("namespace"),
         };
         remove_empty(metadata);
+        if is_namespace(object) {
+            namespaces::activate(object, name);
+        }
     }
 
     /// The Kind that the object names, or else the Kind of other objects of its resource.

@@ -6,10 +6,12 @@ use http::StatusCode;
 use kube::discovery::verbs;
 use serde_json::{Value, json};
 
-use super::{Objects, Stored};
+use super::{Objects, Stored, namespaces};
 use crate::{
     collection::Collection,
-    object::{has_finalizers, increment_generation, metadata, remove_empty, text},
+    object::{
+        has_finalizers, increment_generation, is_namespace, is_terminating, metadata, remove_empty, text,
+    },
     request::Request,
     response::{FieldError, Response, deletion_status, invalid, precondition_failed},
 };
@@ -21,11 +23,15 @@ impl Objects {
         name: &str,
         old: Stored,
     ) -> Result<Response, Response> {
+        namespaces::check_deletable(request, name)?;
         let policy = explicit_policy(request)?;
         self.check_preconditions(request, name, &old.object)?;
         let mut object = with_policy_finalizer(&request.collection, policy, &old.object);
+        if is_namespace(&object) && !is_terminating(&object) {
+            namespaces::terminate(&mut object);
+        }
         if has_finalizers(&object) {
-            if object == *old.object && !object["metadata"]["deletionTimestamp"].is_null() {
+            if object == *old.object && is_terminating(&object) {
                 return Ok((StatusCode::OK, old.object));
             }
             self.mark_deleted(request, &mut object);
@@ -63,12 +69,15 @@ impl Objects {
 
     /// Marks the object as being deleted. It stays until its finalizers are removed.
     fn mark_deleted(&self, request: &Request, object: &mut Value) {
-        if !object["metadata"]["deletionTimestamp"].is_null() {
+        if is_terminating(object) {
             return;
         }
+        let has_grace_period = !is_namespace(object);
         let fields = metadata(object);
         fields.insert("deletionTimestamp".into(), json!(self.clock.now()));
-        fields.insert("deletionGracePeriodSeconds".into(), json!(0));
+        if has_grace_period {
+            fields.insert("deletionGracePeriodSeconds".into(), json!(0));
+        }
         if request.collection.has_generation() {
             increment_generation(object);
         }
@@ -102,8 +111,8 @@ impl Objects {
 }
 
 /// The finalizers with which the API server hands an object to the garbage collector, by propagation policy.
-const ORPHAN: &str = "orphan";
-const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
 /// The propagation policy that the request names.
 fn explicit_policy(request: &Request) -> Result<Option<&str>, Response> {

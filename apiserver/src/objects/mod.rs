@@ -4,8 +4,10 @@ mod change;
 mod checks;
 mod create;
 mod delete;
+mod garbage;
 mod history;
 mod list;
+mod namespaces;
 mod watch;
 
 use std::{collections::BTreeMap, sync::Arc, task::Waker};
@@ -15,13 +17,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::discovery::verbs;
 use serde_json::{Value, json};
 
-use self::history::History;
 pub(crate) use self::watch::Position;
+use self::{garbage::Garbage, history::History};
 use crate::{
     apply::ManagedFields,
     collection::Collection,
     identity::{Clock, Identities},
-    object::{has_finalizers, metadata, text},
+    object::{has_finalizers, is_terminating, metadata, text},
     request::Request,
     response::{Response, no_such_resource, not_found, not_supported},
     schema::Schema,
@@ -36,6 +38,11 @@ pub(crate) struct Objects {
     /// The objects by [key](Collection::key).
     stored: BTreeMap<String, Stored>,
     history: History,
+    garbage: Garbage,
+    /// True if the garbage is collected after each change.
+    collects_garbage: bool,
+    /// True if objects can be created only in namespaces that exist.
+    requires_namespaces: bool,
     identities: Identities,
     pub(crate) clock: Clock,
     /// The collection of all objects of each Kind of which an object has been stored, by apiVersion and kind.
@@ -81,7 +88,9 @@ impl Objects {
             self.commit(collection.key(&name), Some(stored));
         } else {
             self.history.raise(version);
-            self.stored.insert(collection.key(&name), stored);
+            let (key, new) = (collection.key(&name), stored.object.clone());
+            let old = self.stored.insert(key.clone(), stored).map(|old| old.object);
+            self.garbage.observe(&key, old.as_deref(), Some(&new));
         }
         object
     }
@@ -112,6 +121,25 @@ impl Objects {
     /// Marks the start of the history: objects that are added from now on are reported by watches.
     pub(crate) fn mark_served(&mut self) {
         self.has_served = true;
+    }
+
+    /// Collects the garbage after each change from now on.
+    pub(crate) fn enable_garbage_collector(&mut self) {
+        self.collects_garbage = true;
+    }
+
+    /// Collects all garbage, if that is to be done after each change.
+    pub(crate) fn settle(&mut self) {
+        while self.collects_garbage && self.collect_garbage() {}
+    }
+
+    /// Requires that namespaces exist, and creates those of every cluster.
+    pub(crate) fn require_namespaces(&mut self) {
+        for name in namespaces::INITIAL {
+            let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+            let _ = self.create(&Request::of(verbs::CREATE, namespaces::collection(), None, body));
+        }
+        self.requires_namespaces = true;
     }
 
     /// Forgets the history so far.
@@ -188,7 +216,7 @@ impl Objects {
         if request.is_dry_run {
             return Arc::new(object);
         }
-        if !object["metadata"]["deletionTimestamp"].is_null() && !has_finalizers(&object) {
+        if is_terminating(&object) && !has_finalizers(&object) {
             self.remove(&request.collection, name);
             return Arc::new(object);
         }
@@ -214,6 +242,7 @@ impl Objects {
             None => self.stored.remove(&key),
         };
         let before = before.map(|stored| stored.object);
+        self.garbage.observe(&key, before.as_deref(), after.as_deref());
         if before.is_some() && after.is_none() {
             self.identities.forget(&key);
         }

@@ -6,7 +6,7 @@ mod schemas;
 
 use std::error::Error;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::DynamicObject;
 use reknit_apiserver::ApiServer;
 use reknit_testing::ControlPlane;
 use serde_json::Value;
@@ -26,6 +26,7 @@ async fn each_response_equals_that_of_the_real_api_server() -> Result<(), Box<dy
     for server in [&mut real, &mut memory] {
         requests::send(server).await?;
         schemas::send(server).await?;
+        requests::send_with_controllers(server).await?;
     }
 
     let (requests, events) = real.counts();
@@ -40,14 +41,11 @@ async fn each_response_equals_that_of_the_real_api_server() -> Result<(), Box<dy
     Ok(())
 }
 
-/// Returns an API server in memory with the CustomResourceDefinitions of [`SETUP`]. It needs no Namespaces, because it
-/// accepts objects in any.
+/// Returns an API server in memory with the objects of [`SETUP`].
 fn in_memory() -> Result<ApiServer, Box<dyn Error>> {
-    let server = ApiServer::new();
+    let server = ApiServer::new().with_required_namespaces();
     for object in serde_saphyr::from_multiple::<Value>(SETUP)? {
-        if object["kind"] == "CustomResourceDefinition" {
-            server.insert(&serde_json::from_value::<CustomResourceDefinition>(object)?);
-        }
+        server.insert(&serde_json::from_value::<DynamicObject>(object)?);
     }
     Ok(server)
 }

@@ -56,6 +56,49 @@ impl Recorder {
         Ok(())
     }
 
+    /// Runs the garbage collector and the controller of namespaces from now on.
+    pub(crate) async fn run_controllers(&mut self) -> Result<(), Box<dyn Error>> {
+        match &self.server {
+            Server::Real(plane) => plane.nodes(0).await?,
+            Server::Memory(server) => while server.collect_garbage() {},
+        }
+        Ok(())
+    }
+
+    /// Waits until the controllers have removed the object.
+    pub(crate) async fn until_gone(&self, path: &str) -> Result<(), Box<dyn Error>> {
+        self.until(path, |object| object["code"] == 404).await
+    }
+
+    /// Waits until the controllers have left the object one owner.
+    pub(crate) async fn until_one_owner(&self, path: &str) -> Result<(), Box<dyn Error>> {
+        self.until(path, |object| object["metadata"]["ownerReferences"].as_array().map(Vec::len) == Some(1))
+            .await
+    }
+
+    /// Waits for the controllers to do something to the object.
+    async fn until(&self, path: &str, is_done: impl Fn(&Value) -> bool) -> Result<(), Box<dyn Error>> {
+        if let Server::Memory(server) = &self.server {
+            while server.collect_garbage() {}
+        }
+        for _ in 0..600 {
+            let response = self.client.send(Request::get(path).body(Body::empty())?).await?;
+            if is_done(&serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?) {
+                return Ok(());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        Err(format!("the controllers are not done with {path}").into())
+    }
+
+    /// Reads a watch to its end, and orders its events by object: controllers work on several at once.
+    pub(crate) async fn watch_by_object(&mut self, path: &str) -> Result<(), Box<dyn Error>> {
+        let first = self.responses.len() + 1;
+        self.watches(&[path.to_owned()]).await?;
+        self.responses[first..].sort_by_key(|(_, _, event)| event["object"]["metadata"]["name"].to_string());
+        Ok(())
+    }
+
     /// The number of requests and the number of watch events.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.responses.len() - self.events, self.events)

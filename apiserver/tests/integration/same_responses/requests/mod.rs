@@ -1,6 +1,7 @@
 //! The requests of the comparison: every verb, on a built-in Kind, a custom resource and a cluster-scoped Kind.
 
 mod applies;
+mod controllers;
 mod deletes;
 mod objects;
 mod patches;
@@ -44,7 +45,13 @@ pub(crate) async fn send(server: &mut Recorder) -> TestResult {
     versions::metadata(server).await?;
     versions::lists(server).await?;
     watches::watches(server).await?;
-    versions::compaction(server).await
+    versions::compaction(server).await?;
+    controllers::namespaces(server).await
+}
+
+/// The requests whose effects controllers carry out. No other requests follow.
+pub(crate) async fn send_with_controllers(server: &mut Recorder) -> TestResult {
+    controllers::garbage(server).await
 }
 
 fn config_map(name: &str, data: Value) -> Value {
