@@ -3,6 +3,7 @@
 mod add;
 mod dev;
 mod insertion;
+mod kind_flags;
 mod manifests;
 mod names;
 mod new;

@@ -24,6 +24,7 @@ pub(crate) const PROJECT: &[File] = files!("project":
     "Cargo.toml.in",
     ".gitignore",
     ".dockerignore",
+    ".github/workflows/ci.yaml",
     ".vscode/launch.json",
     "Dockerfile",
     "README.md",
@@ -37,7 +38,13 @@ pub(crate) const PROJECT: &[File] = files!("project":
     "config/100-namespace.yaml",
     "config/200-rbac.yaml",
     "config/300-crds.yaml",
+    "config/400-config-leader-election.yaml",
+    "config/400-disruption-budget.yaml",
     "config/500-controller.yaml",
+    "config/monitoring/kustomization.yaml",
+    "config/monitoring/service-monitor.yaml",
+    "config/network-policy/kustomization.yaml",
+    "config/network-policy/network-policy.yaml",
 );
 
 /// The files of a Kind.
@@ -48,6 +55,9 @@ pub(crate) const KIND_FILES: &[File] = files!("project":
     "tests/warm_greeting.rs",
     "config/example/warm_greeting.yaml",
 );
+
+/// The roles of the users of a Kind.
+pub(crate) const KIND_ROLES: &[File] = files!("project": "config/200-warm_greeting-roles.yaml");
 
 /// The files of the webhook server, which a project gets once.
 pub(crate) const WEBHOOK: &[File] = files!("webhook": "src/webhook.rs");

@@ -9,11 +9,12 @@ use anyhow::{Result, bail};
 
 use super::AddFlags;
 use crate::{
-    names::{Kind, Plural, Version},
+    kind_flags::{DEFINITIONS, KindFlags},
+    names::{Group, Kind, Plural},
     output,
     plan::Plan,
     project::Project,
-    template::{KIND_FILES, Names},
+    template::Names,
 };
 
 /// Adds a Kind with its controller, its tests and an example
@@ -21,12 +22,11 @@ use crate::{
 pub(crate) struct AddKind {
     /// The Kind in CamelCase, for example Greeting
     kind: Kind,
-    /// The version of the Kind
-    #[arg(long, default_value = "v1alpha1")]
-    version: Version,
-    /// The plural of the Kind, for example greetings; the default is made from the Kind
+    /// The API group of the Kind; the default is that of the project
     #[arg(long)]
-    plural: Option<Plural>,
+    group: Option<Group>,
+    #[command(flatten)]
+    kind_flags: KindFlags,
     #[command(flatten)]
     flags: AddFlags,
 }
@@ -40,34 +40,44 @@ impl AddKind {
                 bail!("the project has {path} already; choose another Kind");
             }
         }
-        let plural = self.plural.unwrap_or_else(|| self.kind.plural());
-        if let Some(file) = file_with_plural(&project, &plural) {
+        let (plural, group) =
+            (self.kind_flags.plural(&self.kind), self.group.as_ref().unwrap_or(&project.group));
+        if let Some(file) = file_with_plural(&project, group, &plural) {
             bail!(
                 "{} has the plural {} already; choose another one with --plural",
                 file.display(),
                 plural.as_str()
             );
         }
-        let names = Names::of(&project).version(&self.version).kind(&self.kind).plural(&plural);
+        let names = Names::default().project(&project.name).group(group);
+        let names = self.kind_flags.names(names, &self.kind);
         let mut plan = Plan::new(&project.folder);
-        plan.create_all(KIND_FILES, &names);
+        self.kind_flags.plan(&mut plan, &names);
         plan.insert("src/lib.rs", "modules", format!("pub mod {module};"));
         plan.insert("src/lib.rs", "controllers", format!(".controller({module}::controller)"));
-        plan.insert("src/lib.rs", "definitions", format!("{module}::definition()?,"));
+        if !self.kind_flags.external {
+            plan.insert("src/lib.rs", "definitions", format!("{module}::definition()?,"));
+            let kustomization = fs::read_to_string(project.folder.join("config/Kustomization"));
+            if !kustomization.is_ok_and(|text| text.contains(DEFINITIONS)) {
+                plan.insert("config/Kustomization", "resources", DEFINITIONS);
+            }
+        }
         self.flags.execute(plan)?;
-        output::resource(&plural, &project.group, &self.kind);
+        output::resource(&plural, group, &self.kind);
         self.flags.print_next();
         Ok(())
     }
 }
 
-/// The file of the Kind that has this plural, from the folder of the project.
-fn file_with_plural(project: &Project, plural: &Plural) -> Option<PathBuf> {
-    let declaration = format!("plural = \"{}\"", plural.as_str());
+/// The file of the Kind of this group that has this plural, from the folder of the project.
+fn file_with_plural(project: &Project, group: &Group, plural: &Plural) -> Option<PathBuf> {
+    let declarations =
+        [format!("plural = \"{}\"", plural.as_str()), format!("group = \"{}\"", group.as_str())];
     let folders = fs::read_dir(project.folder.join("src")).ok()?;
     let mut files = folders.flatten().map(|folder| Path::new("src").join(folder.file_name()).join("kind.rs"));
     let declares = |file: &PathBuf| {
-        fs::read_to_string(project.folder.join(file)).is_ok_and(|text| text.contains(&declaration))
+        fs::read_to_string(project.folder.join(file))
+            .is_ok_and(|text| declarations.iter().all(|declaration| text.contains(declaration)))
     };
     files.find(declares)
 }

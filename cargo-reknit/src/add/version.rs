@@ -82,7 +82,11 @@ impl AddVersion {
         let name = object.pointer("/metadata/name").and_then(Value::as_str);
         let name = format!("{}-{version}", name.with_context(invalid)?);
         object["metadata"]["name"] = json!(name);
-        object["apiVersion"] = json!(format!("{}/{version}", project.group.as_str()));
+        let group = object["apiVersion"]
+            .as_str()
+            .and_then(|old| old.split_once('/'))
+            .map(|(group, _)| group.to_owned());
+        object["apiVersion"] = json!(format!("{}/{version}", group.with_context(invalid)?));
         serde_saphyr::to_string(&object).context("cannot write the example")
     }
 }

@@ -144,6 +144,35 @@ fn a_flag_selects_the_project_of_another_folder() {
 }
 
 #[test]
+fn a_kind_can_be_cluster_scoped_and_of_another_group() {
+    let project = project_with(&["--cluster-scoped"]);
+    let read = |path: &str| fs::read_to_string(project.folder.join(path)).unwrap();
+    assert!(!read("src/greeting/kind.rs").contains("namespaced"));
+    assert!(read("config/300-crds.yaml").contains("scope: Cluster"));
+    assert!(!read("tests/greeting.rs").contains("\"default"), "{}", read("tests/greeting.rs"));
+    let args = ["add", "kind", "Team", "--group", "teams.example.com", "--cluster-scoped"];
+    let output = cargo_reknit(&project.folder, &args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(read("src/team/kind.rs").contains("group = \"teams.example.com\""));
+    let output = cargo_reknit(&project.folder, &["add", "version", "Team", "v1"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(read("config/example/team_v1.yaml").contains("apiVersion: teams.example.com/v1\n"));
+}
+
+#[test]
+fn the_definition_of_an_external_kind_is_not_in_config() {
+    let project = project_with(&["--external"]);
+    let read = |path: &str| fs::read_to_string(project.folder.join(path)).unwrap();
+    assert!(!read("src/lib.rs").contains("greeting::definition"), "{}", read("src/lib.rs"));
+    assert!(!read("config/300-crds.yaml").contains("CustomResourceDefinition"));
+    assert!(!read("config/Kustomization").contains("crds"), "{}", read("config/Kustomization"));
+    let output = cargo_reknit(&project.folder, &["add", "kind", "Farewell"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(read("src/lib.rs").contains("farewell::definition()?"));
+    assert_eq!(read("config/Kustomization").matches("- 300-crds.yaml").count(), 1);
+}
+
+#[test]
 fn the_lock_file_has_exactly_the_packages_of_the_project() {
     let project = project_with(&["--path", CHECKOUT]);
     let args = ["tree", "--locked", "--offline"];
