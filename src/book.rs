@@ -16,6 +16,7 @@ pages! {
     children: "../docs/how-to/children.md",
     conditions: "../docs/how-to/conditions.md",
     configuration: "../docs/how-to/configuration.md",
+    events: "../docs/how-to/events.md",
     finalizers: "../docs/how-to/finalizers.md",
     from_controller_runtime: "../docs/moving-from/controller-runtime.md",
     from_knative: "../docs/moving-from/knative.md",
@@ -25,6 +26,7 @@ pages! {
     rbac: "../docs/how-to/rbac.md",
     references: "../docs/how-to/references.md",
     restore: "../docs/how-to/restore.md",
+    shared_state: "../docs/how-to/shared-state.md",
     time: "../docs/how-to/time.md",
     webhooks: "../docs/how-to/webhooks.md",
 }

@@ -94,7 +94,8 @@
 //!
 //! **Other roles** of a reconciler are traits that you enable on the builder: [`FinalizeKind`](prelude::FinalizeKind)
 //! by `.finalizing()`, [`ObserveKind`](prelude::ObserveKind) by `.observing_as_follower()`, and
-//! [`ObserveDeletion`](reconciler::ObserveDeletion) by `.observing_deletion_as_leader()`. A controller without a Kind of
+//! [`ObserveDeletion`](reconciler::ObserveDeletion) by `.observing_deletion_as_leader()`, and
+//! [`ReleaseKind`](reconciler::ReleaseKind) by `.releasing()`. A controller without a Kind of
 //! its own implements [`ReconcileKey`](reconciler::ReconcileKey).
 //!
 //! **A Kind** is declared with [`kind!`](prelude::kind), optionally with Knative's conditions, which the framework
@@ -156,6 +157,10 @@
 //! | read the time from a clock that tests control | `cx.get::<Clock>()`, a [`Clock`](injection::Clock); in tests a [`FakeClock`](testing::FakeClock): setting it also enqueues the delayed keys that become due | `clock.Clock` of k8s.io/utils and its `testing.FakeClock` |
 //! | enqueue a key from an external event | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |
 //! | clean up before an object is deleted | [`FinalizeKind`](prelude::FinalizeKind) and `.finalizing()` | `FinalizeKind`; `controllerutil.AddFinalizer`; `finalizer` |
+//! | clean up when an object leaves the class, the filter or the selection | [`ReleaseKind`](reconciler::ReleaseKind) and `.releasing()` | |
+//! | track only changes that matter | [`Builder::track_where`](reconciler::Builder::track_where) | predicates |
+//! | track by labels | [`Tracked::matching`](prelude::Tracked::matching), [`matching_in`](prelude::Tracked::matching_in) | |
+//! | run code between the first lists and the first reconcile | [`Builder::on_synced`](reconciler::Builder::on_synced) | `Runnable` after `WaitForCacheSync` |
 //! | find objects by a computed value | [`Informer::index`](prelude::Informer::index) | field indexes; indexers |
 //! | wait for a state of an object | [`Informer::until`](prelude::Informer::until) | `await_condition` |
 //! | read from the API server, not the cache | `build.client()` | `APIReader` |
@@ -170,6 +175,7 @@
 //! | read feature flags | [`Features`](injection::Features), as a field of your [`FromConfigMap`](prelude::FromConfigMap) type, as in [Configuration that changes](https://github.com/reknit/reknit/blob/main/docs/how-to/configuration.md) | `feature.Flags` |
 //! | enqueue every object, or those that a filter of keys admits | `build.queue()`, [`resync`](reconciler::Queue::resync) and [`resync_where`](reconciler::Queue::resync_where) | `GlobalResync`, `FilteredGlobalResync` |
 //! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `admission.Defaulter`, `admission.Validator` |
+//! | validate by other objects | [`Webhook::validator`](webhook::Webhook::validator), [`Validator`](webhook::Validator) | `validation.Callback`; `admission.CustomValidator` |
 //! | read a ConfigMap in defaults and validation | [`Request::config`](apis::Request::config), [`Webhook::config`](prelude::Webhook::config) | the `configmap.Store` in the context of `SetDefaults` |
 //! | say which fields are invalid, and how | [`FieldError`](prelude::FieldError), with [`CauseType`](apis::CauseType) | `apis.FieldError`; `field.ErrorList` |
 //! | print a CustomResourceDefinition | [`definition_of::<MyKind>()`](apis::definition_of), with [`structural`](apis::structural) on specs that have enums with data, and [`drop_descriptions`](apis::drop_descriptions) on fields of core types | controller-gen; `CustomResourceExt::crd` |
@@ -178,11 +184,11 @@
 //! | serve two versions of a Kind | [`Convertible`](apis::Convertible), `Webhook::conversion`, and one CustomResourceDefinition for both with `kube::core::crd::merge_crds` | hub and spokes |
 //! | run on a laptop without the webhook | `ENABLE_WEBHOOKS=false`, or `--disable-controllers webhook` | `ENABLE_WEBHOOKS` |
 //! | run without a controller of the program | `--disable-controllers` with its name | Knative's `MainNamed` |
-//! | run a server beside the controllers | [`Task`](sharedmain::Task) | `Runnable` |
+//! | run a server beside the controllers | [`Task`](sharedmain::Task), with a [readiness](sharedmain::Task::readiness) check | `Runnable` |
 //! | run controllers in a test against a real API server | [`Controllers`](testing::Controllers) with [`ControlPlane`](testing::ControlPlane) | envtest and `mgr.Start` |
 //! | run the whole program in a test, as a child process | [`Program`](testing::Program) | |
 //! | generate RBAC rules from the code | [`Main::rbac`](prelude::Main::rbac); a table test checks them ([how](https://github.com/reknit/reknit/blob/main/docs/how-to/rbac.md)) | `+kubebuilder:rbac` markers |
-//! | declare a request of your own code for the generated RBAC rules | `build.allows(..)` with a [`Permission`](injection::Permission), [`OwnedOptions::verbs`](reconciler::OwnedOptions::verbs), [`Kinds::of`](reconciler::Kinds::of) | `+kubebuilder:rbac` markers |
+//! | declare a request of your own code for the generated RBAC rules | `build.allows(..)` with a [`Permission`](injection::Permission), [`OwnedOptions::verbs`](reconciler::OwnedOptions::verbs), [`bind_cluster_roles`](reconciler::OwnedOptions::bind_cluster_roles), [`Kinds::of`](reconciler::Kinds::of) | `+kubebuilder:rbac` markers |
 //! | test that each permission is needed | [`each_permission_is_needed`](testing::each_permission_is_needed) | |
 //! | limit requests | `--kube-api-qps`, `--kube-api-burst`; there is no limit by default | the same flags |
 //!

@@ -45,6 +45,17 @@ impl Finalizer {
         Self { name, former, is_default, is_placed, manager, problem }
     }
 
+    /// Makes the check fail for the default name, which another program may use too.
+    pub(crate) fn require_own_name(&mut self) {
+        if self.is_default && self.problem.is_none() {
+            self.problem = Some(
+                "a controller that releases objects needs a name that no other program uses, because it removes its \
+                 finalizer from objects of others"
+                    .into(),
+            );
+        }
+    }
+
     /// Fails if Kubernetes would not accept the name.
     pub(crate) fn check(&self) -> Result<()> {
         let Self { name, problem: Some(problem), .. } = self else { return Ok(()) };

@@ -126,7 +126,7 @@ pub use owned::{Applied, NotApplied, Owned, OwnedAny, OwnedOptions, apply_body, 
 pub use per_key::PerKey;
 pub use queue::Queue;
 pub use reknit_apis::{KReference, Key, Reference};
-pub use roles::{FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKey, ReconcileKind};
+pub use roles::{FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKey, ReconcileKind, ReleaseKind};
 pub use status::merge_patch;
 pub use tracker::{Duck, Tracked, TrackedAny};
 

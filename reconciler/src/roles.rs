@@ -83,6 +83,58 @@ pub trait FinalizeKind: ReconcileKind {
     ) -> impl Future<Output = Result<Outcome>> + Send;
 }
 
+/// Cleans up after an object that has left the controller: its [class](crate::Builder::class), its
+/// [filter](crate::Builder::filter) or its [selection](crate::Controller::selected). For controllers that keep state
+/// outside of the object, such as a proxy's configuration or a record in DNS. Enabled by
+/// [`releasing`](crate::RoleBuilder::releasing).
+///
+/// Who has left is known by the finalizer: the object carries this controller's finalizer, and the controller would not
+/// reconcile it any more. So an object is released also if it left while no process ran. When
+/// [`release_kind`](Self::release_kind) returns [`Outcome::done`], the finalizer is removed, and the object's deletion no
+/// longer concerns this controller. If the object comes back, it is reconciled as a new one. An object that is deleted
+/// before it was released is finalized instead.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::Namespace;
+/// # use reknit_reconciler::{FinalizeKind, ReconcileKind};
+/// # struct Routes;
+/// # impl Routes { async fn remove(&self, _: &Namespace) -> Result<()> { Ok(()) } }
+/// # impl ReconcileKind for Routes {
+/// #     type Kind = Namespace;
+/// #     async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> { Ok(Outcome::done()) }
+/// # }
+/// use reknit_injection::Context;
+/// use reknit_reconciler::{Controller, Outcome, ReleaseKind, Result};
+///
+/// impl FinalizeKind for Routes {
+///     async fn finalize_kind(&self, namespace: &Namespace, _: &mut ()) -> Result<Outcome> {
+///         self.release_kind(namespace).await
+///     }
+/// }
+///
+/// impl ReleaseKind for Routes {
+///     async fn release_kind(&self, namespace: &Namespace) -> Result<Outcome> {
+///         self.remove(namespace).await?;
+///         Ok(Outcome::done())
+///     }
+/// }
+///
+/// fn controller(cx: &Context) -> Result<Controller> {
+///     let build = Controller::of::<Namespace>(cx).class("example.com/routes", "fast").finalizer("example.com/fast-routes");
+///     Ok(build.reconciler(Routes).releasing().build())
+/// }
+/// # let _ = controller;
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`releasing()` was called, but `{Self}` does not implement `ReleaseKind`",
+    note = "`impl ReleaseKind for {Self}`, or drop the call"
+)]
+pub trait ReleaseKind: FinalizeKind {
+    /// Cleans up after an object that is not reconciled any more, and is not being deleted. Its status belongs to whoever
+    /// reconciles it now. `Outcome::done()` removes the finalizer, and any other result keeps it.
+    fn release_kind(&self, object: &Self::Kind) -> impl Future<Output = Result<Outcome>> + Send;
+}
+
 /// Observes objects in processes that do not lead them, for example to fill a cache before such a process becomes their
 /// leader. Enabled by
 /// [`observing_as_follower`](crate::RoleBuilder::observing_as_follower).

@@ -1,12 +1,12 @@
 //! Controllers that run in the process of a test, against an API server.
 
-use std::{thread, time::Duration};
+use std::{pin::Pin, thread, time::Duration};
 
 use kube::Client;
 use reknit_injection::{Context, InformerHandle, InformerState, Shutdown, ShutdownTrigger};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{Controller, Drained, Health, Result, Run};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::eventually;
 
@@ -14,6 +14,8 @@ use crate::eventually;
 const DRAIN: Duration = Duration::from_secs(5);
 
 type Construct = Box<dyn FnOnce(&Context) -> Result<Controller>>;
+type RunTask = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+type ConstructTask = Box<dyn FnOnce(&Context) -> Result<RunTask>>;
 
 /// Adds one value to the context.
 type Provide = Box<dyn FnOnce(&Context)>;
@@ -59,6 +61,8 @@ pub struct Controllers {
     system_namespace: Option<String>,
     provided: Vec<Provide>,
     constructors: Vec<Construct>,
+    tasks: Vec<ConstructTask>,
+    following: bool,
 }
 
 /// Running controllers, from [`Controllers::start`]. They are aborted when this is dropped.
@@ -68,6 +72,7 @@ pub struct Controllers {
 pub struct RunningControllers {
     trigger: ShutdownTrigger,
     running: Vec<RunningController>,
+    tasks: JoinSet<Result<()>>,
 }
 
 struct RunningController {
@@ -78,12 +83,35 @@ struct RunningController {
 impl Controllers {
     /// Creates an empty list. The controllers that are added to it send their requests through this client.
     pub fn new(client: Client) -> Self {
-        Self { client, system_namespace: None, provided: Vec::new(), constructors: Vec::new() }
+        Self {
+            client,
+            system_namespace: None,
+            provided: Vec::new(),
+            constructors: Vec::new(),
+            tasks: Vec::new(),
+            following: false,
+        }
     }
 
     /// Adds a controller by its constructor, which is the one that the program uses.
     pub fn controller(mut self, constructor: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Self {
         self.constructors.push(Box::new(constructor));
+        self
+    }
+
+    /// Adds a task by its constructor, which is the one that the program passes to `Main::task`. As in a program, the
+    /// constructors of tasks run after those of controllers. The tasks end, or are aborted, with the controllers.
+    pub fn task<T: IntoFuture<Output = Result<()>, IntoFuture: Send + 'static>>(
+        mut self,
+        constructor: impl FnOnce(&Context) -> Result<T> + 'static,
+    ) -> Self {
+        self.tasks.push(Box::new(|cx| Ok(Box::pin(constructor(cx)?.into_future()))));
+        self
+    }
+
+    /// Runs the controllers as in a replica that leads nothing: they only observe.
+    pub fn following(mut self) -> Self {
+        self.following = true;
         self
     }
 
@@ -113,9 +141,15 @@ impl Controllers {
         self.provided.into_iter().for_each(|provide| provide(&cx));
         let controllers: Vec<_> =
             self.constructors.into_iter().map(|construct| build(construct, &cx.scoped())).collect();
+        let constructed = self.tasks.into_iter().map(|construct| construct(&cx.scoped()));
+        #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
+        let tasks = constructed
+            .map(|task| task.unwrap_or_else(|error| panic!("the constructor of a task failed: {error:#}")))
+            .collect::<Vec<_>>();
         cx.informers().start();
-        let running = controllers.into_iter().map(|controller| spawn(controller, &shutdown)).collect();
-        RunningControllers { trigger, running }
+        let following = self.following;
+        let running = controllers.into_iter().map(|controller| spawn(controller, &shutdown, following));
+        RunningControllers { trigger, running: running.collect(), tasks: tasks.into_iter().collect() }
     }
 }
 
@@ -125,9 +159,13 @@ fn build(construct: Construct, cx: &Context) -> Controller {
     controller.unwrap_or_else(|error| panic!("the constructor failed: {error:#}"))
 }
 
-fn spawn(controller: Controller, shutdown: &Shutdown) -> RunningController {
+fn spawn(controller: Controller, shutdown: &Shutdown, following: bool) -> RunningController {
     let health = controller.health();
-    let leadership = Leadership::always();
+    let leadership = match following {
+        // A bucket that nobody leads.
+        true => reknit_leadership::internal::elected(vec!["other".into()]).0,
+        false => Leadership::always(),
+    };
     let run = Run { leadership, stop: shutdown.clone(), drain: DRAIN, workers: None };
     RunningController { health, task: tokio::spawn(controller.run(run)) }
 }
@@ -166,6 +204,12 @@ impl RunningControllers {
             let ended = task.await;
             dropped += ended.unwrap_or_else(|error| panic!("{} failed: {error}", health.name())).dropped;
         }
+        let tasks = std::mem::take(&mut self.tasks);
+        // A task that does not end is aborted.
+        let ended = tokio::time::timeout(DRAIN, tasks.join_all()).await.unwrap_or_default();
+        ended.into_iter().for_each(|result| {
+            result.unwrap_or_else(|error| panic!("a task failed: {error:#}"));
+        });
         dropped
     }
 }
@@ -195,5 +239,31 @@ impl Drop for RunningControllers {
         {
             panic!("{name} ended before it was stopped");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::ApiServer;
+
+    #[tokio::test]
+    async fn a_task_runs_beside_the_controllers_with_the_values_of_their_constructors() {
+        let (sender, mut received) = mpsc::unbounded_channel();
+        let task = move |cx: &Context| {
+            let (shutdown, value) = (cx.shutdown(), cx.provided::<&str>()?);
+            Ok(async move {
+                sender.send(value)?;
+                shutdown.wait().await;
+                sender.send("stopped")?;
+                Ok(())
+            })
+        };
+        let running = Controllers::new(ApiServer::new().client()).provide("shared").task(task).start();
+        assert_eq!(received.recv().await, Some("shared"));
+        running.stop().await;
+        assert_eq!(received.recv().await, Some("stopped"));
     }
 }

@@ -161,4 +161,10 @@ macro_rules! kind {
     ($kind:ty { $(defaults: $defaults:expr)? $(,)? }) => {
         $crate::kind!(@plain $kind, (), |_| ::core::option::Option::None, [] $($defaults)?);
     };
+    ($kind:ty { $($other:tt)* }) => {
+        ::core::compile_error!(
+            "the parts of `kind!` are, in this order: `status: Type`; `conditions: knative(..)`, `knative_batch(..)` or \
+             `metav1(field)`, which need a status; `defaults: function`"
+        );
+    };
 }

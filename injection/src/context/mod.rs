@@ -419,7 +419,7 @@ impl Drop for ConstructionGuard<'_> {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "the Context cannot create a `{Self}`",
-    note = "`impl Inject for {Self}`, or `cx.provide(value)` in main and `cx.provided::<{Self}>()?` here",
+    note = "`impl Inject for {Self}`, or `Main::provide(value)` in main, or `cx.provide(value)` in a constructor that runs before, and `cx.provided::<{Self}>()?` here",
     note = "`Tracked`, `Owned` and `Config` belong to one controller: `build.track()`, `build.owns()`, `build.config()`"
 )]
 pub trait Inject: Clone + Send + Sync + 'static {

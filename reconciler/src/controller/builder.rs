@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use kube::{Client, Resource, api::DynamicObject};
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
 use reknit_injection::{
-    Cached, Config, Context, Filter, FromConfigMap, Informer, InformerHandle, Permission, Selection,
+    Cached, Change, Config, Context, Filter, FromConfigMap, Informer, InformerHandle, Permission, Selection,
     internal::{optional_informer, selection},
     select,
 };
@@ -207,6 +208,31 @@ impl<K> Builder<K> {
         self.parts.recorder.clone()
     }
 
+    /// Runs a future once the caches are synced, and before the first pass, in every replica: for example to fill a
+    /// snapshot that passes then keep up to date. The first pass waits for it, so it should end soon. A test by table
+    /// runs it too.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use k8s_openapi::api::core::v1::{Namespace, Service};
+    /// use parking_lot::Mutex;
+    /// use reknit_injection::Informer;
+    /// use reknit_reconciler::{Builder, Key};
+    ///
+    /// type Snapshot = Arc<Mutex<Vec<Key>>>;
+    ///
+    /// fn primed(build: &mut Builder<Namespace>, services: Informer<Service>) -> Snapshot {
+    ///     let snapshot = Snapshot::default();
+    ///     let primed = snapshot.clone();
+    ///     build.on_synced(async move { primed.lock().extend(services.keys()) });
+    ///     snapshot
+    /// }
+    /// ```
+    pub fn on_synced(&mut self, act: impl Future<Output = ()> + Send + 'static) {
+        self.parts.on_synced.lock().push(act.boxed());
+    }
+
     /// Makes the controller wait for the informer's first list before it starts.
     fn depend_on<T: Cached>(&mut self, informer: &Informer<T>) {
         self.depend_on_handle(informer.handle());
@@ -237,6 +263,33 @@ impl<K: Kind> Builder<K> {
         self.depend_on(&informer);
         let tracker = self.trackers.add();
         tracker.enqueue_observers_on_change(&informer, self.parts.queue.clone());
+        Tracked::new(informer, tracker)
+    }
+
+    /// Tracks objects of another Kind as [`track`](Self::track) does, but enqueues nothing for changes that are not
+    /// relevant, as a predicate of controller-runtime does. Every change is relevant that a pass could tell apart.
+    ///
+    /// ```
+    /// use k8s_openapi::api::{core::v1::Pod, discovery::v1::EndpointSlice};
+    /// use reknit_injection::Change;
+    /// use reknit_reconciler::{Builder, Tracked};
+    ///
+    /// /// Ignores updates that leave the endpoints as they are.
+    /// fn slices(build: &mut Builder<Pod>) -> Tracked<EndpointSlice> {
+    ///     build.track_where(|change: &Change<EndpointSlice>| match change {
+    ///         Change::Updated { old, new } => old.endpoints != new.endpoints,
+    ///         _ => true,
+    ///     })
+    /// }
+    /// ```
+    pub fn track_where<T: Cached<DynamicType = (), Scope: Scope>>(
+        &mut self,
+        is_relevant: impl Fn(&Change<T>) -> bool + Send + Sync + 'static,
+    ) -> Tracked<T> {
+        let informer = self.cx.informer(self.selection_of::<T>());
+        self.depend_on(&informer);
+        let tracker = self.trackers.add();
+        tracker.enqueue_observers_where(&informer, self.parts.queue.clone(), is_relevant);
         Tracked::new(informer, tracker)
     }
 

@@ -14,6 +14,7 @@ mod workers;
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{Context, InformerHandle, InformerState, internal::has_term_ended};
@@ -67,6 +68,8 @@ pub(crate) struct Parts {
     pub(crate) per_key: PerKeyStores,
     /// `None` for a controller without a Kind.
     pub(crate) finalizer: Option<Finalizer>,
+    /// What runs before the first pass. Empty afterwards.
+    pub(crate) on_synced: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
 
 impl Parts {
@@ -82,6 +85,7 @@ impl Parts {
             recorder,
             per_key: PerKeyStores::default(),
             finalizer: None,
+            on_synced: Mutex::default(),
         }
     }
 }
@@ -144,6 +148,7 @@ impl Controller {
 
     /// Reconciles a key without the queue. The events of the pass are published before this returns.
     pub(crate) async fn reconcile_once(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
+        self.run_on_synced().await;
         let result = self.run_pass(key, mode).await;
         self.parts.recorder.flush().await;
         result
@@ -159,6 +164,14 @@ impl Controller {
             _ => None,
         });
         reasons.next().map_or(Ok(()), Err).retry_within(UNLISTED_RETRY)
+    }
+
+    /// Runs what comes between the first lists and the first pass.
+    async fn run_on_synced(&self) {
+        let acts = std::mem::take(&mut *self.parts.on_synced.lock());
+        for act in acts {
+            act.await;
+        }
     }
 
     /// Runs one pass in its span, with metrics and a log line.

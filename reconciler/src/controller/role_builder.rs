@@ -10,7 +10,7 @@ use reknit_injection::{
 
 use super::{Controller, builder::Builder};
 use crate::{
-    FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKind,
+    FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKind, ReleaseKind,
     driver::{KindDriver, Roles},
     finalizer::Finalizer,
     kind_client::KindClient,
@@ -51,7 +51,7 @@ pub struct RoleBuilder<R: ReconcileKind> {
 impl<K: Kind> Builder<K> {
     /// Sets the reconciler. Its roles follow.
     pub fn reconciler<R: ReconcileKind<Kind = K>>(self, reconciler: R) -> RoleBuilder<R> {
-        let roles = Roles { finalize: None, observe: None, observe_deletion: None };
+        let roles = Roles { finalize: None, release: None, observe: None, observe_deletion: None };
         RoleBuilder { build: self, reconciler, roles }
     }
 }
@@ -69,6 +69,17 @@ impl<R: ReconcileKind> RoleBuilder<R> {
         self.roles.finalize =
             Some(|reconciler, object, status| reconciler.finalize_kind(object, status).boxed());
         self
+    }
+
+    /// Runs [`release_kind`](ReleaseKind::release_kind) for objects that have left the class, the filter or the selection,
+    /// and then removes the finalizer. Includes [`finalizing`](Self::finalizing). The controller needs a
+    /// [finalizer](Builder::finalizer) of its own name, since another program may use the default one.
+    pub fn releasing(mut self) -> Self
+    where
+        R: ReleaseKind,
+    {
+        self.roles.release = Some(|reconciler, object| reconciler.release_kind(object).boxed());
+        self.finalizing()
     }
 
     /// Runs [`observe_kind`](ObserveKind::observe_kind) in processes that do not lead a key.
@@ -94,7 +105,10 @@ impl<R: ReconcileKind> RoleBuilder<R> {
     pub fn build(self) -> Controller {
         let Self { mut build, reconciler, roles } = self;
         let options = std::mem::take(&mut build.finalizer);
-        let finalizer = Finalizer::of::<R::Kind>(options, roles.finalize.is_some());
+        let mut finalizer = Finalizer::of::<R::Kind>(options, roles.finalize.is_some());
+        if roles.release.is_some() {
+            finalizer.require_own_name();
+        }
         build.declare_events();
         if !finalizer.names().is_empty() {
             build.declare_finalizer_writes();

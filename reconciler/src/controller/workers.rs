@@ -50,7 +50,7 @@ impl Controller {
         tokio::select! {
             biased;
             () = stop.wait() => return Drained::default(),
-            () = self.wait_until_synced() => {}
+            () = async { self.wait_until_synced().await; self.run_on_synced().await } => {}
         }
         let workers = workers.unwrap_or(self.parts.workers).max(1);
         tracing::info!("knative.dev/controller" = self.parts.name, workers, "the controller starts");

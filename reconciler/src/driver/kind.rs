@@ -34,12 +34,14 @@ use crate::{
 type KindOf<R> = <R as ReconcileKind>::Kind;
 type StatusFor<R> = StatusOf<KindOf<R>>;
 type FinalizeFn<R> = for<'a> fn(&'a R, &'a KindOf<R>, &'a mut StatusFor<R>) -> BoxFuture<'a, Result<Outcome>>;
+type ReleaseFn<R> = for<'a> fn(&'a R, &'a KindOf<R>) -> BoxFuture<'a, Result<Outcome>>;
 type ObserveFn<R> = for<'a> fn(&'a R, &'a KindOf<R>) -> BoxFuture<'a, Result<Outcome>>;
 type ObserveDeletionFn<R> = for<'a> fn(&'a R, &'a Key) -> BoxFuture<'a, Result<Outcome>>;
 
 /// The optional roles of a reconciler.
 pub(crate) struct Roles<R: ReconcileKind> {
     pub(crate) finalize: Option<FinalizeFn<R>>,
+    pub(crate) release: Option<ReleaseFn<R>>,
     pub(crate) observe: Option<ObserveFn<R>>,
     pub(crate) observe_deletion: Option<ObserveDeletionFn<R>>,
 }
@@ -48,8 +50,10 @@ pub(crate) struct Roles<R: ReconcileKind> {
 enum Role<R: ReconcileKind> {
     Reconcile,
     Finalize(FinalizeFn<R>),
+    /// Cleans up after an object that has left.
+    Release(ReleaseFn<R>),
     /// Removes the former finalizers of a controller that does not finalize any more.
-    Release,
+    DropFormer,
     Observe(ObserveFn<R>),
 }
 
@@ -146,6 +150,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
         match found {
             Found::Object(object) => self.process_object(key, object, mode).await,
+            Found::Left(object) => self.process_left(key, object).boxed().await,
             Found::Undecodable(error) => Ok(self.skip_undecodable(key, &error, mode)),
             Found::Outside => {
                 self.forget(key);
@@ -161,6 +166,9 @@ impl<R: ReconcileKind> KindDriver<R> {
             true => mode == PassMode::Observing || self.is_placed_here(key, object).boxed().await?,
             false => self.is_of_class(object) && self.is_admitted(key, object),
         };
+        if !is_admitted && mode == PassMode::Leading && self.is_to_release(object.meta()) {
+            return self.process_left(key, found).boxed().await;
+        }
         if !is_admitted {
             self.forget(key);
             return Ok(Outcome::skip());
@@ -170,17 +178,31 @@ impl<R: ReconcileKind> KindDriver<R> {
             return Ok(Outcome::skip());
         };
         self.trackers.begin_pass(key);
-        let uid = object.meta().uid.clone();
+        let result = self.perform_limited(key, role, found).await;
+        if !self.is_known(key) {
+            self.forget(key);
+        } else if result.is_ok() {
+            self.trackers.retain_latest(key);
+        }
+        result
+    }
+
+    /// Releases an object that has left.
+    async fn process_left(&self, key: &Key, found: Readable<R::Kind>) -> Result<Outcome> {
+        let Some(release) = self.roles.release else { return Ok(Outcome::skip()) };
+        let result = self.perform_limited(key, Role::Release(release), found).await;
+        self.forget(key);
+        result
+    }
+
+    /// Runs a role within the limits of a pass.
+    async fn perform_limited(&self, key: &Key, role: Role<R>, found: Readable<R::Kind>) -> Result<Outcome> {
+        let uid = found.object.meta().uid.clone();
         let reference = || object_reference::<R::Kind>(key, uid.clone());
         let on_slow = |limit| self.report_slow(reference(), limit);
         let result = self.limits.apply(pin!(self.perform(role, found)), on_slow).await;
         if let Some(aborted) = result.as_ref().err().filter(|error| PassAborted::of(error).is_some()) {
             self.recorder.record_at(reference(), failure_event(aborted));
-        }
-        if !self.is_known(key) {
-            self.forget(key);
-        } else if result.is_ok() {
-            self.trackers.retain_latest(key);
         }
         result
     }
@@ -251,7 +273,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         Ok(match (mode, object.meta().deletion_timestamp.is_some()) {
             (PassMode::Leading, false) => Some(Role::Reconcile),
             (PassMode::Leading, true) if self.finalizer()?.is_due(object.meta()) => {
-                Some(self.roles.finalize.map_or(Role::Release, Role::Finalize))
+                Some(self.roles.finalize.map_or(Role::DropFormer, Role::Finalize))
             }
             (PassMode::Observing, false) => self.roles.observe.map(Role::Observe),
             _ => None,
@@ -263,7 +285,8 @@ impl<R: ReconcileKind> KindDriver<R> {
             Role::Reconcile => self.reconcile(found).await,
             // Boxed, so that these rare futures do not enlarge the future of every pass.
             Role::Finalize(finalize) => self.finalize(finalize, &found).boxed().await,
-            Role::Release => {
+            Role::Release(release) => self.release(release, &found.object).boxed().await,
+            Role::DropFormer => {
                 self.remove_finalizer(&found.object, found.object.meta().into()).boxed().await?;
                 Ok(Outcome::done())
             }

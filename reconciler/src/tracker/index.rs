@@ -5,13 +5,16 @@ use std::{
     sync::Arc,
 };
 
-use kube::core::{Selector, SelectorExt};
+use kube::{
+    ResourceExt,
+    core::{Selector, SelectorExt},
+};
 use parking_lot::{Mutex, MutexGuard};
 use reknit_apis::{
     Key,
     internal::{HashMap, HashSet},
 };
-use reknit_injection::{Cached, Informer, internal::KeyEvent};
+use reknit_injection::{Cached, Change, Informer, internal::KeyEvent};
 
 use crate::Queue;
 
@@ -36,6 +39,28 @@ impl Tracker {
     pub(crate) fn enqueue_observers_on_change<T: Cached>(&self, informer: &Informer<T>, queue: Queue) {
         let tracker = self.clone();
         informer.on_key_event(move |event| tracker.enqueue_observers(event, &queue));
+    }
+
+    /// Enqueues the observers of each object of this informer whose change is relevant.
+    pub(crate) fn enqueue_observers_where<T: Cached>(
+        &self,
+        informer: &Informer<T>,
+        queue: Queue,
+        is_relevant: impl Fn(&Change<T>) -> bool + Send + Sync + 'static,
+    ) {
+        let tracker = self.clone();
+        informer.on(move |change| {
+            if is_relevant(change) {
+                let states: Vec<&T> = match change {
+                    Change::Added(object) | Change::Deleted { last: object } => vec![&**object],
+                    Change::Updated { old, new } => vec![&***old, &**new],
+                };
+                let labels: Vec<_> = states.iter().map(|state| state.labels().clone()).collect();
+                let observers =
+                    states.first().map(|state| tracker.lock().observers(&Key::of(*state), &labels));
+                observers.iter().flatten().for_each(|observer| queue.add(Key::from(&**observer)));
+            }
+        });
     }
 
     /// Enqueues the observers of the object of this event.

@@ -64,7 +64,38 @@ impl<T: Cached<DynamicType = (), Scope: Scope>> Tracked<T> {
         observer: &O,
         selector: &Selector,
     ) -> impl Iterator<Item = Arc<T>> + use<T, O> {
-        let namespace = default_namespace(observer, T::Scope::NAMESPACED);
+        self.read_matching(observer, default_namespace(observer, T::Scope::NAMESPACED), selector)
+    }
+
+    /// Lists the objects in another namespace whose labels match, as [`matching`](Self::matching) does: for example the
+    /// EndpointSlices of a Service that an object names in any namespace.
+    ///
+    /// ```
+    /// use k8s_openapi::api::{core::v1::Pod, discovery::v1::EndpointSlice};
+    /// use kube::core::Expression;
+    /// use reknit_reconciler::Tracked;
+    ///
+    /// fn slices(slices: &Tracked<EndpointSlice>, pod: &Pod, namespace: &str, service: &str) -> usize {
+    ///     let selector = Expression::Equal("kubernetes.io/service-name".into(), service.into());
+    ///     slices.matching_in(pod, namespace, &selector.into()).count()
+    /// }
+    /// ```
+    pub fn matching_in<O: Resource>(
+        &self,
+        observer: &O,
+        namespace: &str,
+        selector: &Selector,
+    ) -> impl Iterator<Item = Arc<T>> + use<T, O> {
+        self.read_matching(observer, Some(namespace).filter(|_| T::Scope::NAMESPACED), selector)
+    }
+
+    /// Records the read, then lists the objects from the cache.
+    fn read_matching<O: Resource>(
+        &self,
+        observer: &O,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> std::vec::IntoIter<Arc<T>> {
         self.tracker.lock().read_matching(&Key::of(observer), namespace, selector);
         matching(&self.informer, namespace, selector)
     }

@@ -1,8 +1,8 @@
 //! Filters, classes, followers and deletion observers.
 
 use kube::{Client, client::Body};
-use reknit_injection::{Context, Filter, label, select};
-use reknit_reconciler::{Event, ObserveDeletion, internal::check_key};
+use reknit_injection::{Context, Filter, Informer, label, select};
+use reknit_reconciler::{Event, ObserveDeletion, ReleaseKind, internal::check_key};
 use reknit_testing::{ApiServer, ControllerExt, Want, given, nothing};
 use serde_json::json;
 
@@ -226,4 +226,71 @@ async fn only_the_leader_records_an_event_for_an_undecodable_object() {
         "uid-x",
         "kubectl describe selects Events by this uid"
     );
+}
+
+impl<F: PassFn> ReleaseKind for ClosureReconciler<F> {
+    async fn release_kind(&self, _: &Lamp) -> Result<Outcome> {
+        Ok(Outcome::done().event(Event::normal("Released", "it has left")))
+    }
+}
+
+const OWN_FINALIZER: &str = "demo.reknit.dev/desk";
+
+/// A controller of the class `desk` that releases objects which have left it.
+fn releasing(cx: &Context) -> Result<Controller> {
+    let build = Controller::of::<Lamp>(cx).class("demo.reknit.dev/class", "desk").finalizer(OWN_FINALIZER);
+    Ok(build.reconciler(ClosureReconciler(never)).releasing().build())
+}
+
+#[tokio::test]
+async fn an_object_that_has_left_the_class_is_released_and_loses_the_finalizer() {
+    for class in [Some("street"), None] {
+        let mut left = lamp();
+        left.metadata.annotations =
+            class.map(|class| [("demo.reknit.dev/class".into(), class.into())].into());
+        let untouched = given(left.clone()).reconcile(releasing, "default/x").await;
+        assert_eq!(untouched.result.as_ref().unwrap(), &Outcome::skip(), "it was never reconciled");
+        left.metadata.finalizers = Some(vec!["other.io/x".into(), OWN_FINALIZER.into()]);
+        let effects = given(left.clone()).reconcile(releasing, "default/x").await;
+        assert!(effects.result.is_ok(), "{:?}", effects.result);
+        assert_eq!(effects.events()[0], Event::normal("Released", "it has left"));
+        let finalizers = effects.object::<Lamp>("default/x").unwrap().metadata.finalizers;
+        assert_eq!(finalizers, Some(vec!["other.io/x".into()]));
+        let follower = given(left).following().reconcile(releasing, "default/x").await;
+        assert!(follower.writes().is_empty(), "a follower released");
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_has_left_the_selection_is_released() {
+    let controller = |cx: &Context| {
+        let build = Controller::selected::<Lamp>(cx, select().label("kind", "desk")).finalizer(OWN_FINALIZER);
+        Ok(build.reconciler(ClosureReconciler(never)).releasing().build())
+    };
+    let mut left = lamp();
+    left.metadata.finalizers = Some(vec![OWN_FINALIZER.into()]);
+    let effects = given(left).reconcile(controller, "default/x").await;
+    assert!(effects.result.is_ok(), "{:?}", effects.result);
+    assert_eq!(effects.object::<Lamp>("default/x").unwrap().metadata.finalizers.unwrap_or_default(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_releasing_controller_needs_a_finalizer_of_its_own() {
+    let default = |cx: &Context| Ok(builder(cx, never).releasing().build());
+    let error = given(lamp()).reconcile(default, "default/x").await.result.unwrap_err().to_string();
+    assert!(error.contains("a name that no other program uses"), "{error}");
+}
+
+#[tokio::test]
+async fn what_waits_for_the_caches_runs_before_the_first_pass() {
+    let seen = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let primed = seen.clone();
+    let controller = move |cx: &Context| {
+        let mut build = Controller::of::<Lamp>(cx);
+        let (lamps, primed) = (cx.get::<Informer<Lamp>>(), primed.clone());
+        build.on_synced(async move { primed.store(lamps.keys().len(), std::sync::atomic::Ordering::SeqCst) });
+        Ok(build.reconciler(ClosureReconciler(light)).build())
+    };
+    given(lamp()).reconcile(controller, "default/x").await;
+    assert_eq!(seen.load(std::sync::atomic::Ordering::SeqCst), 1);
 }

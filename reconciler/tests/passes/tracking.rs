@@ -7,7 +7,7 @@ use kube::{
     Resource, ResourceExt,
     core::{Expression, Selector},
 };
-use reknit_injection::{Context, Informer, named, select};
+use reknit_injection::{Change, Context, Informer, named, select};
 use reknit_reconciler::{Kinds, Owned, ReconcileKey, Tracked, keys};
 use reknit_testing::{ApiServer, ControllerExt, InformerExt};
 use serde_json::json;
@@ -319,4 +319,55 @@ async fn a_controller_reads_the_namespaces_of_the_process_and_all_cluster_scoped
     assert!(maps.get_in(&tenant, "mine", "settings").is_some());
     assert!(maps.get_in(&tenant, "theirs", "settings").is_none());
     assert!(namespaces.get(&tenant, "tenant").is_some());
+}
+
+#[tokio::test]
+async fn a_selector_may_select_in_another_namespace() {
+    let fixture = Fixture::new();
+    fixture
+        .pass(|services, lamp| {
+            let selector: Selector = Expression::Equal("app".into(), "web".into()).into();
+            assert_eq!(services.matching_in(lamp, "other", &selector).count(), 0);
+            Ok(Outcome::done())
+        })
+        .await;
+    let mut web = Service::default();
+    web.metadata.name = Some("web".into());
+    web.metadata.labels = Some([("app".into(), "web".into())].into());
+    for (namespace, enqueues) in [("default", false), ("other", true)] {
+        web.metadata.namespace = Some(namespace.into());
+        fixture.services.insert(web.clone());
+        assert_eq!(!fixture.controller.take_queued().is_empty(), enqueues, "{namespace}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_is_not_relevant_enqueues_nothing() {
+    let cached = serde_json::to_value(lamp()).unwrap();
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![cached]);
+    let mut build = Controller::of::<Lamp>(&cx);
+    let services: Tracked<Service> = build.track_where(|change: &Change<Service>| match change {
+        Change::Updated { old, new } => old.spec != new.spec,
+        _ => true,
+    });
+    let read: ReadFn = Box::new(|services, lamp| {
+        services.get(lamp, "web");
+        Ok(Outcome::done())
+    });
+    let reads = Arc::new(Mutex::new(read));
+    let controller = build.reconciler(ReadingReconciler { services, reads }).build();
+    let _ = controller.once(&key()).await.unwrap();
+    controller.take_queued();
+    let informer: Informer<Service> = cx.get();
+    let mut web = Service::default();
+    web.metadata.name = Some("web".into());
+    web.metadata.namespace = Some("default".into());
+    let mut enqueues = |change: fn(&mut Service)| {
+        change(&mut web);
+        informer.insert(web.clone());
+        !controller.take_queued().is_empty()
+    };
+    assert!(enqueues(|_| ()), "an object that is created is relevant");
+    assert!(!enqueues(|web| web.metadata.labels = Some([("a".into(), "b".into())].into())));
+    assert!(enqueues(|web| web.spec.get_or_insert_default().cluster_ip = Some("10.0.0.1".into())));
 }

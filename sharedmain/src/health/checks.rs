@@ -10,7 +10,7 @@ use super::{
     probes::{Check, HealthCheck},
     workers::Workers,
 };
-use crate::client::credentials::Credentials;
+use crate::{client::credentials::Credentials, process::task::Readiness};
 
 /// An informer counts as stuck if it has made no request for this time, and a reconcile if it has run for this time. A
 /// watch ends within minutes, and a failed request is retried within a minute. For a
@@ -35,6 +35,8 @@ pub(crate) struct ProcessHealth {
     pub(crate) controllers: Vec<(Health, Leadership)>,
     pub(crate) informers: Informers,
     pub(crate) webhooks: Vec<WebhookChecks>,
+    /// The names of tasks with a readiness check, and their checks.
+    pub(crate) tasks: Vec<(String, Readiness)>,
 }
 
 impl HealthCheck for ProcessHealth {
@@ -46,7 +48,11 @@ impl HealthCheck for ProcessHealth {
         };
         let controllers = self.controllers.iter().flat_map(of_controller);
         let webhooks = self.webhooks.iter().map(|webhook| (webhook.readiness)());
-        [self.workers.readiness()].into_iter().chain(controllers).chain(webhooks).collect()
+        let tasks = self
+            .tasks
+            .iter()
+            .map(|(name, check)| Check::new(format!("task/{name}"), check().err().into_iter().collect()));
+        [self.workers.readiness()].into_iter().chain(controllers).chain(webhooks).chain(tasks).collect()
     }
 
     fn health(&self) -> Vec<Check> {
@@ -219,7 +225,11 @@ mod tests {
         let access = Access::without_credentials("http://127.0.0.1:1".parse().unwrap());
         let credentials = Credentials::load(&access, "test").unwrap();
         let workers = Workers::new(Heartbeat::default(), vec![]);
-        let health = ProcessHealth { credentials, workers, controllers: vec![], informers, webhooks };
+        let unready: Readiness = Box::new(|| Err("there is no snapshot yet".into()));
+        let tasks = vec![("server".into(), unready)];
+        let health = ProcessHealth { credentials, workers, controllers: vec![], informers, webhooks, tasks };
+        let last = health.readiness().pop().unwrap();
+        assert_eq!(last.to_string(), "[-]task/server failed: there is no snapshot yet");
         let reasons = || health.health().iter().map(Check::to_string).collect::<Vec<_>>();
         assert_eq!(reasons(), ["[+]credentials ok", "[+]workers ok", "[+]informers ok", "[+]webhook ok"]);
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-gate"}});

@@ -107,6 +107,8 @@ impl Program {
             () = shutdown.wait() => return Ok(()),
             connected = process.connect(participant, &shutdown) => connected?,
         };
+        let tasks = process.constructed.tasks.iter_mut();
+        let tasks = tasks.filter_map(|task| Some((task.name.clone(), task.readiness.take()?))).collect();
         let running = process.start(&election, lifecycle)?;
         let controllers = running.health.iter().map(|(health, _)| health.clone()).collect();
         let workers = Workers::new(process.heartbeat, controllers);
@@ -117,6 +119,7 @@ impl Program {
             credentials: process.credentials,
             informers: process.informers,
             webhooks: process.constructed.webhook_checks,
+            tasks,
         }));
         let running = control.spawn(running.run_until_stopped(process.recorder, exports));
         running.await.map_err(Failure::new).flatten()

@@ -98,7 +98,7 @@ impl Running {
 
     /// Starts a task. Its result is its name, or an error with its name.
     pub(super) fn start_task(&mut self, task: Task) {
-        let Task { name, run } = task;
+        let Task { name, run, .. } = task;
         let task_name = name.clone();
         let handle = self.tasks.spawn(async move {
             match AssertUnwindSafe(run).catch_unwind().await {

@@ -37,20 +37,70 @@ pub(crate) struct ShutdownTimeout(pub(crate) Duration);
 /// ```
 ///
 /// [`Context::shutdown`]: reknit_injection::Context::shutdown
+///
+/// Constructors run in this order: those of the controllers, of the webhook, and of the tasks, each in the order in which
+/// `Main` got them. So a task shares a value of a controller, such as its `Tracked`, its `Config` or its `Queue`, if the
+/// controller's constructor calls `cx.provide(value.clone())` and the task's calls `cx.provided::<T>()?`.
 pub struct Task {
     pub(super) name: String,
     pub(super) run: BoxFuture<'static, Result<()>>,
+    pub(super) readiness: Option<Readiness>,
 }
+
+/// Fails with the reason for which a task cannot do its work.
+pub(crate) type Readiness = Box<dyn Fn() -> std::result::Result<(), String> + Send + Sync>;
 
 impl Task {
     /// Creates a task with a name for the log.
     pub fn new(name: &str, run: impl Future<Output = Result<()>> + Send + 'static) -> Self {
-        Self { name: name.into(), run: Box::pin(run) }
+        Self { name: name.into(), run: Box::pin(run), readiness: None }
+    }
+
+    /// Adds a check to the readiness probe, with the name of the task. While it fails, the process is not ready, and the
+    /// probe shows the reason: for example until a server has its first snapshot. It is called at each probe, and must
+    /// return at once.
+    ///
+    /// ```
+    /// use std::sync::{Arc, OnceLock};
+    ///
+    /// use reknit_injection::Context;
+    /// use reknit_reconciler::Result;
+    /// use reknit_sharedmain::Task;
+    ///
+    /// fn server(cx: &Context) -> Result<Task> {
+    ///     let (snapshot, shutdown) = (Arc::new(OnceLock::<String>::new()), cx.shutdown());
+    ///     let served = snapshot.clone();
+    ///     let task = Task::new("server", async move {
+    ///         let _ = snapshot.set("the first snapshot".into());
+    ///         shutdown.wait().await;
+    ///         Ok(())
+    ///     });
+    ///     Ok(task.readiness(move || served.get().map(drop).ok_or("there is no snapshot yet".into())))
+    /// }
+    /// # let _ = server;
+    /// ```
+    #[must_use]
+    pub fn readiness(
+        mut self,
+        check: impl Fn() -> std::result::Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.readiness = Some(Box::new(check));
+        self
     }
 
     /// Returns the name of the task in the log.
     pub fn name(&self) -> &str {
         &self.name
+    }
+}
+
+/// Runs the task in a test, for example by `Controllers::task` of `reknit_testing`.
+impl IntoFuture for Task {
+    type Output = Result<()>;
+    type IntoFuture = BoxFuture<'static, Result<()>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.run
     }
 }
 

@@ -109,6 +109,13 @@ impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
         }
     }
 
+    /// Adds a value to the constructor's [`Context`] in every case, as [`Given::provide`] does.
+    pub fn provide<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        let provide = |row: Row| Row { given: row.given.provide(value.clone()), ..row };
+        self.rows = self.rows.into_iter().map(provide).collect();
+        self
+    }
+
     /// Takes a permission away in every case, as [`Given::denying`] does.
     pub fn denying(mut self, verb: Verb, resource: &str) -> Self {
         let deny = |row: Row| Row { given: row.given.denying(verb, resource), ..row };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::Resource;
 use reknit_apis::{Key, Kind};
 
-use super::{FinalizeFn, Found, KindDriver, Stored, defaulted, with_write_error};
+use super::{FinalizeFn, Found, KindDriver, ReleaseFn, Stored, defaulted, with_write_error};
 use crate::{
     Error, Event, Outcome, ReconcileKind, Result, ResultExt, error::describe, finalizer::Finalizer,
     kind_client::WriteMeta, object_client::status_code, readable::Readable,
@@ -38,7 +38,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     pub(super) fn report_lost_finalizer(&self, key: &Key, found: &Found<R::Kind>, last: &R::Kind) {
         let is_still_due = match found {
             Found::Gone => false,
-            Found::Object(found) => {
+            Found::Object(found) | Found::Left(found) => {
                 found.object.meta().uid == last.meta().uid && self.finalizer.is_due(found.object.meta())
             }
             Found::Undecodable(_) | Found::Outside => true,
@@ -76,6 +76,16 @@ impl<R: ReconcileKind> KindDriver<R> {
             Err(error) => Err(with_write_error(result, error)),
             Ok(Some(newest)) if is_done => self.remove_finalizer(object, newest).await.and(result),
             Ok(_) => result,
+        }
+    }
+
+    /// Cleans up after an object that has left, and removes the finalizer once that is done.
+    pub(super) async fn release(&self, release: ReleaseFn<R>, object: &Arc<R::Kind>) -> Result<Outcome> {
+        let result = release(&self.reconciler, &defaulted(object.clone())).await;
+        self.record_result(&**object, &result);
+        match result.as_ref().is_ok_and(Outcome::is_done) {
+            true => self.remove_finalizer(object, (&*object.meta()).into()).await.and(result),
+            false => result,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Finds the object of a pass: in the cache, or outside the selection if it is to be finalized.
 
-use kube::api::ObjectMeta;
+use kube::{Resource, api::ObjectMeta};
 use reknit_apis::Key;
 use reknit_injection::{
     DecodeError,
@@ -17,6 +17,8 @@ pub(super) enum Found<K> {
     Object(Readable<K>),
     /// The object exists, but not even its spec can be decoded.
     Undecodable(DecodeError),
+    /// The object exists outside the selection, and is to be released.
+    Left(Readable<K>),
     /// The object exists outside the selection, and the controller has no obligation to it.
     Outside,
     Gone,
@@ -48,10 +50,14 @@ impl<R: ReconcileKind> KindDriver<R> {
         matters: bool,
     ) -> Result<Found<R::Kind>> {
         if let Some(outside) = self.outside.as_ref().and_then(|outside| outside.get(key)) {
-            if mode == PassMode::Observing || !self.finalizer.is_due(&outside.metadata) {
+            let is_due = self.finalizer.is_due(&outside.metadata);
+            if mode == PassMode::Observing || !(is_due || self.is_to_release(&outside.metadata)) {
                 return Ok(Found::Outside);
             }
-            return self.read_due(key, &outside.metadata).await;
+            return Ok(match self.read_due(key, &outside.metadata).await? {
+                Found::Object(object) if !self.finalizer.is_due(object.object.meta()) => Found::Left(object),
+                found => found,
+            });
         }
         let asks = can_be_left(&self.informer) && (matters || self.deletion_observer(mode).is_some());
         if asks && self.client.get_meta(key).await.context("failed to read the object")?.is_some() {
@@ -67,12 +73,18 @@ impl<R: ReconcileKind> KindDriver<R> {
             Err(error @ kube::Error::SerdeError(_)) => Err(error).permanent(),
             read => read.map_err(Error::from),
         };
-        let read = read.context("failed to read the deleted object, which waits for its finalizer");
+        let read = read.context("failed to read the object, which waits for its finalizer");
         if let Err(error) = &read {
             let reference = object_reference::<R::Kind>(key, meta.uid.clone());
             self.recorder.record_at(reference, failure_event(error));
         }
         Ok(read?.map_or(Found::Gone, Found::Object))
+    }
+
+    /// Returns true if an object that this controller does not reconcile any more carries its finalizer, and is not being
+    /// deleted.
+    pub(super) fn is_to_release(&self, meta: &ObjectMeta) -> bool {
+        self.roles.release.is_some() && meta.deletion_timestamp.is_none() && self.finalizer.is_on(meta)
     }
 
     /// Returns true if the object exists, as far as the caches know.
