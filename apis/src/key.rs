@@ -13,6 +13,7 @@ use kube_core::Resource;
 ///
 /// let key: Key = "default/web".parse()?;
 /// assert_eq!(key, Key::new("default", "web"));
+/// assert_eq!(key, Key::new(&"default".to_owned(), "web"));
 /// assert_eq!(Key::new(None, "north").to_string(), "/north");
 /// assert!("a/b/c".parse::<Key>().is_err());
 /// # Ok::<_, reknit_apis::KeyError>(())
@@ -25,15 +26,40 @@ pub struct Key {
     pub name: String,
 }
 
+/// The namespace of a [`Key`], as callers have it.
+#[doc(hidden)]
+pub trait ToNamespace {
+    fn to_namespace(&self) -> Option<&str>;
+}
+
+impl ToNamespace for &str {
+    fn to_namespace(&self) -> Option<&str> {
+        Some(self)
+    }
+}
+
+impl ToNamespace for &String {
+    fn to_namespace(&self) -> Option<&str> {
+        Some(self)
+    }
+}
+
+impl ToNamespace for Option<&str> {
+    fn to_namespace(&self) -> Option<&str> {
+        *self
+    }
+}
+
 /// The error of parsing a malformed [`Key`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed key {0:?}: want `namespace/name`, or `name` for a cluster-scoped object")]
 pub struct KeyError(String);
 
 impl Key {
-    /// Creates a key. An empty namespace is the same as none.
-    pub fn new<'a>(namespace: impl Into<Option<&'a str>>, name: &str) -> Self {
-        let namespace = namespace.into().filter(|namespace| !namespace.is_empty());
+    /// Creates a key of a namespace (`&str`, `&String` or an `Option<&str>`) and a name. An empty namespace is the same as
+    /// none.
+    pub fn new(namespace: impl ToNamespace, name: &str) -> Self {
+        let namespace = namespace.to_namespace().filter(|namespace| !namespace.is_empty());
         Self { namespace: namespace.map(Into::into), name: name.into() }
     }
 

@@ -63,7 +63,8 @@ pub use self::{
     },
     reference::{InvalidReference, KReference, Reference},
     schema::{
-        SchemaError, check_definition, definition_of, drop_descriptions, kubernetes_schema, structural,
+        SchemaError, check_definition, definition_of, drop_descriptions, kubernetes_schema, quantity,
+        structural,
     },
     status::*,
 };

@@ -268,6 +268,7 @@ fn sources<'a>(first: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a 
 /// The text of one error. For an answer of the API server, message and code instead of the whole Status.
 pub(crate) fn describe(error: &(dyn StdError + 'static)) -> String {
     match api_status(error) {
+        Some(status) if status.reason.is_empty() => format!("{} ({})", status.message, status.code),
         Some(status) => format!("{} ({} {})", status.message, status.code, status.reason),
         None => error.to_string(),
     }

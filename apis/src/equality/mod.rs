@@ -23,6 +23,7 @@ use serde::Serialize;
 use serde_json::{Map, Number, Value};
 
 use self::quantity::Quantity;
+pub use self::quantity::compare_quantities;
 use crate::json::to_json;
 
 /// The meaning of a value, by its place in the object.

@@ -3,6 +3,8 @@
 //! The available crates define a quantity type of their own, tied to one release of k8s-openapi. Comparing two values
 //! takes no more than this.
 
+use std::cmp::Ordering;
+
 use serde_json::Value;
 
 /// The value of a quantity: a number that is not a multiple of ten, and the power of ten to multiply it with.
@@ -35,6 +37,18 @@ impl Quantity {
         Some(Self::normalized(text.starts_with('-'), mantissa, exponent))
     }
 
+    fn compare_magnitude(self, other: Self) -> Ordering {
+        let lowest = self.exponent.min(other.exponent);
+        let aligned = |quantity: Self| {
+            quantity.mantissa.checked_mul(10u128.checked_pow(quantity.exponent.abs_diff(lowest))?)
+        };
+        // Only one can be too large for exact arithmetic: the exponent of the other is the lowest.
+        match (aligned(self), aligned(other)) {
+            (Some(a), Some(b)) => a.cmp(&b),
+            (a, b) => (a.is_none() && self.mantissa > 0).cmp(&(b.is_none() && other.mantissa > 0)),
+        }
+    }
+
     fn normalized(is_negative: bool, mut mantissa: u128, mut exponent: i32) -> Self {
         if mantissa == 0 {
             return Self { is_negative: false, mantissa, exponent: 0 };
@@ -44,6 +58,28 @@ impl Quantity {
         }
         Self { is_negative, mantissa, exponent }
     }
+}
+
+/// Compares two quantities of resources by value, as `Cmp` of Go's `resource.Quantity` does: `Quantity.0` of k8s-openapi is
+/// such a text. `None` if one is malformed.
+///
+/// ```
+/// use std::cmp::Ordering;
+///
+/// use reknit_apis::equality::compare_quantities;
+///
+/// assert_eq!(compare_quantities("500m", "1"), Some(Ordering::Less));
+/// assert_eq!(compare_quantities("1Gi", "1024Mi"), Some(Ordering::Equal));
+/// assert_eq!(compare_quantities("2", "-3"), Some(Ordering::Greater));
+/// assert_eq!(compare_quantities("many", "1"), None);
+/// ```
+pub fn compare_quantities(a: &str, b: &str) -> Option<Ordering> {
+    let (a, b) = (Quantity::parse(a)?, Quantity::parse(b)?);
+    Some(match (a.is_negative, b.is_negative) {
+        (false, false) => a.compare_magnitude(b),
+        (true, true) => b.compare_magnitude(a),
+        (a, b) => b.cmp(&a),
+    })
 }
 
 /// The multiplier and the power of ten of a suffix.

@@ -20,6 +20,7 @@ use serde_json::Value;
 pub use self::{
     definition::definition_of,
     descriptions::drop_descriptions,
+    formats::quantity,
     rules::{SchemaError, check_definition},
     structural::structural,
 };

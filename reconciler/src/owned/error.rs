@@ -4,6 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use reknit_apis::Key;
 
+use crate::error::describe;
+
 /// The reason why [`Owned::apply`](crate::Owned::apply) did not apply a child, or
 /// [`create_or_update`](crate::Owned::create_or_update) did not write it.
 ///
@@ -51,7 +53,7 @@ pub enum NotApplied {
         problem: String,
     },
     /// The API server refused the request, or could not be reached.
-    #[error("cannot apply {child}")]
+    #[error("cannot apply {child}: {}", describe(.source.as_ref()))]
     Refused {
         /// Kind and key of the child.
         child: String,

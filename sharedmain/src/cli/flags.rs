@@ -84,7 +84,7 @@ pub(crate) fn command(component: &str, version: &str, user_flags: &[AugmentArgs]
     let command = Flags::augment_args(Command::new(component.to_owned()).version(version.to_owned()));
     let command = user_flags.iter().fold(command, |command, augment| augment(command));
     // Set last, because `augment_args` replaces this text with the doc comment of the struct of flags.
-    command.about(format!("Runs the controllers of {component}")).long_about(None)
+    command.about(format!("Runs the controllers of the component {component}")).long_about(None)
 }
 
 /// Returns the names of user flags that another flag already has.
@@ -180,7 +180,7 @@ mod tests {
         command.clone().debug_assert();
         assert_eq!(
             command.get_about().map(ToString::to_string).as_deref(),
-            Some("Runs the controllers of controller")
+            Some("Runs the controllers of the component controller")
         );
     }
 

@@ -34,6 +34,8 @@ struct VersionConversion {
     definition: Arc<Definition>,
     to_hub: Convert,
     from_hub: Convert,
+    /// Whether the type of the version can decode an object. Always true for the hub: it is what is stored.
+    is_readable: Arc<dyn Fn(&Value) -> bool + Send + Sync>,
 }
 
 /// A ConversionReview with its objects as text. kube's type holds JSON values, which take up to fifty times the memory.
@@ -77,6 +79,7 @@ impl Conversions {
             definition: definitions.definition::<K::Hub>(),
             to_hub: Arc::new(Ok),
             from_hub: Arc::new(|value| encode_with_defaults(decode::<K::Hub>(&value, &Value::Null)?)),
+            is_readable: Arc::new(|_| true),
         };
         let version = VersionConversion {
             crd_name,
@@ -87,6 +90,7 @@ impl Conversions {
             from_hub: Arc::new(move |value| {
                 encode_with_defaults(K::from_hub(decode(&value, &Value::Null)?).map_err(to_text)?)
             }),
+            is_readable: Arc::new(|value| decode::<K>(value, &Value::Null).is_ok()),
         };
         self.0.insert(GroupVersionKind::of::<K::Hub>(), hub);
         self.0.insert(GroupVersionKind::of::<K>(), version);
@@ -171,18 +175,24 @@ fn convert_through_hub(
     to: &VersionConversion,
 ) -> Result<Value, String> {
     let convert = |object| (from.to_hub)(object).and_then(|hub| (to.from_hub)(hub));
-    let missing = partial::missing_fields(&object, from.definition.schema());
-    if missing.is_empty() {
-        return convert(object);
-    }
-    if partial::is_only_metadata(&object) {
+    let schema = from.definition.schema();
+    let missing = partial::missing_fields(&object, schema);
+    if !missing.is_empty() && partial::is_only_metadata(&object) {
         return Ok(object);
     }
     let reason = match convert(object.clone()) {
         Ok(converted) => return Ok(converted),
         Err(reason) => reason,
     };
-    partial::convert(&object, from.definition.schema(), convert).ok_or_else(|| {
+    // An object with a value of a wrong type comes from a client. It is let through, so that the schema or the webhook of
+    // the version to which it is converted refuses it with the field. A failed conversion would be an internal error.
+    if !partial::is_readable(&object, schema, &*from.is_readable) {
+        return Ok(object);
+    }
+    if missing.is_empty() {
+        return Err(reason);
+    }
+    partial::convert(&object, schema, convert).ok_or_else(|| {
         format!(
             "{reason}. The object lacks {}, as objects do that the API server converts for server-side apply, and the \
              conversion refuses every value for it: let `into_hub` and `from_hub` accept any value, or make the field \

@@ -53,6 +53,17 @@ pub(super) fn convert(
     })
 }
 
+/// Returns true if an object can be decoded, at least with some values for the fields that it lacks.
+pub(super) fn is_readable(object: &Value, schema: &Value, decodes: &dyn Fn(&Value) -> bool) -> bool {
+    let with = |sample: &Sample| {
+        let mut completed = object.clone();
+        fill_in(&mut completed, schema, *sample);
+        // The code of the Kind may not expect these values.
+        catch_unwind(AssertUnwindSafe(|| decodes(&completed))).unwrap_or(false)
+    };
+    decodes(object) || SAMPLES.iter().any(with)
+}
+
 /// Returns the paths of the fields that an object lacks although its schema requires them.
 pub(super) fn missing_fields(object: &Value, schema: &Value) -> Vec<String> {
     let mut missing = Vec::new();
