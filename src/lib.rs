@@ -243,6 +243,7 @@
 //! | `knative` | the module [`knative`]: the types of Knative Eventing, destinations and bindings |
 //! | `otlp` | traces, and metrics that the process pushes to an OpenTelemetry collector; Prometheus needs no feature |
 //! | `profiling` | CPU profiles at `/debug/pprof/profile` |
+//! | `simulation` | the module [`simulation`]; enable it in `[dev-dependencies]` |
 //! | `testing` | the module [`testing`]; enable it in `[dev-dependencies]` |
 //! | `webhook` | the module [`webhook`] and [`Main::webhook`](prelude::Main::webhook) |
 //!
@@ -263,6 +264,8 @@ pub use reknit_knative as knative;
 pub use reknit_leadership as leadership;
 pub use reknit_reconciler as reconciler;
 pub use reknit_sharedmain as sharedmain;
+#[cfg(feature = "simulation")]
+pub use reknit_simulation as simulation;
 #[cfg(feature = "testing")]
 pub use reknit_testing as testing;
 #[cfg(feature = "webhook")]

@@ -208,6 +208,11 @@ impl ApiServer {
         Some(serde_json::from_value(stored).expect("the metadata decodes"))
     }
 
+    /// Returns all objects, of every Kind, sorted by their resource, namespace and name.
+    pub fn objects(&self) -> Vec<Arc<Value>> {
+        self.state().objects.all().cloned().collect()
+    }
+
     /// Takes the write requests so far, in order. They include requests that failed and requests that this server does
     /// not support.
     pub fn take_writes(&self) -> Vec<Write> {

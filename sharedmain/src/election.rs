@@ -89,6 +89,11 @@ impl Participant {
         Ok(Some(Self { namespace, replica }))
     }
 
+    /// A participant in this namespace that is no replica of a StatefulSet.
+    pub(crate) fn in_namespace(namespace: &str) -> Self {
+        Self { namespace: namespace.into(), replica: None }
+    }
+
     /// Returns the informer of the leases of the system namespace, which is not started yet. `None` in a StatefulSet.
     pub(crate) fn lease_informer(&self, cx: &Context) -> Option<Informer<Lease>> {
         self.replica.is_none().then(|| cx.informer(select().namespace(&self.namespace)))

@@ -112,3 +112,9 @@ pub use cli::{ListenAddress, Main, NamespaceFlag, namespace};
 pub use client::connect;
 pub use process::Task;
 pub use rbac::Rbac;
+
+/// Items for the other crates of reknit. They are not part of the public API, and may change in any release.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::process::simulated::SimulatedProgram;
+}

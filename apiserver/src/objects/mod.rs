@@ -62,6 +62,11 @@ impl Objects {
         self.stored.get(&collection.key(name)).map(|stored| &stored.object)
     }
 
+    /// All objects, sorted by resource, namespace and name.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Value>> {
+        self.stored.values().map(|stored| &stored.object)
+    }
+
     /// Returns the collection of all objects of this Kind, if one has been stored.
     pub(crate) fn collection_of(&self, api_version: &Value, kind: &Value) -> Option<&Collection> {
         self.kinds.get(&(text(api_version), text(kind)))

@@ -25,6 +25,10 @@ impl LateTracer {
 pub(crate) struct Exports;
 
 impl Exports {
+    pub(crate) fn none() -> Self {
+        Self
+    }
+
     pub(crate) fn start(
         config: &ObservabilityConfig,
         _: &[(&'static str, Option<&str>)],

@@ -5,9 +5,11 @@ mod lifecycle;
 pub(crate) mod listen;
 mod panics;
 pub(crate) mod program;
+mod replica;
 mod running;
 pub(crate) mod runtimes;
 mod signals;
+pub(crate) mod simulated;
 pub(crate) mod startup;
 pub(crate) mod task;
 

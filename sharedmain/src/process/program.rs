@@ -1,24 +1,18 @@
 //! The run of a program, from its parsed command line to its exit status.
 use std::{process::ExitCode, sync::Arc};
 
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use prometheus::Registry;
-use reknit_injection::{
-    Context, Informer, InformerHandle, Informers, Shutdown,
-    internal::{Transport, start_on},
-};
-use reknit_leadership::internal::Heartbeat;
-use reknit_reconciler::Recorder;
+use reknit_injection::{Context, InformerHandle, Shutdown};
 use tokio::runtime::Handle;
 
 use super::{
-    constructors::{Constructed, Constructors},
+    constructors::Constructors,
     failure::Failure,
     lifecycle::Lifecycle,
     listen::{self, Host},
     panics,
-    running::Running,
+    replica::Replica,
     runtimes::Runtimes,
     signals,
     startup::Startup,
@@ -36,7 +30,7 @@ use crate::{
         observability::{Metrics, ObservabilityConfig},
         watch::ConfigWatcher,
     },
-    election::{Control, Election, Participant, Pod},
+    election::{Election, Participant, Pod},
     health::{checks::ProcessHealth, probes::Probes, workers::Workers},
     observe::{logging::Logging, metrics, otlp::Exports},
 };
@@ -107,21 +101,23 @@ impl Program {
             () = shutdown.wait() => return Ok(()),
             connected = process.connect(participant, &shutdown) => connected?,
         };
-        let tasks = process.constructed.tasks.iter_mut();
-        let tasks = tasks.filter_map(|task| Some((task.name.clone(), task.readiness.take()?))).collect();
-        let running = process.start(&election, lifecycle)?;
+        let (shutdown_timeout, workers) = (process.flags.shutdown_timeout, process.environment.workers);
+        let Replica { heartbeat, informers, recorder, .. } = &process.replica;
+        let (heartbeat, informers, recorder) = (heartbeat.clone(), informers.clone(), recorder.clone());
+        let (webhooks, tasks) = (process.replica.take_webhook_checks(), process.replica.take_task_checks());
+        let running = process.replica.start(&election, lifecycle, shutdown_timeout, workers)?;
         let controllers = running.health.iter().map(|(health, _)| health.clone()).collect();
-        let workers = Workers::new(process.heartbeat, controllers);
+        let workers = Workers::new(heartbeat, controllers);
         control.spawn(workers.clone().log_blocks());
         probes.set_running(Arc::new(ProcessHealth {
             workers,
             controllers: running.health.clone(),
             credentials: process.credentials,
-            informers: process.informers,
-            webhooks: process.constructed.webhook_checks,
+            informers,
+            webhooks,
             tasks,
         }));
-        let running = control.spawn(running.run_until_stopped(process.recorder, exports));
+        let running = control.spawn(running.run_until_stopped(recorder, exports));
         running.await.map_err(Failure::new).flatten()
     }
 
@@ -157,26 +153,19 @@ impl Program {
         let config_informers = environment.system_namespace.as_deref().map_or_else(Vec::new, |namespace| {
             config.watch(&cx, namespace, &environment.config_maps, participant.is_some())
         });
-        let leases = participant.and_then(|participant| participant.lease_informer(&cx));
         Ok(Process {
-            informers: cx.informers(),
-            recorder: cx.get(),
+            replica: Replica::new(&cx, constructed, participant, lease_transport, control),
             bare: bare.client(),
             component,
             version,
             flags,
-            control,
-            heartbeat: Heartbeat::default(),
             access,
             credentials,
             environment,
             logging,
             registry,
-            constructed,
             config,
             _config_informers: config_informers,
-            leases,
-            lease_transport,
         })
     }
 }
@@ -193,13 +182,10 @@ fn refuse_outer_runtime() -> Result<(), Failure> {
 
 /// A process whose constructors have run. Nothing has started.
 struct Process {
+    replica: Replica,
     component: String,
     version: String,
     flags: Flags,
-    /// The runtime of what has to go on while user code blocks the workers.
-    control: Handle,
-    /// The heartbeat of the workers.
-    heartbeat: Heartbeat,
     access: Access,
     credentials: Arc<Credentials>,
     environment: Environment,
@@ -207,23 +193,16 @@ struct Process {
     /// The client for the start of the process, which neither retries nor limits requests.
     bare: Client,
     registry: Registry,
-    informers: Informers,
-    recorder: Recorder,
-    constructed: Constructed,
     config: ConfigWatcher,
     /// Keeps the informers of the ConfigMaps running.
     _config_informers: Vec<Arc<dyn InformerHandle>>,
-    /// The leases of the system namespace, if leases elect the leaders.
-    leases: Option<Informer<Lease>>,
-    /// The transport of leader election.
-    lease_transport: Transport,
 }
 
 impl Process {
     async fn serve_probes(&self, probes: &Probes) -> Result<(), Failure> {
         let port = self.environment.probes_port;
         let (host, router) = (self.flags.host(), probes.router());
-        listen::serve(&self.control, "probes", host, port, "KNATIVE_HEALTH_PROBES_PORT", router).await
+        listen::serve(&self.replica.control, "probes", host, port, "KNATIVE_HEALTH_PROBES_PORT", router).await
     }
 
     /// Connects to the API server, reads the ConfigMaps, and opens the ports that they configure.
@@ -253,14 +232,8 @@ impl Process {
             return Ok(Election::Disabled);
         };
         let pod = Pod { name: self.environment.pod.as_deref(), uid: self.environment.pod_uid.as_deref() };
-        let (leases, config) = (self.leases.clone(), &maps.leader_election);
-        let control = Control {
-            runtime: &self.control,
-            transport: &self.lease_transport,
-            passes: self.heartbeat.clone(),
-        };
         let component = self.environment.lease_component.as_ref().unwrap_or(&self.component);
-        participant.elect(component, pod, leases, control, config, &self.registry)
+        self.replica.elect(participant, component, pod, &maps.leader_election, &self.registry)
     }
 
     /// Opens the ports of metrics and profiles, and starts the exports.
@@ -281,7 +254,7 @@ impl Process {
             ("k8s.pod.name", pod),
             ("service.instance.id", pod),
         ];
-        let _entered = self.control.enter();
+        let _entered = self.replica.control.enter();
         Exports::start(config, &attributes, self.registry.clone(), &self.logging.tracer, shutdown.clone())
     }
 
@@ -293,7 +266,7 @@ impl Process {
         let from_config_map = host.map(|ip| Host { ip, setting: "metrics-endpoint in config-observability" });
         let host = from_env.or(from_config_map).or(self.flags.host());
         let router = metrics::router(self.registry.clone());
-        listen::serve(&self.control, "metrics", host, port, "METRICS_PROMETHEUS_PORT", router).await
+        listen::serve(&self.replica.control, "metrics", host, port, "METRICS_PROMETHEUS_PORT", router).await
     }
 
     /// Opens the port of profiles. Does nothing without a system namespace, because no ConfigMap could enable
@@ -305,30 +278,5 @@ impl Process {
         let (port, router) = (self.environment.profiling_port, self.config.profiling.router());
         listen::serve(&Handle::current(), "profiling", self.flags.host(), port, "PROFILING_PORT", router)
             .await
-    }
-
-    /// Starts informers, controllers with their electors, and tasks.
-    fn start(&mut self, election: &Election, lifecycle: Lifecycle) -> Result<Running, Failure> {
-        let controllers = self.constructed.controllers.drain(..);
-        // All controllers join before anything starts, because a lease name may be invalid.
-        let joined = {
-            let _entered = self.control.enter();
-            let joined = controllers.map(|controller| Ok((election.join(controller.name())?, controller)));
-            joined.collect::<Result<Vec<_>, Failure>>()?
-        };
-        tokio::spawn(self.heartbeat.clone().beat());
-        let mut running = Running::new(lifecycle, self.flags.shutdown_timeout, self.control.clone());
-        if let Some(leases) = &self.leases {
-            start_on(leases, &self.control, &self.lease_transport);
-        }
-        self.informers.start();
-        if let Some(member) = election.member() {
-            running.start_member(member);
-        }
-        for ((leadership, electors), controller) in joined {
-            running.start_controller(controller, leadership, electors, self.environment.workers);
-        }
-        self.constructed.tasks.drain(..).for_each(|task| running.start_task(task));
-        Ok(running)
     }
 }

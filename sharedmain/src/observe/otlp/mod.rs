@@ -29,6 +29,11 @@ pub(crate) struct Exports {
 }
 
 impl Exports {
+    /// Exports nothing.
+    pub(crate) fn none() -> Self {
+        Self { metrics: None, spans: None }
+    }
+
     /// Starts the exports of the configuration. After `shutdown`, failed exports are not retried.
     pub(crate) fn start(
         config: &ObservabilityConfig,

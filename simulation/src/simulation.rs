@@ -1,0 +1,194 @@
+//! The builder of a simulation.
+
+use std::{fmt, ops::Range, sync::Arc, time::Duration};
+
+use kube::Resource;
+use reknit_injection::Context;
+use reknit_leadership::LeaderElectionConfig;
+use reknit_reconciler::{Controller, Result};
+use serde::Serialize;
+
+use crate::{
+    cluster::Cluster,
+    faults::Fault,
+    runner::{self, Search},
+    scenario::{Scenario, Step},
+};
+
+/// A simulation of a program: its controllers, what happens to their objects, and what must hold whatever goes wrong.
+///
+/// See the [crate](crate) for an example.
+#[must_use = "nothing happens until `.run()`"]
+pub struct Simulation {
+    scenario: Scenario,
+    search: Search,
+}
+
+/// Creates a simulation of a program with these controllers, given by the constructors that the program uses.
+pub fn simulation<C>(constructors: impl IntoIterator<Item = C>) -> Simulation
+where
+    C: Fn(&Context) -> Result<Controller> + Send + Sync + 'static,
+{
+    let constructors = constructors.into_iter().map(|constructor| Arc::new(constructor) as _).collect();
+    Simulation {
+        scenario: Scenario {
+            constructors,
+            provided: Vec::new(),
+            replicas: 1,
+            election: LeaderElectionConfig::default(),
+            initial: Vec::new(),
+            steps: Vec::new(),
+            stubs: Vec::new(),
+            always: Vec::new(),
+            finally: Vec::new(),
+            max_requests: 5_000,
+        },
+        search: Search { seeds: 0..100, is_exhaustive: false, faults: Fault::ALL.into(), state: true },
+    }
+}
+
+/// The result of a check: `bool`, or a `Result` whose error says what is wrong.
+pub trait Verdict {
+    /// The message of a failed check.
+    fn into_result(self) -> std::result::Result<(), String>;
+}
+
+impl Verdict for bool {
+    fn into_result(self) -> std::result::Result<(), String> {
+        if self { Ok(()) } else { Err("it does not hold".into()) }
+    }
+}
+
+impl<E: fmt::Display> Verdict for std::result::Result<(), E> {
+    fn into_result(self) -> std::result::Result<(), String> {
+        self.map_err(|error| error.to_string())
+    }
+}
+
+impl Simulation {
+    /// Adds a controller by its constructor.
+    pub fn controller(
+        mut self,
+        constructor: impl Fn(&Context) -> Result<Controller> + Send + Sync + 'static,
+    ) -> Self {
+        self.scenario.constructors.push(Arc::new(constructor));
+        self
+    }
+
+    /// Adds a value for the constructors, as [`Main::provide`](reknit_sharedmain::Main::provide) does.
+    pub fn provide<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.scenario.provided.push(Arc::new(move |cx| cx.provide(value.clone())));
+        self
+    }
+
+    /// Sets the number of replicas, from one to five. The default is one.
+    ///
+    /// # Panics
+    ///
+    /// Panics for another number.
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        assert!((1..=5).contains(&replicas), "a simulation has one to five replicas, not {replicas}");
+        self.scenario.replicas = replicas;
+        self
+    }
+
+    /// Sets the settings of leader election. The default is that of a program without `config-leader-election`.
+    pub fn election(mut self, election: LeaderElectionConfig) -> Self {
+        self.scenario.election = election;
+        self
+    }
+
+    /// Adds an object that exists from the start, such as the definition of a Kind.
+    pub fn given<K: Resource<DynamicType = ()> + Serialize + Clone + Send + Sync + 'static>(
+        mut self,
+        object: K,
+    ) -> Self {
+        self.scenario.initial.push(Box::new(move |cluster| cluster.create(object.clone())));
+        self
+    }
+
+    /// Adds a stub of what a cluster does, such as [`pods_get_ready`](crate::pods_get_ready). It is called after each
+    /// change of an object.
+    pub fn cluster(mut self, stub: impl Fn(&mut Cluster) + Send + Sync + 'static) -> Self {
+        self.scenario.stubs.push(Box::new(stub));
+        self
+    }
+
+    /// Adds a step that changes objects at this time after the start.
+    pub fn at(mut self, time: Duration, step: impl Fn(&mut Cluster) + Send + Sync + 'static) -> Self {
+        self.scenario.steps.push(Step { at: time, run: Box::new(step) });
+        self
+    }
+
+    /// Adds a check that must hold after each change of an object.
+    pub fn always<V: Verdict>(
+        mut self,
+        name: &str,
+        check: impl Fn(&Cluster) -> V + Send + Sync + 'static,
+    ) -> Self {
+        let check = Box::new(move |cluster: &Cluster| check(cluster).into_result());
+        self.scenario.always.push((name.into(), check));
+        self
+    }
+
+    /// Adds a check that must hold at the end, when nothing changes any more.
+    pub fn finally<V: Verdict>(
+        mut self,
+        name: &str,
+        check: impl Fn(&Cluster) -> V + Send + Sync + 'static,
+    ) -> Self {
+        let check = Box::new(move |cluster: &Cluster| check(cluster).into_result());
+        self.scenario.finally.push((name.into(), check));
+        self
+    }
+
+    /// Sets the seeds. Each seed chooses faults at random. The default is `0..100`.
+    pub fn seeds(mut self, seeds: Range<u64>) -> Self {
+        self.search.seeds = seeds;
+        self
+    }
+
+    /// Sets the number of requests that a run may send before it counts as a hot loop. The default is 5,000.
+    pub fn max_requests(mut self, requests: usize) -> Self {
+        self.scenario.max_requests = requests;
+        self
+    }
+
+    /// Leaves this kind of fault out.
+    pub fn without(mut self, fault: Fault) -> Self {
+        self.search.faults.remove(&fault);
+        self
+    }
+
+    /// Does not compare the final state with that of a run without faults, for a controller whose result depends on the
+    /// order of events.
+    pub fn any_final_state(mut self) -> Self {
+        self.search.state = false;
+        self
+    }
+
+    /// Adds an exhaustive search: a crash after each write, a lost response to each write, a stale cache from each pass
+    /// on, and, with several replicas, another leader at each write.
+    pub fn each_write(mut self) -> Self {
+        self.search.is_exhaustive = true;
+        self
+    }
+
+    /// Returns a hash of the requests of each seed.
+    #[doc(hidden)]
+    pub fn hashes(&self) -> Vec<u64> {
+        runner::hashes(&self.scenario, &self.search)
+    }
+
+    /// Runs the simulation.
+    ///
+    /// The environment variable `REKNIT_SIM_SEED` replaces the seeds by one, and `REKNIT_SIM_SEEDS` by that many.
+    ///
+    /// # Panics
+    ///
+    /// Panics with a report if a rule is broken, or if two runs of one seed differ.
+    #[track_caller]
+    pub fn run(self) {
+        runner::run(&self.scenario, &self.search);
+    }
+}

@@ -1,0 +1,131 @@
+//! The record of one simulation: requests, passes, faults and steps.
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use bytes::Bytes;
+use http::Method;
+use reknit_apiserver::RequestInfo;
+
+use crate::{observer::PassId, time::Time};
+
+#[derive(Default)]
+pub(crate) struct Trace {
+    pub(crate) requests: Vec<Sent>,
+    pub(crate) passes: BTreeMap<PassId, Pass>,
+    /// Faults and steps, in order.
+    pub(crate) notes: Vec<Note>,
+}
+
+/// The index of a request in its trace.
+pub(crate) type RequestId = usize;
+
+pub(crate) struct Sent {
+    pub(crate) at: Time,
+    pub(crate) replica: usize,
+    /// The number of the start of the replica's process.
+    pub(crate) incarnation: u32,
+    pub(crate) pass: Option<PassId>,
+    pub(crate) method: Method,
+    pub(crate) uri: String,
+    pub(crate) body: Bytes,
+    /// `None` for a request of no resource.
+    pub(crate) info: Option<RequestInfo>,
+    /// The time at which the API server handled it.
+    pub(crate) handled: Option<Time>,
+    /// The time of the response, and its code or the reason that there was none.
+    pub(crate) answered: Option<(Time, String)>,
+    /// The object that a successful write stored, and a hash of its content.
+    pub(crate) stored: Option<(String, u64)>,
+}
+
+pub(crate) struct Pass {
+    pub(crate) replica: usize,
+    pub(crate) controller: String,
+    pub(crate) key: String,
+    pub(crate) begun: Time,
+    pub(crate) ended: Option<Time>,
+    pub(crate) result: Option<String>,
+}
+
+pub(crate) struct Note {
+    pub(crate) at: Time,
+    /// The replica concerned.
+    pub(crate) replica: Option<usize>,
+    pub(crate) text: String,
+}
+
+impl Sent {
+    pub(crate) fn resource(&self) -> &str {
+        self.info.as_ref().map_or("", |info| &info.resource)
+    }
+
+    fn group(&self) -> &str {
+        self.info.as_ref().map_or("", |info| &info.group)
+    }
+
+    pub(crate) fn is_write(&self) -> bool {
+        self.method != Method::GET
+    }
+
+    /// Returns true for the traffic of leader election.
+    pub(crate) fn is_of_leases(&self) -> bool {
+        self.group() == "coordination.k8s.io"
+    }
+
+    pub(crate) fn is_of_events(&self) -> bool {
+        self.resource() == "events"
+    }
+
+    /// Returns true for a write that changes what a controller is responsible for.
+    pub(crate) fn is_effect(&self) -> bool {
+        self.is_write() && !self.is_of_leases() && !self.is_of_events()
+    }
+
+    /// The namespace and the name in the path, as `shop/a`.
+    pub(crate) fn key(&self) -> String {
+        let Some(info) = &self.info else { return String::new() };
+        let name = info.name.as_deref().unwrap_or_default();
+        info.namespace.as_ref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+    }
+
+    /// The verb, the resource and the key, as `patch configmaps shop/a`.
+    pub(crate) fn summary(&self) -> String {
+        let verb = match &self.info {
+            Some(info) if info.verb == "patch" && self.uri.contains("fieldManager=") && self.is_apply() => {
+                "apply"
+            }
+            Some(info) => info.verb,
+            None => return format!("{} {}", self.method, self.uri),
+        };
+        format!("{verb} {} {}", self.resource(), self.key())
+    }
+
+    fn is_apply(&self) -> bool {
+        self.method == Method::PATCH && self.body.starts_with(b"{\"apiVersion\"")
+    }
+}
+
+impl Trace {
+    pub(crate) fn note(&mut self, at: Time, replica: Option<usize>, text: impl Into<String>) {
+        self.notes.push(Note { at, replica, text: text.into() });
+    }
+
+    /// One line for each request, by which two runs of a seed are compared.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        self.requests.iter().map(|sent| {
+            let body = String::from_utf8_lossy(&sent.body);
+            format!("{} replica-{} {} {} {body}", sent.at, sent.replica, sent.method, sent.uri)
+        })
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for Sent { at, replica, method, uri, body, .. } in &self.requests {
+            (at, replica, method.as_str(), uri, body).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
