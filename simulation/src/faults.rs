@@ -86,7 +86,7 @@ impl fmt::Display for Fault {
 pub(crate) enum Single {
     /// The replica crashes once the API server has handled its n-th write.
     CrashAfterWrite(usize),
-    /// The n-th write takes effect, and its response is lost.
+    /// The n-th write takes effect, its response is lost, and watches report it late.
     LoseResponse(usize),
     /// When the n-th pass begins, no watch of its replica reports anything for a while.
     StaleRead(usize),

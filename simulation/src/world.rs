@@ -371,7 +371,10 @@ impl<'a> World<'a> {
         self.writes += 1;
         match (self.faults.single(), fate) {
             (Some(Single::LoseResponse(n)), Fate::Handled { up, .. }) if n == self.writes => {
-                self.trace.note(at, Some(process.replica), "fault: the response to the next write is lost");
+                // With fresh caches, most controllers would see what they wrote.
+                self.slots[process.replica].stale_until = at + STALE;
+                let text = "fault: the response to the next write is lost, and watches report it late";
+                self.trace.note(at, Some(process.replica), text);
                 Fate::ResponseLost { up, after: Duration::from_millis(100) }
             }
             (Some(Single::CrashAfterWrite(n)), Fate::Handled { up, .. }) if n == self.writes => {
