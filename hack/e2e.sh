@@ -54,7 +54,8 @@ clean_up() {
     k --namespace knative-samples get events --sort-by .metadata.creationTimestamp 2>/dev/null | tail -n 20 >&2 || true
   fi
   if $keep && [ -e "$KUBECONFIG" ]; then
-    say "the cluster runs on: KUBECONFIG=$KUBECONFIG; hack/e2e.sh --down removes it"
+    say "$(how_to_use)"
+    say "hack/e2e.sh --down removes it"
   else
     cluster_down || say "the cluster was not removed completely"
   fi

@@ -9,6 +9,9 @@ k() { kubectl "$@"; }
 # Runs a command from where the API server can be reached.
 run_client() { "$@"; }
 kubectl_path() { command -v kubectl; }
+how_to_use() {
+  echo "the cluster runs on: KUBECONFIG=$KUBECONFIG; kind load docker-image NAME --name reknit-e2e gets an image in"
+}
 
 build_image() { docker build --tag "$image" --build-arg "REVISION=$(git rev-parse HEAD)" .; }
 

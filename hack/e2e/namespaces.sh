@@ -12,6 +12,14 @@ k() { in_network_of 0 "$bin/kubectl" "$@"; }
 # Runs a command from where the API server can be reached.
 run_client() { in_network_of 0 "$@"; }
 kubectl_path() { echo "$bin/kubectl"; }
+how_to_use() {
+  cat <<EOF
+the cluster runs in a network of its own, where kubectl and other clients reach it:
+  nsenter --target $(cat "$nodes/0/holder.pid") --net -- env KUBECONFIG=$KUBECONFIG $bin/kubectl get pods --all-namespaces
+An image gets in by its registry, $registry: tag one of your own $registry/NAME:TAG in buildah's storage, as
+hack/e2e/nodes/image.sh does, and run: hack/e2e/nodes/image.sh push $registry/NAME:TAG
+EOF
+}
 
 check_programs() {
   local program missing=()
