@@ -187,6 +187,15 @@ fn the_lock_file_has_exactly_the_packages_of_the_project() {
 }
 
 #[test]
+fn the_program_has_no_packages_that_only_tests_need() {
+    let project = project_with(&["--path", CHECKOUT]);
+    let args = ["tree", "--locked", "--offline", "--edges", "normal,build"];
+    let tree = Command::new(env!("CARGO")).args(args).current_dir(&project.folder).output().unwrap();
+    let packages = String::from_utf8_lossy(&tree.stdout).into_owned();
+    assert!(packages.contains("reknit-reconciler") && !packages.contains("reknit-testing"), "{packages}");
+}
+
+#[test]
 fn no_name_of_the_template_is_left_in_a_project() {
     let project = project();
     for args in [&["add", "webhook", "Greeting"][..], &["add", "version", "Greeting", "v1"]] {

@@ -5,6 +5,7 @@ use futures::future::BoxFuture;
 use reknit_reconciler::Result;
 
 /// The value of `--shutdown-timeout`, which the webhook gets from the Context.
+#[cfg_attr(not(feature = "webhook"), allow(dead_code, reason = "only the webhook reads it"))]
 #[derive(Clone, Copy)]
 pub(crate) struct ShutdownTimeout(pub(crate) Duration);
 
