@@ -13,6 +13,7 @@ macro_rules! pages {
 
 pages! {
     readme: "../README.md",
+    api_server_in_memory: "../docs/how-to/api-server-in-memory.md",
     children: "../docs/how-to/children.md",
     conditions: "../docs/how-to/conditions.md",
     configuration: "../docs/how-to/configuration.md",

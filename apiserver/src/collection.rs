@@ -88,7 +88,7 @@ impl Collection {
 
     pub(crate) fn has_status(&self) -> bool {
         !(self.is_core() && is_among(&self.plural, WITHOUT_STATUS))
-            && self.group != "rbac.authorization.k8s.io"
+            && !matches!(self.group.as_str(), "coordination.k8s.io" | "rbac.authorization.k8s.io")
     }
 
     pub(crate) fn deletion_returns_object(&self) -> bool {

@@ -77,7 +77,8 @@
 //! many such cases and reports all failures.
 //!
 //! An [`ApiServer`] in memory answers the requests, at once and without any program. Use it for the many cases of a
-//! reconciler, and a [`ControlPlane`] for its interaction with Kubernetes. The crate `reknit-apiserver` has the server
+//! reconciler, and a [`ControlPlane`] for its interaction with Kubernetes. It answers watches too, so that whole
+//! controllers can run against it, and [`ApiServer::handle`] lets a test deliver their events itself. The crate `reknit-apiserver` has the server
 //! alone, for code that uses kube without reknit.
 //!
 //! ```
@@ -129,7 +130,7 @@ mod in_memory;
 mod program;
 mod table;
 
-pub use reknit_apiserver::{ApiServer, Write};
+pub use reknit_apiserver::{ApiServer, Reply, Watch, WatchEvent, Write};
 pub use reknit_injection::Verb;
 
 pub use self::{

@@ -3,6 +3,7 @@
 mod applies;
 mod controllers;
 mod deletes;
+mod leases;
 mod objects;
 mod patches;
 mod scopes;
@@ -45,6 +46,7 @@ pub(crate) async fn send(server: &mut Recorder) -> TestResult {
     versions::metadata(server).await?;
     versions::lists(server).await?;
     watches::watches(server).await?;
+    leases::leases(server).await?;
     versions::compaction(server).await?;
     controllers::namespaces(server).await
 }
