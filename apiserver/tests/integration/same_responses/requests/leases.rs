@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{super::recorder::Recorder, TestResult, object_path};
+use super::{super::recorder::Recorder, CONFIG_MAPS, TestResult, object_path};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/shop/leases";
 
 pub(super) async fn leases(server: &mut Recorder) -> TestResult {
     let path = object_path(LEASES, "leader");
-    let start = server.get(LEASES).await?["metadata"]["resourceVersion"].clone();
+    let start = server.get(CONFIG_MAPS).await?["metadata"]["resourceVersion"].clone();
     server.get(&path).await?;
     let renewal = |holder: &str, second: u32| {
         json!({
