@@ -6,7 +6,7 @@
 #   hack/test.sh         formatting, lints, docs, and every test
 #   hack/test.sh --all   also compiles the packages that would be published, runs the integration tests on the oldest and
 #                        on the newest Kubernetes, and runs the measurements: instruction counts, growth of allocations,
-#                        fuzzing
+#                        fuzzing, and 2,000 seeds of each simulation
 set -euo pipefail
 # shellcheck source=hack/help.sh
 source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
@@ -141,6 +141,7 @@ if $all; then
   stage instructions hack/instructions.sh
   stage growth growth
   stage fuzzing hack/fuzz.sh
+  stage simulations hack/simulate.sh --seeds 2000
 fi
 
 slowest

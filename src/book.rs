@@ -28,6 +28,7 @@ pages! {
     references: "../docs/how-to/references.md",
     restore: "../docs/how-to/restore.md",
     shared_state: "../docs/how-to/shared-state.md",
+    simulation: "../docs/how-to/simulation.md",
     time: "../docs/how-to/time.md",
     webhooks: "../docs/how-to/webhooks.md",
 }

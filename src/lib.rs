@@ -187,6 +187,7 @@
 //! | run a server beside the controllers | [`Task`](sharedmain::Task), with a [readiness](sharedmain::Task::readiness) check | `Runnable` |
 //! | run controllers in a test against a real API server | [`Controllers`](testing::Controllers) with [`ControlPlane`](testing::ControlPlane) | envtest and `mgr.Start` |
 //! | run the whole program in a test, as a child process | [`Program`](testing::Program) | |
+//! | test the program against crashes, lost responses, stale caches and pauses | [`simulation`](mod@simulation) ([how](https://github.com/reknit/reknit/blob/main/docs/how-to/simulation.md)); the feature `simulation` | |
 //! | generate RBAC rules from the code | [`Main::rbac`](prelude::Main::rbac); a table test checks them ([how](https://github.com/reknit/reknit/blob/main/docs/how-to/rbac.md)) | `+kubebuilder:rbac` markers |
 //! | declare a request of your own code for the generated RBAC rules | `build.allows(..)` with a [`Permission`](injection::Permission), [`OwnedOptions::verbs`](reconciler::OwnedOptions::verbs), [`bind_cluster_roles`](reconciler::OwnedOptions::bind_cluster_roles), [`Kinds::of`](reconciler::Kinds::of) | `+kubebuilder:rbac` markers |
 //! | test that each permission is needed | [`each_permission_is_needed`](testing::each_permission_is_needed) | |
@@ -207,7 +208,9 @@
 //! [`testing`] supports two kinds of tests. A table test runs the program's own constructor and one reconcile (a
 //! "pass") on given objects, against an in-memory API server, and compares the writes and events. A
 //! [`ControlPlane`](testing::ControlPlane) is a real API server on 127.0.0.1, which can call the program's webhook
-//! ([`serve_webhook`](testing::ControlPlane::serve_webhook)).
+//! ([`serve_webhook`](testing::ControlPlane::serve_webhook)). Besides, a [simulation](mod@simulation) runs the replicas of
+//! the program on a paused clock, against crashes, lost responses, stale caches and pauses, and checks what must hold
+//! whatever fails.
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::Namespace;

@@ -47,6 +47,7 @@ impl KindFlags {
             return;
         }
         let (kind, test) = (names.apply("src/warm_greeting/kind.rs"), names.apply("tests/warm_greeting.rs"));
+        let simulation = names.apply("tests/warm_greeting_simulation.rs");
         plan.replace(&kind, "    namespaced,\n", "");
         let new = names.apply("WarmGreeting::new(\"x\", WarmGreetingSpec { text: text.into() })");
         let namespaced = format!(
@@ -54,6 +55,9 @@ impl KindFlags {
         );
         plan.replace(&test, &namespaced, &format!("{new}\n"));
         plan.replace(&test, "\"default/x\"", "\"x\"");
+        plan.replace(&simulation, "    object.metadata.namespace = Some(\"default\".into());\n", "");
+        plan.replace(&simulation, "let mut object", "let object");
+        plan.replace(&simulation, "default/hello", "hello");
         plan.replace("config/300-crds.yaml", "scope: Namespaced", "scope: Cluster");
     }
 }

@@ -53,6 +53,7 @@ pub(crate) const KIND_FILES: &[File] = files!("project":
     "src/warm_greeting/kind.rs",
     "src/warm_greeting/controller.rs",
     "tests/warm_greeting.rs",
+    "tests/warm_greeting_simulation.rs",
     "config/example/warm_greeting.yaml",
 );
 

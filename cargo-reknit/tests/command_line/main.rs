@@ -149,7 +149,9 @@ fn a_kind_can_be_cluster_scoped_and_of_another_group() {
     let read = |path: &str| fs::read_to_string(project.folder.join(path)).unwrap();
     assert!(!read("src/greeting/kind.rs").contains("namespaced"));
     assert!(read("config/300-crds.yaml").contains("scope: Cluster"));
-    assert!(!read("tests/greeting.rs").contains("\"default"), "{}", read("tests/greeting.rs"));
+    for path in ["tests/greeting.rs", "tests/greeting_simulation.rs"] {
+        assert!(!read(path).contains("\"default") && !read(path).contains("mut object"), "{}", read(path));
+    }
     let args = ["add", "kind", "Team", "--group", "teams.example.com", "--cluster-scoped"];
     let output = cargo_reknit(&project.folder, &args);
     assert!(output.status.success(), "{}", stderr(&output));

@@ -9,7 +9,7 @@ const GROUP: &str = "shop.example.com";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_project_compiles_passes_its_tests_and_runs_after_its_commands() {
     let project = Project::new("orders", &["--group", GROUP, "--version", "v1alpha1", "--kind", "Policy"]);
-    assert_tests_pass(&project, &["an_object_with_text_is_ready"]);
+    assert_tests_pass(&project, &["an_object_with_text_is_ready", "an_object_gets_ready_whatever_fails"]);
 
     add_field(&project);
     project.cargo(&["reknit", "add", "kind", "PurchaseOrder"]);
