@@ -150,7 +150,8 @@ fn a_kind_can_be_cluster_scoped_and_of_another_group() {
     assert!(!read("src/greeting/kind.rs").contains("namespaced"));
     assert!(read("config/300-crds.yaml").contains("scope: Cluster"));
     for path in ["tests/greeting.rs", "tests/greeting_simulation.rs"] {
-        assert!(!read(path).contains("\"default") && !read(path).contains("mut object"), "{}", read(path));
+        let test = read(path);
+        assert!(!test.contains("\"default") && !test.contains("let mut object"), "{test}");
     }
     let args = ["add", "kind", "Team", "--group", "teams.example.com", "--cluster-scoped"];
     let output = cargo_reknit(&project.folder, &args);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hello_world::warm_greeting::{WarmGreeting, controller};
-use reknit::simulation::simulation;
+use reknit::{prelude::*, simulation::simulation};
 
 #[test]
 fn an_object_gets_ready_whatever_fails() {
