@@ -178,6 +178,10 @@ impl Candidate {
         guard.lock(&self.namespace, &self.config)
     }
 
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     pub(crate) fn leases(&self) -> Api<Lease> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
@@ -191,8 +195,8 @@ impl Candidate {
 ///
 /// A Lease has a name for each controller, bucket and replica, and `create` cannot be restricted to names, so the
 /// permission is on all Leases of the namespace. A replica deletes its own Lease when it stops, and those of dead
-/// replicas.
+/// replicas. It reads the Pod of a replica whose renewals are overdue, which may prove that the replica is dead.
 pub fn permissions() -> Vec<Permission> {
     let verbs = [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete];
-    vec![Permission::new("coordination.k8s.io", "leases", verbs)]
+    vec![Permission::new("coordination.k8s.io", "leases", verbs), Permission::new("", "pods", [Verb::Get])]
 }

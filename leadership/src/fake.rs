@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{Client, api::ApiResource, client::Body};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -41,6 +41,7 @@ struct State {
     /// The highest resourceVersion so far.
     last_version: u64,
     requests: Vec<(Method, Value)>,
+    reads_of_pods: usize,
     faults: VecDeque<(Method, Fault)>,
     down: bool,
     random_faults: Option<RandomFaults>,
@@ -192,6 +193,18 @@ impl FakeApi {
         self.state.lock().requests.len()
     }
 
+    /// The number of requests for Pods so far.
+    pub(crate) fn reads_of_pods(&self) -> usize {
+        self.state.lock().reads_of_pods
+    }
+
+    /// Stores a Pod with this status.
+    pub(crate) fn put_pod(&self, name: &str, status: Value) {
+        let metadata = json!({"name": name, "namespace": NAMESPACE, "uid": name, "resourceVersion": "1"});
+        let pod = json!({"metadata": metadata, "status": status});
+        self.server.insert::<Pod>(&serde_json::from_value(pod).unwrap());
+    }
+
     /// Answers creations as if the namespace of the Leases did not exist.
     pub(crate) fn without_namespace(self) -> Self {
         self.server.fail("create", "leases", 404);
@@ -204,6 +217,7 @@ impl FakeApi {
         let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let last_part = head.uri.path().rsplit('/').next().unwrap_or_default();
         let name = body["metadata"]["name"].as_str().unwrap_or(last_part).to_owned();
+        self.state.lock().reads_of_pods += usize::from(head.uri.path().contains("/pods/"));
         let fault = self.record_request(&head.method, body);
         if self.state.lock().down {
             std::future::pending::<()>().await;

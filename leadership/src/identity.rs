@@ -42,6 +42,12 @@ impl Identity {
     }
 }
 
+/// The Pod of a process with this identity, if it runs in one whose name is not too long: the host name is the Pod's name.
+/// A wrong name does no harm, since the Pod of that name contains no message with the identity.
+pub(crate) fn pod_of(identity: &str) -> &str {
+    identity.rsplit_once('_').map_or(identity, |(host, _)| host)
+}
+
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -19,6 +19,7 @@ mod balance;
 mod bucket;
 mod candidate;
 mod config;
+mod dead_members;
 mod elector;
 mod electors;
 mod error;

@@ -6,13 +6,14 @@ use kube::api::DeleteParams;
 use kube_leader_election::{LeaseLock, LeaseLockResult};
 use reknit_injection::internal::LogLimit;
 use serde_json::json;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::{
     candidate::Candidate,
     config::is_lease_name,
-    lease::{Announcement, LeaseError, TICK},
+    dead_members::DeadMembers,
+    lease::{Announcement, LeaseError},
 };
 
 /// The time to delete the lease at the end.
@@ -42,14 +43,17 @@ impl Member {
         Self { candidate: candidate.clone(), lease, is_retry: false, log_limit: LogLimit::default() }
     }
 
-    /// Announces the controllers whose electors run, until `stopping` resolves. Then deletes the lease.
+    /// Announces the controllers whose electors run, and finds the members that died, until `stopping` resolves. Then
+    /// deletes the lease.
     ///
     /// Announces nothing while leases cannot be watched, since this process would not know of the other members.
     pub async fn run(mut self, stopping: impl Future<Output = ()> + Send) {
+        let dead_members = DeadMembers::new(&self.candidate, &self.lease);
         tokio::select! {
             biased;
             () = stopping => {}
             () = self.announce() => {}
+            () = dead_members.find() => {}
         }
         let is_announced = self.candidate.member_until.lock().take().is_some();
         if is_announced
@@ -59,8 +63,7 @@ impl Member {
         }
     }
 
-    /// Renews the lease at each retry period, and at once if other controllers run. Deletes the leases of members that
-    /// died meanwhile. Never resolves.
+    /// Renews the lease at each retry period, and at once if other controllers run. Never resolves.
     async fn announce(&mut self) {
         self.candidate.watch.synced().await;
         let mut controllers = self.candidate.controllers.subscribe();
@@ -74,23 +77,13 @@ impl Member {
             let lock = self.lock(running);
             loop {
                 let pause = self.renew(&lock).await;
-                // An API server that does not answer must not delay the next renewal for long.
-                timeout(self.candidate.config.retry_period, self.delete_dead_members()).await.ok();
                 tokio::select! {
                     biased;
-                    () = sleep_until(self.next_attempt(pause)) => {}
+                    () = sleep(pause) => {}
                     _ = controllers.changed() => break,
                 }
             }
         }
-    }
-
-    /// The end of the pause, or the time at which the lease of another member expires and has to be deleted.
-    fn next_attempt(&self, pause: Duration) -> Instant {
-        let now = Instant::now();
-        let retry = now + pause;
-        let expiry = self.candidate.watch.read().next_member_expiry(&self.candidate.component, now);
-        expiry.map_or(retry, |expiry| retry.min(expiry + TICK))
     }
 
     /// Acquires or renews the lease once, unless this process is stalled. Returns the pause before the next attempt.
@@ -140,17 +133,6 @@ impl Member {
             metadata["ownerReferences"] = json!([owner]);
         }
         self.candidate.lock(&self.lease, metadata)
-    }
-
-    /// Deletes the expired leases of members, such as those of killed processes. A process that starts now cannot know
-    /// that such a lease has expired, and would count its member as alive. A member that comes back creates its lease
-    /// again. If a member has renewed its lease although the watch did not report that, the API server refuses.
-    async fn delete_dead_members(&self) {
-        let dead = self.candidate.watch.read().dead_members(&self.candidate.component, Instant::now());
-        for (name, preconditions) in dead.into_iter().filter(|(name, _)| *name != self.lease) {
-            let deletion = DeleteParams { preconditions: Some(preconditions), ..Default::default() };
-            self.delete(&name, &deletion).await;
-        }
     }
 
     async fn delete(&self, lease: &str, deletion: &DeleteParams) {

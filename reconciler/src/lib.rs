@@ -83,6 +83,7 @@
 //! | the [`Owned`] calls above, if the admission plugin OwnerReferencesPermissionEnforcement is enabled, as in OpenShift | the Kind's `finalizers` | update |
 //! | [`config`](Builder::config) | the ConfigMap, in the system namespace | list, watch |
 //! | leader election | `leases` of `coordination.k8s.io`, in the system namespace | get, list, watch, create, patch, delete |
+//! | | `pods`, in the system namespace | get |
 //!
 //! # Metrics
 //!

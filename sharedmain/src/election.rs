@@ -1,4 +1,10 @@
 //! Leader election of a process: which replica reconciles which keys.
+use std::{
+    fs::OpenOptions,
+    io::{ErrorKind, Write},
+    path::Path,
+};
+
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use prometheus::Registry;
 use reknit_injection::{
@@ -69,12 +75,28 @@ pub(crate) struct Control<'a> {
 pub(crate) struct Pod<'a> {
     pub(crate) name: Option<&'a str>,
     pub(crate) uid: Option<&'a str>,
+    /// The file whose contents the kubelet reports once the container has terminated. `None` in a simulation.
+    pub(crate) termination_message_path: Option<&'a Path>,
 }
 
 impl Pod<'_> {
     fn owner_reference(self) -> Option<OwnerReference> {
         let (name, uid) = (self.name?.to_owned(), self.uid?.to_owned());
         Some(OwnerReference { api_version: "v1".into(), kind: "Pod".into(), name, uid, ..Default::default() })
+    }
+
+    /// Writes the identity to the termination message, which proves to the other replicas that this process is dead once
+    /// its container has terminated. Does nothing outside of a container, where there is no such file.
+    fn write_termination_message(self, identity: &Identity) {
+        let Some(path) = self.termination_message_path else { return };
+        let written = OpenOptions::new().write(true).truncate(true).open(path);
+        match written.and_then(|mut file| writeln!(file, "{identity}")) {
+            Err(error) if error.kind() != ErrorKind::NotFound => tracing::warn!(
+                path = %path.display(), %error,
+                "cannot write the termination message: if this process crashes, its leases are taken over once they expire"
+            ),
+            _ => {}
+        }
     }
 }
 
@@ -116,6 +138,7 @@ impl Participant {
             return Ok(Election::Stateful { replica, buckets: config.buckets, namespace });
         }
         let identity = pod.name.map_or_else(Identity::of_process, Identity::on);
+        pod.write_termination_message(&identity);
         let client = {
             let _entered = runtime.enter();
             transport.client()
@@ -130,5 +153,34 @@ impl Participant {
             candidate = candidate.owned_by(owner);
         }
         Ok(Election::Leases(Box::new(candidate)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_identity_is_the_first_line_of_the_termination_message() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(
+            file.path(),
+            "the message of a process that ran here before, which is longer than an identity, and more",
+        )
+        .unwrap();
+        let pod = |path| Pod { name: Some("web-0"), uid: None, termination_message_path: Some(path) };
+        let identity = Identity::on("web-0");
+        pod(file.path()).write_termination_message(&identity);
+        assert_eq!(std::fs::read_to_string(file.path()).unwrap(), format!("{identity}\n"));
+    }
+
+    #[test]
+    fn a_termination_message_that_cannot_be_written_is_no_failure() {
+        let directory = tempfile::tempdir().unwrap();
+        for path in [directory.path(), &directory.path().join("missing")] {
+            Pod { name: None, uid: None, termination_message_path: Some(path) }
+                .write_termination_message(&Identity::on("a"));
+        }
+        assert!(!directory.path().join("missing").exists());
     }
 }

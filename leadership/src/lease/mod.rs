@@ -1,6 +1,7 @@
 //! Leases: what this process observed of them, and how it writes them.
 
 mod announcement;
+mod death;
 mod error;
 mod guard;
 mod observed;
@@ -10,6 +11,7 @@ mod watch;
 
 pub(crate) use self::{
     announcement::Announcement,
+    death::proves_death,
     error::{LeaseError, asked_wait},
     guard::Guard,
     state::{LeaseState, TICK},

@@ -81,9 +81,13 @@ impl ObservedLease {
     }
 
     /// Takes over what the watch observed, unless this process has read a newer state. So even at its first
-    /// read, a lease counts as expired once the watch has reported no change of it for its duration.
+    /// read, a lease counts as expired once the watch has reported no change of it for its duration, or once its holder
+    /// was proven dead.
     pub(crate) fn adopt(&mut self, watched: LeaseState) {
-        if self.last.as_ref().is_none_or(|last| watched.since > last.since) {
+        let is_freed = |last: &LeaseState| {
+            watched.freed.is_some() && (&last.uid, &last.spec) == (&watched.uid, &watched.spec)
+        };
+        if self.last.as_ref().is_none_or(|last| watched.since > last.since || is_freed(last)) {
             self.last = Some(watched);
         }
     }
@@ -205,7 +209,8 @@ mod tests {
         observed.record_own_write(lease(json!({"holderIdentity": ""})), start);
         let taken = lease(held_by("other"));
         let spec = serde_json::from_value(taken["spec"].clone()).unwrap();
-        let watched = LeaseState { uid: Some("u".into()), version: None, spec, since: after(start, 1) };
+        let watched =
+            LeaseState { uid: Some("u".into()), version: None, spec, since: after(start, 1), freed: None };
         // The first read returns the answer to the release, and the write that follows conflicts.
         let Some(KnownLease::Found(released)) = observed.start_read(None) else { panic!("unknown") };
         assert_eq!(renew_time(&mut observed, &released, after(start, 17)), EXPIRED);

@@ -20,13 +20,21 @@ pub(crate) struct LeaseState {
     pub(crate) version: Option<String>,
     pub(crate) spec: LeaseSpec,
     pub(crate) since: Instant,
+    /// The time from which the lease is free although it has not expired: its holder was proven dead.
+    pub(crate) freed: Option<Instant>,
 }
 
 impl LeaseState {
     /// The state of a lease that was observed at this time.
     pub(crate) fn new(lease: &Lease, since: Instant) -> Self {
         let Lease { metadata, spec } = lease.clone();
-        Self { uid: metadata.uid, version: metadata.resource_version, spec: spec.unwrap_or_default(), since }
+        Self {
+            uid: metadata.uid,
+            version: metadata.resource_version,
+            spec: spec.unwrap_or_default(),
+            since,
+            freed: None,
+        }
     }
 
     /// The lease in this state, as far as a write of it needs it. `None` without a resourceVersion.
@@ -39,11 +47,17 @@ impl LeaseState {
         self.uid == lease.metadata.uid && self.spec == lease.spec.clone().unwrap_or_default()
     }
 
-    /// The holder and the time at which the lease expires. `None` for a vacant lease.
+    /// Returns true if the lease names this holder, even if it has expired.
+    pub(crate) fn names(&self, holder: &str) -> bool {
+        self.spec.holder_identity.as_deref() == Some(holder)
+    }
+
+    /// The holder and the time at which the lease expires or is free. `None` for a vacant lease.
     pub(crate) fn holder(&self) -> Option<(&str, Instant)> {
         let holder = self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
         let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok())?;
-        (seconds > 0).then(|| (holder, self.since + Duration::from_secs(seconds)))
+        let expiry = self.since + Duration::from_secs(seconds);
+        (seconds > 0).then(|| (holder, self.freed.map_or(expiry, |freed| freed.min(expiry))))
     }
 
     /// The holder, if the lease has not expired.

@@ -13,6 +13,8 @@ use super::{Announcement, LeaseState};
 pub(crate) struct Leases {
     states: BTreeMap<String, LeaseState>,
     members: BTreeMap<String, ObservedMember>,
+    /// The holders that were proven dead, each with the time from which its leases are free.
+    dead: BTreeMap<String, Instant>,
     /// The number of members that were observed so far.
     observed_members: u64,
 }
@@ -81,8 +83,34 @@ impl Leases {
             state.version = lease.resource_version();
             return is_new_announcement;
         }
-        self.states.insert(name, LeaseState::new(lease, now));
+        let mut state = LeaseState::new(lease, now);
+        state.freed = state.holder().and_then(|(holder, _)| self.dead.get(holder).copied());
+        self.states.insert(name, state);
         true
+    }
+
+    /// Records that a holder was proven dead, so that its leases are free from this time on, even if a renewal arrives
+    /// late. Holders that no lease names any more are forgotten.
+    pub(crate) fn record_death(&mut self, holder: &str, free: Instant) {
+        let states = &mut self.states;
+        self.dead.retain(|dead, _| states.values().any(|state| state.names(dead)));
+        self.dead.insert(holder.into(), free);
+        states.values_mut().filter(|state| state.names(holder)).for_each(|state| state.freed = Some(free));
+    }
+
+    /// The live members of this component, each with the time of the last renewal of any lease that it holds. Members
+    /// that were proven dead are left out.
+    pub(crate) fn last_renewals(
+        &self,
+        component: &str,
+        now: Instant,
+    ) -> impl Iterator<Item = (&str, Instant)> {
+        let alive = self.states_of_members(component).filter(|(_, state)| state.freed.is_none());
+        alive.filter_map(move |(_, state)| {
+            let member = state.live_holder(now)?;
+            let held = self.states.values().filter(|state| state.names(member));
+            Some((member, held.map(|state| state.since).max()?))
+        })
     }
 
     /// Records the announcement in a lease, or its absence. Returns true if this changes the members.

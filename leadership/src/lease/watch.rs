@@ -65,6 +65,11 @@ impl LeaseWatch {
         self.leases.subscribe()
     }
 
+    /// Records that a holder was proven dead, and wakes the electors.
+    pub(crate) fn record_death(&self, holder: &str, free: Instant) {
+        self.leases.send_modify(|leases| leases.record_death(holder, free));
+    }
+
     /// Wakes the electors, as a change of a lease does.
     pub(crate) fn wake(&self) {
         self.leases.send_modify(|_| {});

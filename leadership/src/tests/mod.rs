@@ -1,3 +1,4 @@
+mod crashes;
 mod determinism;
 mod logs;
 mod metrics;

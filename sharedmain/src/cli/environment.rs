@@ -1,5 +1,5 @@
 //! The environment variables of a process, checked once at its start.
-use std::{collections::BTreeMap, net::IpAddr, num::NonZero, str::FromStr};
+use std::{collections::BTreeMap, net::IpAddr, num::NonZero, path::PathBuf, str::FromStr};
 
 use semver::Version;
 use tracing_subscriber::EnvFilter;
@@ -19,6 +19,8 @@ pub(crate) struct Environment {
     pub(crate) pod: Option<String>,
     /// The uid of the Pod, which owns the lease by which this process announces itself.
     pub(crate) pod_uid: Option<String>,
+    /// `TERMINATION_MESSAGE_PATH`, the `terminationMessagePath` of the container, `/dev/termination-log` by default.
+    pub(crate) termination_message_path: PathBuf,
     /// `LEADERELECTION_COMPONENT`, the first part of the names of leases. The default is the name of the program.
     pub(crate) lease_component: Option<String>,
     /// `K_THREADS_PER_CONTROLLER`, which overrides `.workers(n)` of every controller.
@@ -102,6 +104,8 @@ impl Environment {
             system_namespace: get("SYSTEM_NAMESPACE"),
             pod: get("POD_NAME").or_else(|| get("HOSTNAME")),
             pod_uid: get("POD_UID"),
+            termination_message_path: get_or("TERMINATION_MESSAGE_PATH", "/dev/termination-log".into())
+                .into(),
             lease_component: get("LEADERELECTION_COMPONENT"),
             workers: workers.map(NonZero::get),
             probes_port: port("KNATIVE_HEALTH_PROBES_PORT")?.unwrap_or(8080),

@@ -231,7 +231,9 @@ impl Process {
             tracing::info!("leader election is disabled");
             return Ok(Election::Disabled);
         };
-        let pod = Pod { name: self.environment.pod.as_deref(), uid: self.environment.pod_uid.as_deref() };
+        let Environment { pod, pod_uid, termination_message_path, .. } = &self.environment;
+        let termination_message_path = Some(termination_message_path.as_path());
+        let pod = Pod { name: pod.as_deref(), uid: pod_uid.as_deref(), termination_message_path };
         let component = self.environment.lease_component.as_ref().unwrap_or(&self.component);
         self.replica.elect(participant, component, pod, &maps.leader_election, &self.registry)
     }

@@ -104,7 +104,7 @@ impl SimulatedProgram {
         let constructed = self.constructors.run(&cx, &[])?;
         let participant = Participant::in_namespace(namespace);
         let replica = Replica::new(&cx, constructed, Some(&participant), bare, Handle::current());
-        let pod = Pod { name: Some(pod), uid: None };
+        let pod = Pod { name: Some(pod), uid: None, termination_message_path: None };
         let election = replica.elect(participant, &self.component, pod, &self.election, &registry)?;
         let recorder = replica.recorder.clone();
         let running = replica.start(&election, lifecycle, SHUTDOWN_TIMEOUT, None)?;

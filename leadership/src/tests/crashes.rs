@@ -1,0 +1,129 @@
+//! The time until the buckets of a crashed process have their next leader.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::replica::{Replica, wait_for_shares};
+use crate::{LeaderElectionConfig, fake::FakeApi};
+
+const LEASE: Duration = Duration::from_secs(15);
+const RETRY: Duration = Duration::from_secs(2);
+const FENCE: Duration = Duration::from_secs(2);
+const SECOND: Duration = Duration::from_secs(1);
+const BUCKET: &str = "test.lamps.00-of-01";
+
+fn start(api: &FakeApi, name: &str) -> Replica {
+    let config = LeaderElectionConfig {
+        lease_duration: LEASE,
+        renew_deadline: Duration::from_secs(10),
+        retry_period: RETRY,
+        ..Default::default()
+    };
+    Replica::start_configured(api, name, &config, &["lamps"])
+}
+
+/// Starts a leader, and a standby in another Pod. Kills the leader after some time. Returns its identity and the standby.
+async fn crash(api: &FakeApi) -> (String, Replica) {
+    let leader = start(api, "a");
+    wait_for_shares(&[&leader], &[1]).await;
+    let standby = start(api, "b");
+    sleep(RETRY * 4).await;
+    drop(leader);
+    (api.holder(BUCKET), standby)
+}
+
+/// The status of a Pod whose container has terminated with this reason and message.
+fn terminated(state: &str, reason: &str, message: &str) -> Value {
+    json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
+        state: {"terminated": {"exitCode": 137, "reason": reason, "message": message}}}]})
+}
+
+fn members(api: &FakeApi) -> usize {
+    api.names().iter().filter(|name| name.contains(".member.")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_replica_takes_over_from_a_process_that_is_proven_dead() {
+    let api = FakeApi::default();
+    let (dead, standby) = crash(&api).await;
+    api.put_pod("a", terminated("state", "OOMKilled", &dead));
+    let taken = wait_for_shares(&[&standby], &[1]).await;
+    assert!(taken < RETRY * 3 / 2 + FENCE + SECOND / 2, "{taken:?}");
+    sleep(SECOND / 10).await;
+    assert_eq!(members(&api), 1, "the lease of the dead member is deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_container_takes_over_from_its_predecessor() {
+    let api = FakeApi::default();
+    let (dead, standby) = crash(&api).await;
+    drop(standby);
+    api.put_pod("a", terminated("lastState", "Error", &format!("{dead}\n")));
+    let restarted = start(&api, "a");
+    let taken = wait_for_shares(&[&restarted], &[1]).await;
+    assert!((FENCE..FENCE + SECOND).contains(&taken), "{taken:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_comes_no_earlier_than_two_seconds_after_the_proof_and_is_a_write_with_a_precondition() {
+    let api = FakeApi::default();
+    let (dead, standby) = crash(&api).await;
+    sleep(RETRY * 2).await;
+    api.put_pod("a", terminated("state", "Error", &dead));
+    let proof = Instant::now();
+    // A renewal that was on the wire when the process died.
+    let mut late = api.spec(BUCKET);
+    late["renewTime"] = json!("2030-01-01T00:00:00.000000Z");
+    sleep(FENCE / 2).await;
+    api.put_lease(BUCKET, late);
+    wait_for_shares(&[&standby], &[1]).await;
+    let taken = proof.elapsed();
+    assert!((FENCE..FENCE + RETRY).contains(&taken), "{taken:?}");
+    let takeover =
+        api.requests(&Method::PATCH).into_iter().rfind(|patch| patch["metadata"]["name"] == BUCKET);
+    assert!(takeover.unwrap()["metadata"]["resourceVersion"].is_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_proof_leads_to_no_takeover() {
+    let no_proof: [(&str, fn(&str) -> Option<Value>); 8] = [
+        ("a deleted Pod", |_| None),
+        ("a Pod that runs, or is paused", |_| {
+            Some(json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "i", "ready": true,
+                "restartCount": 0, "state": {"running": {}}}]}))
+        }),
+        ("the state before the last restart", |_| Some(terminated("lastState", "Error", "a_00000000"))),
+        ("another process, by kubectl exec or in another container", |_| {
+            Some(terminated("state", "Error", "a_00000000-0000-4000-8000-000000000000"))
+        }),
+        ("a second line", |dead| Some(terminated("state", "Error", &format!("a_0\n{dead}")))),
+        ("an unknown status", |dead| Some(terminated("state", "ContainerStatusUnknown", dead))),
+        ("a phase", |dead| Some(json!({"phase": "Failed", "reason": "NodeLost", "message": dead}))),
+        ("no message", |_| Some(terminated("state", "OOMKilled", ""))),
+    ];
+    for (name, status) in no_proof {
+        let api = FakeApi::default();
+        let (dead, standby) = crash(&api).await;
+        let crashed = Instant::now();
+        if let Some(status) = status(&dead) {
+            api.put_pod("a", status);
+        }
+        wait_for_shares(&[&standby], &[1]).await;
+        let taken = crashed.elapsed();
+        assert!((LEASE - RETRY..=LEASE + SECOND).contains(&taken), "{name}: {taken:?}");
+    }
+}
+
+/// Replicas of one host that is no Pod, and a leader that renews late, are not proven dead, and their Pods are hardly read.
+#[tokio::test(start_paused = true)]
+async fn the_pod_of_a_live_replica_is_not_read() {
+    let api = FakeApi::default();
+    let _replicas = ["a", "b"].map(|name| start(&api, name));
+    sleep(LEASE).await;
+    let reads = api.reads_of_pods();
+    sleep(LEASE * 10).await;
+    assert_eq!((reads, api.reads_of_pods()), (0, 0));
+}
