@@ -87,8 +87,10 @@ impl Collection {
     }
 
     pub(crate) fn has_status(&self) -> bool {
-        !(self.is_core() && is_among(&self.plural, WITHOUT_STATUS))
-            && !matches!(self.group.as_str(), "coordination.k8s.io" | "rbac.authorization.k8s.io")
+        match self.group.as_str() {
+            "" => !is_among(&self.plural, WITHOUT_STATUS),
+            group => !matches!(group, "coordination.k8s.io" | "rbac.authorization.k8s.io"),
+        }
     }
 
     pub(crate) fn deletion_returns_object(&self) -> bool {

@@ -254,7 +254,7 @@ impl ApiServer {
     pub fn handle(&self, request: &http::Request<impl AsRef<[u8]>>) -> Reply {
         match Request::parse(request).and_then(|request| self.state().handle(&request)) {
             Ok(Answer::Response(response)) | Err(response) => Reply::of(response),
-            Ok(Answer::Watch(position)) => Reply::Watch(Watch::new(self.clone(), position)),
+            Ok(Answer::Watch(position)) => Reply::Watch(Watch::new(self.clone(), *position)),
         }
     }
 
@@ -267,7 +267,7 @@ impl ApiServer {
 /// The answer to a request that is not refused.
 enum Answer {
     Response(Response),
-    Watch(Position),
+    Watch(Box<Position>),
 }
 
 impl State {
@@ -286,7 +286,10 @@ impl State {
         }
         let injected = failures.take(request);
         if request.verb == verbs::WATCH {
-            return injected.map_or_else(|| objects.open_watch(request).map(Answer::Watch), Err);
+            return injected.map_or_else(
+                || objects.open_watch(request).map(|position| Answer::Watch(position.into())),
+                Err,
+            );
         }
         let result = match injected {
             // The write is recorded, and nothing is stored.
