@@ -60,6 +60,7 @@
 //! request that differs. Threads, and so `spawn_blocking`, sockets and files are outside of the simulation.
 
 mod cluster;
+mod discovery;
 mod faults;
 mod html;
 mod link;

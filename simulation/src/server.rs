@@ -13,7 +13,7 @@ use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
 use reknit_apiserver::{ApiServer, Reply};
 use serde_json::Value;
 
-use crate::time::Time;
+use crate::{discovery, time::Time};
 
 pub(crate) struct Server {
     api: ApiServer,
@@ -52,6 +52,9 @@ impl Server {
     }
 
     pub(crate) fn handle(&self, request: &Request<Bytes>) -> Answer {
+        if let Some(response) = discovery::answer(request, &self.api.objects()) {
+            return Answer::Response(response);
+        }
         match self.api.handle(request) {
             Reply::Response(response) => Answer::Response(response),
             Reply::Watch(watch) => {

@@ -98,7 +98,8 @@ impl Simulation {
         self
     }
 
-    /// Adds an object that exists from the start, such as the definition of a Kind.
+    /// Adds an object that exists from the start, such as the CustomResourceDefinition of a Kind. Discovery, for
+    /// references to any Kind, knows the defined Kinds, and the workloads, Services and maps of Kubernetes.
     pub fn given<K: Resource<DynamicType = ()> + Serialize + Clone + Send + Sync + 'static>(
         mut self,
         object: K,
