@@ -74,6 +74,7 @@ fn grpc(cx: &Context) -> Result<Task> {
     let (listening, shutdown) = (flags.grpc_address.listen(cx, "gRPC"), cx.shutdown());
     Ok(Task::new("grpc", async move {
         tokio::select! {
+            biased;
             () = spaces.synced() => server::serve(spaces, listening.await?, shutdown).await,
             () = shutdown.wait() => Ok(()),
         }
@@ -87,4 +88,49 @@ pub(crate) fn program() -> Main {
 
 fn main() -> ExitCode {
     program().run()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use reknit::simulation::{pods_get_ready, simulation};
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    fn request() -> pb::PodInfo {
+        let (name, namespace, image) = ("space".into(), "cloud-ide".into(), "ide:1".into());
+        pb::PodInfo { name, namespace, image, port: 8080, resource_limit: None }
+    }
+
+    /// The controller, and a client without a connection: it gives up its first call, and asks until its space runs.
+    fn controller_and_client(cx: &Context) -> Result<Controller> {
+        let flags = cx.provided::<Flags>()?;
+        let spaces = Spaces::new(cx, &flags.namespace, flags.selection());
+        tokio::spawn(async move {
+            spaces.synced().await;
+            let mut patience = Duration::from_millis(500);
+            while !matches!(timeout(patience, spaces.create_and_wait(request())).await, Ok(Ok(_))) {
+                sleep(Duration::from_secs(1)).await;
+                patience = Duration::from_secs(20);
+            }
+        });
+        controller(cx)
+    }
+
+    #[test]
+    fn a_space_runs_in_the_end_through_faults() {
+        let grpc_address = ":6387".parse().unwrap();
+        simulation([controller_and_client])
+            .provide(Flags { namespace: "cloud-ide".into(), grpc_address })
+            .cluster(pods_get_ready(Duration::from_secs(3)))
+            .at(Duration::from_secs(30), |cluster| cluster.delete::<Pod>("cloud-ide/other"))
+            .finally("the space runs", |cluster| {
+                cluster.get::<Pod>("cloud-ide/space").is_some_and(|space| pod::phase(&space) == "Running")
+            })
+            .seeds(0..30)
+            .each_write()
+            .run();
+    }
 }

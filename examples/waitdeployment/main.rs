@@ -13,7 +13,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Resource, ResourceExt, api::ObjectMeta};
-use reknit::{prelude::*, sharedmain::NamespaceFlag};
+use reknit::{injection::Clock, prelude::*, sharedmain::NamespaceFlag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -103,12 +103,13 @@ kind!(Waitdeployment { status: DeploymentStatus });
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Waitdeployment>(cx);
     let (deployments, probes) = (build.owns(), Probes::new(build.per_key(), build.queue()));
-    Ok(build.reconciler(Reconciler { deployments, probes }).build())
+    Ok(build.reconciler(Reconciler { deployments, probes, clock: cx.get() }).build())
 }
 
 struct Reconciler {
     deployments: Owned<Deployment>,
     probes: Probes,
+    clock: Clock,
 }
 
 /// Readiness to apply the Deployment.
@@ -134,8 +135,12 @@ impl ReconcileKind for Reconciler {
         match self.readiness(object) {
             Readiness::Ready => self.apply_deployment(object, status).await,
             Readiness::Probing if has_failure_of(status, address) => Ok(Outcome::skip()),
-            Readiness::Probing => report_waiting(status, "Probing", format!("connecting to {address}")),
-            Readiness::NotReady { reason, message } => report_waiting(status, reason, message),
+            Readiness::Probing => {
+                report_waiting(status, "Probing", format!("connecting to {address}"), self.clock.now())
+            }
+            Readiness::NotReady { reason, message } => {
+                report_waiting(status, reason, message, self.clock.now())
+            }
         }
     }
 }
@@ -174,7 +179,7 @@ impl Reconciler {
         object: &Waitdeployment,
         status: &mut DeploymentStatus,
     ) -> Result<Outcome> {
-        let condition = success_condition(status, &object.wait_probe.address);
+        let condition = success_condition(status, &object.wait_probe.address, self.clock.now());
         set_condition(status, condition.clone());
         let metadata = ObjectMeta { name: object.metadata.name.clone(), ..ObjectMeta::default() };
         let desired = Deployment { metadata, spec: Some(object.spec.clone()), status: None };
@@ -206,8 +211,13 @@ fn mirrored_status(
 }
 
 /// Replaces the status with the reason why there is no Deployment yet.
-fn report_waiting(status: &mut DeploymentStatus, reason: &str, message: String) -> Result<Outcome> {
-    let condition = new_condition(status, "False", reason, message);
+fn report_waiting(
+    status: &mut DeploymentStatus,
+    reason: &str,
+    message: String,
+    now: Timestamp,
+) -> Result<Outcome> {
+    let condition = new_condition(status, "False", reason, message, now);
     *status = DeploymentStatus::default();
     set_condition(status, condition);
     Ok(Outcome::done())
@@ -225,10 +235,10 @@ fn has_failure_of(status: &DeploymentStatus, address: &str) -> bool {
 }
 
 /// Returns the condition of a successful probe. An existing one is kept, even if `waitProbe` has changed.
-fn success_condition(status: &DeploymentStatus, address: &str) -> DeploymentCondition {
+fn success_condition(status: &DeploymentStatus, address: &str, now: Timestamp) -> DeploymentCondition {
     match current_condition(status) {
         Some(existing) if existing.status == "True" => existing.clone(),
-        _ => new_condition(status, "True", "Connected", format!("connected to {address}")),
+        _ => new_condition(status, "True", "Connected", format!("connected to {address}"), now),
     }
 }
 
@@ -243,8 +253,8 @@ fn new_condition(
     value: &str,
     reason: &str,
     message: String,
+    now: Timestamp,
 ) -> DeploymentCondition {
-    let now = || Some(Time(Timestamp::now()));
     let previous = current_condition(status).filter(|previous| previous.status == value);
     let mut condition = DeploymentCondition {
         type_: CONDITION.into(),
@@ -253,11 +263,11 @@ fn new_condition(
         message: Some(message),
         last_transition_time: previous
             .and_then(|previous| previous.last_transition_time.clone())
-            .or_else(now),
+            .or(Some(Time(now))),
         last_update_time: previous.and_then(|previous| previous.last_update_time.clone()),
     };
     if previous != Some(&condition) {
-        condition.last_update_time = now();
+        condition.last_update_time = Some(Time(now));
     }
     condition
 }

@@ -1,7 +1,7 @@
 //! Probes addresses in the background and enqueues the keys that wait for them.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     io,
     sync::{Arc, Weak},
     time::Duration,
@@ -69,7 +69,7 @@ struct Probe {
 struct ProbeState {
     result: Option<ProbeResult>,
     /// The waiting keys.
-    keys: HashSet<Key>,
+    keys: BTreeSet<Key>,
 }
 
 impl Probes {

@@ -1,8 +1,11 @@
-//! Tests of single passes of foo.
+//! Tests of single passes of foo, and a simulation.
+
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use reknit::{
     prelude::*,
+    simulation::{deployments_roll_out, simulation},
     testing::{Verb, each_permission_is_needed, given},
 };
 use serde_json::json;
@@ -99,4 +102,32 @@ async fn each_declared_permission_is_needed() {
         failed_status_writes(controller, "foos", "default/x", || given(foo.clone()))
     })
     .await;
+}
+
+#[test]
+fn foos_keep_their_deployments_through_faults() {
+    let mut short_lived = foo("y", "api", 2);
+    short_lived.metadata.namespace = Some("default".into());
+    let secs = Duration::from_secs;
+    simulation([controller])
+        .cluster(deployments_roll_out(secs(2)))
+        .at(secs(1), |cluster| cluster.create(foo_x()))
+        .at(secs(2), move |cluster| cluster.create(short_lived.clone()))
+        .at(secs(20), |cluster| cluster.merge::<Foo>("default/x", &json!({"spec": {"replicas": 5}})))
+        .at(secs(30), |cluster| cluster.delete::<Foo>("default/y"))
+        // Another one scales the Deployment, and the controller takes that back.
+        .at(secs(40), |cluster| {
+            if cluster.get::<Deployment>("default/web").is_some() {
+                cluster.merge::<Deployment>("default/web", &json!({"spec": {"replicas": 1}}));
+            }
+        })
+        .finally("one Deployment of five available pods, as the Foo says", |cluster| {
+            let deployments = cluster.list::<Deployment>();
+            let replicas: Vec<_> = deployments.iter().map(crate::support::replicas).collect();
+            let status = cluster.get::<Foo>("default/x").and_then(|foo| foo.status);
+            replicas == [Some(5)] && status == Some(FooStatus { available_replicas: 5 })
+        })
+        .seeds(0..30)
+        .each_write()
+        .run();
 }

@@ -1,9 +1,13 @@
-//! Tests of single passes of mydemo.
+//! Tests of single passes of mydemo, and a simulation.
+
+use std::time::Duration;
 
 use reknit::{
     prelude::*,
+    simulation::simulation,
     testing::{each_permission_is_needed, given, nothing, table},
 };
+use serde_json::json;
 
 use crate::support::mydemo::{
     demo,
@@ -37,4 +41,19 @@ async fn each_declared_permission_is_needed() {
         table(controller).unchecked_row("an event is recorded", "default/demo", given(stored_demo()))
     })
     .await;
+}
+
+#[test]
+fn demos_come_change_and_go_through_faults() {
+    let secs = Duration::from_secs;
+    simulation([controller])
+        .at(secs(1), |cluster| cluster.create(stored_demo()))
+        .at(secs(15), |cluster| cluster.merge::<Mydemo>("default/demo", &json!({"spec": {"port": 9090}})))
+        .at(secs(30), |cluster| cluster.delete::<Mydemo>("default/demo"))
+        .at(secs(31), |cluster| cluster.create(stored_demo()))
+        .at(secs(50), |cluster| cluster.delete::<Mydemo>("default/demo"))
+        .finally("no Mydemo is left", |cluster| cluster.list::<Mydemo>().is_empty())
+        .seeds(0..30)
+        .each_write()
+        .run();
 }

@@ -1,10 +1,13 @@
-//! Tests of single passes of waitdeployment.
+//! Tests of single passes of waitdeployment, and a simulation.
+
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use reknit::testing::ControllerExt;
+use kube::Resource;
 use reknit::{
     prelude::*,
-    testing::{ApiServer, each_permission_is_needed, eventually, given},
+    simulation::{Cluster, deployments_roll_out, simulation},
+    testing::{ApiServer, ControllerExt, each_permission_is_needed, eventually, given},
 };
 use serde_json::{Value, json};
 
@@ -169,4 +172,36 @@ async fn a_single_pass_needs_each_declared_permission_but_those_to_create_a_depl
         failed_status_writes(controller, "waitdeployments", "default/x", given)
     })
     .await;
+}
+
+/// The Deployment of `default/x`, as if a probe had succeeded. There are no sockets in a simulation.
+fn create_deployment(cluster: &mut Cluster) {
+    let object: Waitdeployment = cluster.get("default/x").unwrap();
+    let mut deployment = Deployment { spec: Some(object.spec.clone()), ..Deployment::default() };
+    deployment.metadata.name = Some("x".into());
+    deployment.metadata.namespace = Some("default".into());
+    deployment.metadata.owner_references = Some(vec![object.controller_owner_ref(&()).unwrap()]);
+    cluster.create(deployment);
+}
+
+#[test]
+fn waitdeployments_keep_their_deployments_through_faults() {
+    let secs = Duration::from_secs;
+    let scale = |replicas| json!({"spec": {"replicas": replicas}});
+    simulation([controller])
+        .cluster(deployments_roll_out(secs(2)))
+        .at(secs(1), |cluster| cluster.create(waitdeployment_x(json!({"address": "invalid"}))))
+        .at(secs(10), create_deployment)
+        .at(secs(20), move |cluster| cluster.merge::<Waitdeployment>("default/x", &scale(3)))
+        .at(secs(40), move |cluster| cluster.merge::<Deployment>("default/x", &scale(1)))
+        .finally("three pods are ready, after a probe", |cluster| {
+            let object = cluster.get::<Waitdeployment>("default/x").unwrap();
+            let ready = object.status.as_ref().and_then(|status| status.ready_replicas);
+            let is_probed = probe_report(&object).0 == "True";
+            let replicas = cluster.get("default/x").as_ref().and_then(replicas);
+            (replicas, ready, is_probed) == (Some(3), Some(3), true)
+        })
+        .seeds(0..30)
+        .each_write()
+        .run();
 }

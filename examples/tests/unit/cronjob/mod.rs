@@ -1,9 +1,10 @@
-//! Tests of cronjob: its schedules, its webhook, and single passes.
+//! Tests of cronjob: its schedules, its webhook, single passes, and simulations.
 
 mod admission;
 mod passes;
 mod policies;
 mod schedules;
+mod simulations;
 
 use k8s_openapi::{
     api::batch::v1::Job,

@@ -1,6 +1,7 @@
-//! Tests of eventing: single passes, and its webhook.
+//! Tests of eventing: single passes, its webhook, and a simulation.
 
 mod container_source;
+mod simulations;
 mod sink_binding;
 mod trigger;
 

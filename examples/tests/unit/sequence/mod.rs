@@ -1,8 +1,9 @@
-//! Tests of single passes of sequence.
+//! Tests of single passes of sequence, and simulations.
 
 mod channels;
 mod children;
 mod conditions;
 mod sequences;
+mod simulations;
 mod subscriptions;
 mod webhook;
