@@ -76,5 +76,5 @@ fn forbidden_runs_of_three_replicas_are_not_concurrent_through_faults() {
 
 #[test]
 fn replaced_runs_are_not_concurrent_through_faults() {
-    a_run_each_minute("Replace").seeds(0..30).each_write().run();
+    a_run_each_minute("Replace").seeds(1..5).run();
 }
