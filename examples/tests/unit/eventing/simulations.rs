@@ -65,6 +65,6 @@ fn sources_and_triggers_get_ready_through_faults() {
                 Err(format!("{pod:?} {statuses:?}"))
             }
         })
-        .seeds(1..7)
+        .seeds(1..4)
         .run();
 }
