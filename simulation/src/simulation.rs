@@ -155,6 +155,12 @@ impl Simulation {
         self
     }
 
+    /// Sets the kinds of faults, of which each seed injects a random subset. The default is all of them.
+    pub fn faults(mut self, faults: impl IntoIterator<Item = Fault>) -> Self {
+        self.search.faults = faults.into_iter().collect();
+        self
+    }
+
     /// Leaves this kind of fault out.
     pub fn without(mut self, fault: Fault) -> Self {
         self.search.faults.remove(&fault);

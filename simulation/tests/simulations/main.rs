@@ -4,5 +4,6 @@ mod deletions;
 mod determinism;
 mod good;
 mod greeter;
+mod own_writes;
 mod planted;
 mod widgets;
