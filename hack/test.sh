@@ -6,7 +6,7 @@
 #   hack/test.sh         formatting, lints, docs, and every test
 #   hack/test.sh --all   also compiles the packages that would be published, runs the integration tests on the oldest and
 #                        on the newest Kubernetes, and runs the measurements: instruction counts, growth of allocations,
-#                        fuzzing, and 2,000 seeds of each simulation
+#                        fuzzing, 2,000 seeds of each simulation, and the faults that simulations must find
 set -euo pipefail
 # shellcheck source=hack/help.sh
 source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
@@ -121,6 +121,7 @@ hack/setup-envtest.sh >"$work/assets" &
 setup=$!
 
 stage formatting formatting
+stage "mutants apply" git apply --check simulation/mutants.patch
 stage shellcheck hack/shellcheck.sh
 stage clippy clippy
 # The libraries also have to build with the oldest version of Kubernetes that they support, which a feature selects.
@@ -142,6 +143,7 @@ if $all; then
   stage growth growth
   stage fuzzing hack/fuzz.sh
   stage simulations hack/simulate.sh --seeds 2000
+  stage mutants hack/mutants.sh
 fi
 
 slowest
