@@ -23,7 +23,7 @@ impl ReconcileKind for Counted {
             let generate_name = Some(format!("{}-", widget.name_any()));
             let metadata = ObjectMeta { generate_name, ..ObjectMeta::default() };
             self.maps.create(widget, ConfigMap { metadata, ..ConfigMap::default() }).await?;
-            return Ok(Outcome::after(std::time::Duration::from_millis(1)));
+            return Ok(Outcome::done()); // the created map enqueues the widget
         }
         status.passes = count;
         Ok(Outcome::done())
