@@ -12,6 +12,8 @@ use crate::widgets::{Widget, WidgetStatus, maps, secs, widget};
 /// Creates one map for each unit of size, under generated names.
 struct Counted {
     maps: Owned<ConfigMap>,
+    /// True if a pass that has created a map is followed by another one at once, and not when the map is seen.
+    is_quick: bool,
 }
 
 impl ReconcileKind for Counted {
@@ -23,17 +25,20 @@ impl ReconcileKind for Counted {
             let generate_name = Some(format!("{}-", widget.name_any()));
             let metadata = ObjectMeta { generate_name, ..ObjectMeta::default() };
             self.maps.create(widget, ConfigMap { metadata, ..ConfigMap::default() }).await?;
-            return Ok(Outcome::done()); // the created map enqueues the widget
+            let next_millisecond = Outcome::after(std::time::Duration::from_millis(1));
+            return Ok(if self.is_quick { next_millisecond } else { Outcome::done() });
         }
         status.passes = count;
         Ok(Outcome::done())
     }
 }
 
-fn counted(cx: &Context) -> Result<Controller> {
-    let mut build = Controller::of::<Widget>(cx);
-    let maps = build.owns();
-    Ok(build.reconciler(Counted { maps }).build())
+fn counted(is_quick: bool) -> impl Fn(&Context) -> Result<Controller> {
+    move |cx| {
+        let mut build = Controller::of::<Widget>(cx);
+        let maps = build.owns();
+        Ok(build.reconciler(Counted { maps, is_quick }).build())
+    }
 }
 
 /// Makes a widget one larger whenever its status shows the present size, up to five: often before the controller has
@@ -49,7 +54,7 @@ fn grow(cluster: &mut Cluster) {
 
 #[test]
 fn a_child_with_a_generated_name_is_created_once_behind_lagging_watches() {
-    simulation([counted])
+    simulation([counted(true)])
         .at(secs(1), |cluster| cluster.create(widget("a")))
         .at(secs(5), |cluster| cluster.merge::<Widget>("shop/a", &json!({"spec": {"size": 4}})))
         .always("no map too many", |cluster| maps(cluster).len() <= 4)
@@ -60,7 +65,7 @@ fn a_child_with_a_generated_name_is_created_once_behind_lagging_watches() {
 
 #[test]
 fn a_change_of_another_client_during_a_status_write_is_reconciled() {
-    simulation([counted])
+    simulation([counted(false)])
         .at(secs(1), |cluster| cluster.create(widget("a")))
         .cluster(grow)
         .finally("the status shows the last size", |cluster| {
