@@ -59,7 +59,7 @@ clippy() {
 }
 
 docs() {
-  RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+  RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --features reknit/simulation
 }
 
 # run_tests ARGUMENTS...: runs cargo test, prints the time of each test, and records it.

@@ -70,7 +70,6 @@ impl ProjectFlags {
 
 impl Project {
     /// The project of this folder, as cargo finds a package.
-
     fn of(folder: &Path) -> Result<Self> {
         let none = || {
             anyhow!(

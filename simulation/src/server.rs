@@ -24,7 +24,7 @@ pub(crate) struct Server {
 /// The answer to a request.
 pub(crate) enum Answer {
     Response(Response<Bytes>),
-    Watch(Response<()>, Watch),
+    Watch(Response<()>, Box<Watch>),
 }
 
 /// An open watch, with the events that are due and not taken yet.
@@ -60,7 +60,7 @@ impl Server {
             Reply::Watch(watch) => {
                 let mut head = Response::new(());
                 head.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                Answer::Watch(head, Watch { watch, due: Vec::new() })
+                Answer::Watch(head, Box::new(Watch { watch, due: Vec::new() }))
             }
         }
     }

@@ -29,7 +29,7 @@ pub(crate) fn example(name: &str, kubeconfig: &Path) -> Program {
 /// The RBAC manifests of the sample controller for these namespaces, as its program `controller-rbac` prints them.
 pub(crate) fn rbac_manifests(namespaces: &[&str]) -> String {
     let mut rbac = std::process::Command::new(executable("controller-rbac"));
-    let output = rbac.args(["--namespace", &namespaces.join(",")]).output().expect("the program runs");
+    let output = rbac.args(["--", "--namespace", &namespaces.join(",")]).output().expect("the program runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("the manifests are text")
 }

@@ -56,7 +56,7 @@ fn the_rbac_manifests_match_the_constructors() -> Result<()> {
 fn the_rbac_manifests_of_one_namespace_match_the_constructors() -> Result<()> {
     let mut program = Command::new(env!("CARGO_BIN_EXE_controller-rbac"));
     let expected =
-        String::from_utf8(program.args(["--namespace", "team-a", "--in", "team-a"]).output()?.stdout)?;
+        String::from_utf8(program.args(["--in", "team-a", "--", "--namespace", "team-a"]).output()?.stdout)?;
     assert!(expected.contains("apiVersion"), "{expected}");
     let file = fs::read_to_string(config_folder().join("namespaced/rbac.yaml"))?;
     assert_eq!(file, expected, "run hack/update-codegen.sh");

@@ -14,7 +14,7 @@ use crate::{
 
 pub(super) struct OpenWatch {
     pub(super) process: Process,
-    pub(super) watch: Watch,
+    pub(super) watch: Box<Watch>,
     /// `None` after the end of the watch.
     pub(super) sender: Option<EventSender>,
     /// The time of the last delivery, which later ones must not overtake.
@@ -23,7 +23,7 @@ pub(super) struct OpenWatch {
 }
 
 impl World<'_> {
-    pub(super) fn open_watch(&mut self, flight: InFlight, head: Response<()>, watch: Watch) {
+    pub(super) fn open_watch(&mut self, flight: InFlight, head: Response<()>, watch: Box<Watch>) {
         let InFlight { id, process, reply, fate, .. } = flight;
         let (sender, body) = EventBody::new();
         let down = if let Fate::Handled { down, .. } = fate { down } else { Duration::ZERO };

@@ -21,7 +21,7 @@ const SETUP: &str = include_str!("kinds.yaml");
 async fn each_response_equals_that_of_the_real_api_server() -> Result<(), Box<dyn Error>> {
     let plane = ControlPlane::start().await?;
     plane.apply_yaml(SETUP).await?;
-    let mut real = Recorder::new(Server::Real(plane))?;
+    let mut real = Recorder::new(Server::Real(Box::new(plane)))?;
     let mut memory = Recorder::new(Server::Memory(in_memory()?))?;
     for server in [&mut real, &mut memory] {
         requests::send(server).await?;

@@ -22,7 +22,7 @@ const WATCH_SECONDS: u64 = 5;
 
 /// The compared servers.
 pub(crate) enum Server {
-    Real(ControlPlane),
+    Real(Box<ControlPlane>),
     Memory(ApiServer),
 }
 
@@ -131,7 +131,7 @@ impl Recorder {
                 .into_iter()
                 .map(|line| (format!("{number}: WATCH {path} {accept}, an event"), code, line));
             self.responses.extend(events);
-            self.events = self.responses.len() - 1 - number + self.events;
+            self.events += self.responses.len() - 1 - number;
         }
         Ok(())
     }

@@ -84,7 +84,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         let result = release(&self.reconciler, &defaulted(object.clone())).await;
         self.record_result(&**object, &result);
         match result.as_ref().is_ok_and(Outcome::is_done) {
-            true => self.remove_finalizer(object, (&*object.meta()).into()).await.and(result),
+            true => self.remove_finalizer(object, object.meta().into()).await.and(result),
             false => result,
         }
     }
