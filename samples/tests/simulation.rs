@@ -79,20 +79,20 @@ fn addressable_service() -> Simulation {
 
 #[test]
 fn a_simple_deployment_keeps_its_pods_through_faults() {
-    simple_deployment().seeds(0..60).each_write().run();
+    simple_deployment().seeds(0..30).each_write().run();
 }
 
 #[test]
 fn a_simple_deployment_of_three_replicas_keeps_its_pods_through_faults() {
-    simple_deployment().replicas(3).seeds(0..20).run();
+    simple_deployment().replicas(3).seeds(0..8).run();
 }
 
 #[test]
 fn an_addressable_service_follows_its_service_through_faults() {
-    addressable_service().seeds(0..60).each_write().run();
+    addressable_service().seeds(0..30).each_write().run();
 }
 
 #[test]
 fn an_addressable_service_of_three_replicas_follows_its_service_through_faults() {
-    addressable_service().replicas(3).seeds(0..20).run();
+    addressable_service().replicas(3).seeds(0..8).run();
 }
