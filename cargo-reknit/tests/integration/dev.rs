@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::project::Project;
 
-const TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// The time without requests that a deployed webhook waits for before it stops.
 const QUIET_PERIOD: Duration = Duration::from_secs(10);
 
