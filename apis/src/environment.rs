@@ -1,4 +1,4 @@
-//! What a process reads from its machine: the time, random numbers, its host name and environment variables.
+//! The machine of a process: its clock, random numbers, host name and environment variables.
 //!
 //! The framework asks only the functions of this module, so that a simulation can run whole programs reproducibly. They
 //! use the system's sources unless the thread runs [`within`] an [`Environment`]. The environment belongs to the thread

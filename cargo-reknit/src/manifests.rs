@@ -56,7 +56,7 @@ pub(crate) fn rbac_arguments(args: Vec<OsString>) -> Vec<OsString> {
     }
 }
 
-/// What becomes of the output of a program: it is printed, or written to a file of the project.
+/// The destination of the output of a program: the terminal, or a file of the project.
 struct Output {
     path: &'static str,
     write: bool,

@@ -88,8 +88,8 @@ pub trait FinalizeKind: ReconcileKind {
 /// outside of the object, such as a proxy's configuration or a record in DNS. Enabled by
 /// [`releasing`](crate::RoleBuilder::releasing).
 ///
-/// Who has left is known by the finalizer: the object carries this controller's finalizer, and the controller would not
-/// reconcile it any more. So an object is released also if it left while no process ran. When
+/// The finalizer tells which objects have left: such an object carries this controller's finalizer, and the controller
+/// would not reconcile it any more. So an object is released also if it left while no process ran. When
 /// [`release_kind`](Self::release_kind) returns [`Outcome::done`], the finalizer is removed, and the object's deletion no
 /// longer concerns this controller. If the object comes back, it is reconciled as a new one. An object that is deleted
 /// before it was released is finalized instead.

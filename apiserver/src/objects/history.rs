@@ -17,7 +17,7 @@ pub(crate) struct History {
     latest: u64,
     /// The resourceVersion of the latest change that was compacted away.
     compacted: u64,
-    /// How often all watches were ended.
+    /// The number of times that all watches were ended.
     restarts: u64,
     /// The tasks that wait for the next change.
     wakers: Vec<Waker>,

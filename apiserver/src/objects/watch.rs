@@ -24,7 +24,7 @@ use crate::{
 /// The annotation of the bookmark after the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What a watch selects, and the position up to which it has taken the changes.
+/// The selection of a watch, and the position up to which it has taken the changes.
 pub(crate) struct Position {
     collection: Collection,
     prefix: String,
@@ -146,7 +146,8 @@ impl Position {
     }
 }
 
-/// Whether the client asks for the current objects before the changes. `None` leaves it to the resourceVersion.
+/// Returns true if the client asks for the current objects before the changes, and false if it refuses them. `None`
+/// leaves it to the resourceVersion.
 fn sends_initial_events(request: &Request) -> Result<Option<bool>, Response> {
     let rule = request.param("resourceVersionMatch");
     let sends = request.query.get("sendInitialEvents").map(|value| is_true(value));

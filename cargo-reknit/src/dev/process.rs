@@ -21,7 +21,7 @@ const SHUTDOWN_TIMEOUT: &str = "1s";
 /// The limit on a shutdown, which also publishes events and exports metrics.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How a program reaches the control plane, and the control plane its webhook.
+/// The settings by which a program reaches the control plane, and the control plane its webhook.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) kubeconfig: PathBuf,

@@ -35,7 +35,7 @@ pub(crate) struct Session<'a> {
     executables: Executables,
     workloads: Vec<Workload>,
     processes: Vec<Process>,
-    /// What the processes were started from.
+    /// The executables and the Deployments of the running processes.
     started: Option<(Executables, Vec<Workload>)>,
     /// The objects of `config/` that the API server has.
     applied: Vec<Value>,

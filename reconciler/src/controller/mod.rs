@@ -68,7 +68,7 @@ pub(crate) struct Parts {
     pub(crate) per_key: PerKeyStores,
     /// `None` for a controller without a Kind.
     pub(crate) finalizer: Option<Finalizer>,
-    /// What runs before the first pass. Empty afterwards.
+    /// The futures to run before the first pass. Empty afterwards.
     pub(crate) on_synced: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
 

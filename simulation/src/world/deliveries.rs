@@ -1,4 +1,4 @@
-//! What reaches a replica.
+//! Deliveries to replicas: responses, watch events, and the ends of watches.
 
 use bytes::Bytes;
 use reknit_injection::internal::HttpResponse;

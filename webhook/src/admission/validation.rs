@@ -18,7 +18,7 @@ use super::{
 #[derive(Clone, Default)]
 pub(crate) struct Validation {
     kinds: BTreeMap<GroupVersionKind, ValidatedKind>,
-    /// What the validators read.
+    /// The informers that the validators read.
     pub(crate) caches: Caches,
 }
 

@@ -34,7 +34,7 @@ struct VersionConversion {
     definition: Arc<Definition>,
     to_hub: Convert,
     from_hub: Convert,
-    /// Whether the type of the version can decode an object. Always true for the hub: it is what is stored.
+    /// True if the type of the version can decode an object, and always for the hub, whose objects are stored.
     is_readable: Arc<dyn Fn(&Value) -> bool + Send + Sync>,
 }
 

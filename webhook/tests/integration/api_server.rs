@@ -153,7 +153,10 @@ async fn each_operation_and_subresource_is_refused_with_its_message() {
         message("validation failed: stays on: spec.room")
     );
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    fixture.lamps.create(&dry_run, &fixture.lamp(json!({"room": "attic"}))).await.unwrap();
+    assert_eq!(
+        refusal(fixture.lamps.create(&dry_run, &fixture.lamp(json!({"room": "attic"}))).await),
+        message("validation failed: no lamps there: spec.room")
+    );
     assert!(fixture.lamps.get_opt("x").await.unwrap().is_none());
 }
 
