@@ -156,8 +156,8 @@ impl Webhook {
         self
     }
 
-    /// Declares configuration that defaults and rules read by [`Request::config`]: the webhook watches the ConfigMap,
-    /// and each request carries its latest valid value, as [`Config`](reknit_injection::Config) returns it. One
+    /// Declares configuration that defaults and rules read by [`Request::config`](reknit_apis::Request::config): the
+    /// webhook watches the ConfigMap, and each request carries its latest valid value, as [`Config`](reknit_injection::Config) returns it. One
     /// request reads one value of each type, even if the ConfigMap changes meanwhile. In Knative's Go library, the
     /// context of `SetDefaults` and `Validate` carries such values.
     ///
