@@ -157,9 +157,9 @@ impl Webhook {
     }
 
     /// Declares configuration that defaults and rules read by [`Request::config`](reknit_apis::Request::config): the
-    /// webhook watches the ConfigMap, and each request carries its latest valid value, as [`Config`](reknit_injection::Config) returns it. One
-    /// request reads one value of each type, even if the ConfigMap changes meanwhile. In Knative's Go library, the
-    /// context of `SetDefaults` and `Validate` carries such values.
+    /// webhook watches the ConfigMap, and each request carries its latest valid value, as
+    /// [`Config`](reknit_injection::Config) returns it. One request reads one value of each type, even if the ConfigMap
+    /// changes meanwhile. In Knative's Go library, the context of `SetDefaults` and `Validate` carries such values.
     ///
     /// A webhook that has just started denies requests with 503 until it has read a valid ConfigMap, or found that
     /// there is none. [`config_validation`](Self::config_validation) refuses invalid changes of the ConfigMap, and
