@@ -76,9 +76,12 @@ async fn respond(stream: &mut TcpStream, bytes: &str) -> String {
     head
 }
 
-/// Lets the runtime process what the other end has done.
-async fn poll_sockets() {
-    tokio::task::yield_now().await;
+/// Ends connections as a server does, and waits until the client has closed them too.
+async fn close(streams: impl IntoIterator<Item = TcpStream>) {
+    for mut stream in streams {
+        stream.shutdown().await.unwrap();
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+    }
 }
 
 #[tokio::test]
@@ -169,8 +172,7 @@ async fn a_request_on_a_closed_connection_is_sent_again_on_another() {
         stream
     };
     let (stream, ()) = both(first, send()).await;
-    drop(stream);
-    poll_sockets().await;
+    close([stream]).await;
     let later = async {
         let mut stream = listener.accept().await.unwrap().0;
         serve(&mut stream, OK.as_bytes()).await;
@@ -204,8 +206,7 @@ async fn a_request_is_sent_after_many_connections_were_closed() {
     let (streams, _) =
         both(server, join_all((0..64).map(|_| async { text(transport.send(get()).await.unwrap()).await })))
             .await;
-    drop(streams);
-    poll_sockets().await;
+    close(streams).await;
     let server = async { respond(&mut listener.accept().await.unwrap().0, OK).await };
     let client = async {
         // With an odd number of units left in the budget, one attempt cannot detect that its connection is closed.
