@@ -8,7 +8,7 @@ use std::{
 
 use reknit_apis::Key;
 use reknit_leadership::{LeaderElectionConfig, Ring};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     cluster::Cluster,
@@ -291,10 +291,21 @@ pub(crate) fn compare_states(
             (None, _) => format!("{object} should not exist"),
         };
         messages.push(problem);
-        keys.extend(object.split_once(' ').map(|(_, key)| key.to_owned()));
+        let found = actual.get(object).or(expected.get(object));
+        keys.extend(found.into_iter().flat_map(keys_of));
     }
     let message = (!messages.is_empty()).then(|| messages.join("\n  "))?;
     Some(Violation::new("the final state is that of a run without faults", message, keys, end))
+}
+
+/// The keys whose timeline explains an object of a final state: those of its owners, and its own. A generated name is
+/// replaced in such a state, so that it names no object of the timeline.
+fn keys_of(object: &Value) -> Vec<String> {
+    let namespace = &object["metadata"]["namespace"];
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let owners =
+        owners.map(|owner| key(&json!({"metadata": {"namespace": namespace, "name": owner["name"]}})));
+    owners.chain([key(object)].into_iter().filter(|key| !key.contains('<'))).collect()
 }
 
 /// The first field in which two values differ.
