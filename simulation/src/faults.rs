@@ -38,11 +38,13 @@ pub enum Fault {
     Pauses,
     /// A replica does not reach the API server for up to a minute and a half.
     Partitions,
+    /// The kubelet reports the end of a process up to a minute late, never, or with the message of an earlier process.
+    CrashReports,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::SlowRequests,
         Self::LostRequests,
         Self::LostResponses,
@@ -57,6 +59,7 @@ impl Fault {
         Self::Restarts,
         Self::Pauses,
         Self::Partitions,
+        Self::CrashReports,
     ];
 }
 
@@ -77,6 +80,7 @@ impl fmt::Display for Fault {
             Self::Restarts => "restarts",
             Self::Pauses => "pauses",
             Self::Partitions => "partitions",
+            Self::CrashReports => "crash reports",
         })
     }
 }

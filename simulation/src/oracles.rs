@@ -95,6 +95,47 @@ impl Terms {
     }
 }
 
+/// The time after a crash in which no successor of the dead process writes, so that the last writes of the dead process
+/// come before.
+const FENCE: Duration = Duration::from_secs(2);
+
+/// The last writer of each key, and the processes that crashed.
+#[derive(Default)]
+pub(crate) struct Successions {
+    /// The replica and its incarnation, with the time of the crash.
+    crashes: BTreeMap<(usize, u32), Time>,
+    /// By controller and key: the writer, with the time at which it sent the write.
+    writers: BTreeMap<(String, String), ((usize, u32), Time)>,
+}
+
+impl Successions {
+    pub(crate) fn record_crash(&mut self, process: (usize, u32), now: Time) {
+        self.crashes.insert(process, now);
+    }
+
+    /// Records a write that the API server has handled, and checks that no write of a process that crashed comes after
+    /// one of its successor. A write that takes longer than the fence may.
+    pub(crate) fn record_write(&mut self, trace: &Trace, id: RequestId, now: Time) -> Option<Violation> {
+        let sent = &trace.requests[id];
+        let pass = trace.passes.get(&sent.pass?)?;
+        let process = (sent.replica, sent.incarnation);
+        let last = self.writers.insert((pass.controller.clone(), pass.key.clone()), (process, sent.at));
+        let ((successor, _), successor_sent) = last.filter(|(writer, _)| *writer != process)?;
+        let crash = *self.crashes.get(&process)?;
+        if successor_sent < crash || now.since(crash) > FENCE {
+            return None;
+        }
+        let message = format!(
+            "replica-{} crashed at {crash}, and its {:?} arrived at {now}, after replica-{successor} had sent a write for \
+             the same key at {successor_sent}",
+            sent.replica,
+            sent.summary()
+        );
+        let oracle = "no write of a dead process comes after one of its successor";
+        Some(Violation::new(oracle, message, vec![pass.key.clone()], now))
+    }
+}
+
 /// The identity of an object, and a hash of its content.
 pub(crate) fn content(body: &[u8]) -> Option<(String, u64)> {
     let mut object: Value = serde_json::from_slice(body).ok()?;

@@ -6,6 +6,7 @@
 //! [`STEP`] late, as a watch may.
 
 mod deliveries;
+mod kubelet;
 mod outages;
 mod passes;
 mod processes;
@@ -16,6 +17,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use self::{
     deliveries::Delivery,
+    kubelet::Kubelet,
     processes::{Process, Slot},
     requests::InFlight,
     watches::OpenWatch,
@@ -24,7 +26,7 @@ use crate::{
     cluster::Cluster,
     faults::{Fault, Faults, Plan},
     observer,
-    oracles::{self, Terms, Violation},
+    oracles::{self, Successions, Terms, Violation},
     scenario::Scenario,
     server::Server,
     time::Time,
@@ -92,6 +94,8 @@ pub(crate) struct World<'a> {
     watches: Vec<OpenWatch>,
     violations: Vec<Violation>,
     terms: Terms,
+    successions: Successions,
+    kubelet: Kubelet,
     is_collecting: bool,
     writes: usize,
     passes: usize,
@@ -117,6 +121,8 @@ impl<'a> World<'a> {
             watches: Vec::new(),
             violations: Vec::new(),
             terms: Terms::new(&scenario.election),
+            successions: Successions::default(),
+            kubelet: Kubelet::new(scenario.replicas),
             is_collecting: false,
             writes: 0,
             passes: 0,

@@ -63,6 +63,7 @@ impl World<'_> {
             return;
         }
         self.trace.note(self.now, Some(index), "fault: the replica crashes");
+        self.successions.record_crash((index, self.slots[index].incarnation), self.now);
         self.end_process(index);
         let wait = self.faults.duration(Fault::Crashes, 10, 30_000);
         self.schedule(self.now + wait, Event::Start(index));
@@ -79,6 +80,7 @@ impl World<'_> {
         }
         self.record_passes();
         let now = self.now;
+        self.kubelet.report(index, &mut self.faults, now);
         let open =
             self.trace.passes.values_mut().filter(|pass| pass.replica == index && pass.ended.is_none());
         open.for_each(|pass| pass.ended = Some(now));

@@ -47,6 +47,7 @@ impl World<'_> {
             fate => fate,
         };
         let is_effect = sent.is_effect();
+        self.kubelet.observe(&sent);
         self.trace.requests.push(sent);
         self.schedule(at, Event::Sent(id));
         let fate = if is_effect { self.apply_single(process, at, fate) } else { fate };
@@ -112,7 +113,8 @@ impl World<'_> {
     pub(super) fn handle(&mut self, flight: InFlight) {
         let id = flight.id;
         self.trace.requests[id].handled = Some(self.now);
-        let answer = self.cluster.server().handle(&flight.request);
+        let pod = self.kubelet.answer(&flight.request, self.now).map(Answer::Response);
+        let answer = pod.unwrap_or_else(|| self.cluster.server().handle(&flight.request));
         match answer {
             Answer::Watch(head, watch) => self.open_watch(flight, head, watch),
             Answer::Response(response) => {
@@ -123,6 +125,7 @@ impl World<'_> {
                     self.terms.record(sent, response.body(), self.now);
                 } else if is_write && sent.is_effect() {
                     sent.stored = oracles::content(response.body());
+                    self.violations.extend(self.successions.record_write(&self.trace, id, self.now));
                 }
                 match flight.fate {
                     Fate::ResponseLost { after, .. } => self.answer_lost(flight, self.now + after),
