@@ -22,9 +22,15 @@ const USER: &str = "system:serviceaccount:knative-samples:controller";
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
 /// The granted verbs that this test need not use. Table tests show the need of `get` of the Kind after a conflict, and
 /// of `update` on `finalizers`, which the API server checks when a child names its owner. Events are patched when they
-/// repeat. The Pod of another replica is read once that replica is overdue with its renewals.
-const OPTIONAL: [&str; 4] =
-    ["get addressableservices", "get pods", "patch events", "update simpledeployments/finalizers"];
+/// repeat. The Pod of another replica is read once that replica is overdue with its renewals. A Lease is read after a
+/// write that was refused because the watch was late.
+const OPTIONAL: [&str; 5] = [
+    "get addressableservices",
+    "get leases",
+    "get pods",
+    "patch events",
+    "update simpledeployments/finalizers",
+];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_permissions_in_config_suffice_and_are_used() {
