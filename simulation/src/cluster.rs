@@ -43,6 +43,18 @@ impl Cluster {
         self.server.api().objects()
     }
 
+    /// The names of the objects at this path of a resource.
+    pub(crate) fn names(&self, collection: &str) -> Vec<String> {
+        let list = Request::get(collection).body(Vec::new()).map(|request| self.server.send(request));
+        let list: Value = list
+            .ok()
+            .and_then(Result::ok)
+            .and_then(|body| serde_json::from_slice(&body).ok())
+            .unwrap_or_default();
+        let items = list["items"].as_array().into_iter().flatten();
+        items.filter_map(|item| item["metadata"]["name"].as_str().map(ToOwned::to_owned)).collect()
+    }
+
     /// Takes the earliest time of [`wake_after`](Self::wake_after).
     pub(crate) fn take_wake(&mut self) -> Option<Time> {
         self.wake.take()

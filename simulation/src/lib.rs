@@ -59,6 +59,7 @@
 //! and tokio's time. A simulation notices if they depend on more, such as the order of a HashMap, and shows the first
 //! request that differs. Threads, and so `spawn_blocking`, sockets and files are outside of the simulation.
 
+mod admission;
 mod cluster;
 mod discovery;
 mod faults;
@@ -79,6 +80,7 @@ mod trace;
 mod world;
 
 pub use self::{
+    admission::{Attempt, quotas_refuse},
     cluster::Cluster,
     faults::Fault,
     simulation::{Simulation, Verdict, simulation},

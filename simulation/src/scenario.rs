@@ -7,7 +7,7 @@ use reknit_leadership::LeaderElectionConfig;
 use reknit_reconciler::{Controller, Result};
 use reknit_sharedmain::internal::SimulatedProgram;
 
-use crate::{cluster::Cluster, faults::Plan, time::Time};
+use crate::{admission::Attempt, cluster::Cluster, faults::Plan, time::Time};
 
 /// The name of the program in its Leases.
 pub(crate) const COMPONENT: &str = "controller";
@@ -21,6 +21,8 @@ pub(crate) type Provide = Arc<dyn Fn(&Context) + Send + Sync>;
 pub(crate) type Stub = Box<dyn Fn(&mut Cluster) + Send + Sync>;
 pub(crate) type Check = Box<dyn Fn(&Cluster) -> std::result::Result<(), String> + Send + Sync>;
 
+pub(crate) type Admission = Box<dyn Fn(&Cluster, &Attempt) -> std::result::Result<(), String> + Send + Sync>;
+
 pub(crate) struct Scenario {
     pub(crate) constructors: Vec<Constructor>,
     pub(crate) provided: Vec<Provide>,
@@ -29,6 +31,7 @@ pub(crate) struct Scenario {
     pub(crate) initial: Vec<Stub>,
     pub(crate) steps: Vec<Step>,
     pub(crate) stubs: Vec<Stub>,
+    pub(crate) admission: Vec<Admission>,
     pub(crate) always: Vec<(String, Check)>,
     pub(crate) finally: Vec<(String, Check)>,
     /// The number of requests that a run may send.

@@ -9,6 +9,7 @@ use reknit_reconciler::{Controller, Result};
 use serde::Serialize;
 
 use crate::{
+    admission::Attempt,
     cluster::Cluster,
     faults::Fault,
     runner::{self, Search},
@@ -39,6 +40,7 @@ where
             initial: Vec::new(),
             steps: Vec::new(),
             stubs: Vec::new(),
+            admission: Vec::new(),
             always: Vec::new(),
             finally: Vec::new(),
             max_requests: 5_000,
@@ -112,6 +114,17 @@ impl Simulation {
     /// change of an object.
     pub fn cluster(mut self, stub: impl Fn(&mut Cluster) + Send + Sync + 'static) -> Self {
         self.scenario.stubs.push(Box::new(stub));
+        self
+    }
+
+    /// Adds a check of each write of a replica, such as [`quotas_refuse`](crate::quotas_refuse). The API server
+    /// refuses a write with 403 (`Forbidden`) and the message of the error, as a quota or an admission webhook does.
+    /// Leases and events are not checked.
+    pub fn admission(
+        mut self,
+        check: impl Fn(&Cluster, &Attempt) -> std::result::Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.scenario.admission.push(Box::new(check));
         self
     }
 

