@@ -1,7 +1,8 @@
 //! Finds the members that died, and deletes their leases.
 //!
 //! A member counts as dead once its lease has expired, or earlier if its Pod [proves](proves_death) its death. The Pod is
-//! read once all renewals of the member are overdue. A process that is restarted in the same Pod reads that Pod at once.
+//! read once a renewal of the member is overdue, and then every second. A process that is restarted in the same Pod reads
+//! that Pod at once.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,6 +21,12 @@ use crate::{
 /// The time from the proof of a death to the first pass of a successor. Meanwhile, the last requests of the dead process
 /// arrive, and the caches report what they wrote.
 const FENCE: Duration = Duration::from_secs(2);
+
+/// The time after which a renewal that is due counts as overdue. A read of a Pod in vain is cheap.
+const OVERDUE: Duration = Duration::from_millis(500);
+
+/// The time between two reads of the Pod of a member with an overdue renewal. The kubelet reports a death within a second.
+const READ_PERIOD: Duration = Duration::from_secs(1);
 
 pub(crate) struct DeadMembers {
     candidate: Candidate,
@@ -67,11 +74,11 @@ impl DeadMembers {
         let Candidate { component, identity: own, config, .. } = &self.candidate;
         let leases = self.candidate.watch.read();
         let others =
-            leases.last_renewals(component, Instant::now()).filter(|(member, _)| *member != own.as_str());
+            leases.oldest_renewals(component, Instant::now()).filter(|(member, _)| *member != own.as_str());
         let time = |(member, renewed): (&str, Instant)| {
-            let overdue = renewed + config.retry_period * 3 / 2;
+            let overdue = renewed + config.retry_period + OVERDUE.min(config.retry_period / 2);
             let time = match self.reads.get(member) {
-                Some(read) => overdue.max(*read + config.retry_period / 2),
+                Some(read) => overdue.max(*read + READ_PERIOD.min(config.retry_period / 2)),
                 None if pod_of(member) == pod_of(own.as_str()) => renewed,
                 None => overdue,
             };

@@ -191,9 +191,13 @@ impl Elector {
                 self.jittered_retry_period()
             }
             Ok(LeaseLockResult::Acquired(_)) => {
+                let is_renewal = self.bucket.leads();
                 self.bucket.lead(start + self.candidate.config.renew_deadline, &reason);
                 self.reset_errors();
-                self.candidate.config.retry_period
+                let retry_period = self.candidate.config.retry_period;
+                // The renewals of the leases that a process acquires at once are spread over the retry period. So after
+                // its death, one of them is soon overdue.
+                if is_renewal { retry_period } else { self.jittered(retry_period, 1.0) }
             }
             Ok(LeaseLockResult::NotAcquired(lease)) => {
                 self.may_hold = false;
@@ -235,16 +239,16 @@ impl Elector {
             return pause;
         }
         let further = |conflicts| RETRY_PAUSE.saturating_mul(2u32.saturating_pow(conflicts));
-        pause.min(self.jittered(self.conflicts.checked_sub(2).map_or(CONFLICT_PAUSE, further)))
+        pause.min(self.jittered(self.conflicts.checked_sub(2).map_or(CONFLICT_PAUSE, further), 0.5))
     }
 
     /// The retry period, jittered so that candidates that started at the same time spread their attempts.
     fn jittered_retry_period(&self) -> Duration {
-        self.jittered(self.candidate.config.retry_period)
+        self.jittered(self.candidate.config.retry_period, 0.5)
     }
 
-    fn jittered(&self, wait: Duration) -> Duration {
-        jittered(format_args!("elector/{}", self.bucket.lease()), wait, 0.5)
+    fn jittered(&self, wait: Duration, part: f64) -> Duration {
+        jittered(format_args!("elector/{}", self.bucket.lease()), wait, part)
     }
 
     /// Releases the lease, if this process holds it. Retries until this succeeds or it no longer holds it.
@@ -255,7 +259,7 @@ impl Elector {
                 break;
             }
             debug!(lease, %identity, %error, "lease not released yet");
-            sleep(self.jittered(RETRY_PAUSE)).await;
+            sleep(self.jittered(RETRY_PAUSE, 0.5)).await;
             self.candidate.retries.turn().await;
         }
         self.may_hold = false;

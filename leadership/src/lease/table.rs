@@ -98,9 +98,9 @@ impl Leases {
         states.values_mut().filter(|state| state.names(holder)).for_each(|state| state.freed = Some(free));
     }
 
-    /// The live members of this component, each with the time of the last renewal of any lease that it holds. Members
-    /// that were proven dead are left out.
-    pub(crate) fn last_renewals(
+    /// The live members of this component, each with the last renewal of the lease that it renews next. Members that were
+    /// proven dead are left out.
+    pub(crate) fn oldest_renewals(
         &self,
         component: &str,
         now: Instant,
@@ -108,8 +108,8 @@ impl Leases {
         let alive = self.states_of_members(component).filter(|(_, state)| state.freed.is_none());
         alive.filter_map(move |(_, state)| {
             let member = state.live_holder(now)?;
-            let held = self.states.values().filter(|state| state.names(member));
-            Some((member, held.map(|state| state.since).max()?))
+            let held = self.states.values().filter(|state| state.live_holder(now) == Some(member));
+            Some((member, held.map(|state| state.since).min()?))
         })
     }
 

@@ -59,6 +59,24 @@ async fn another_replica_takes_over_from_a_process_that_is_proven_dead() {
     assert_eq!(members(&api), 1, "the lease of the dead member is deleted");
 }
 
+/// The renewals of ten buckets are spread over the retry period of ten seconds, so one of them is soon overdue.
+#[tokio::test(start_paused = true)]
+async fn the_death_of_a_leader_of_many_buckets_is_noticed_within_a_few_seconds() {
+    let config = LeaderElectionConfig { buckets: 10, ..Default::default() };
+    let api = FakeApi::default();
+    let leader = Replica::start_configured(&api, "a", &config, &["lamps"]);
+    wait_for_shares(&[&leader], &[10]).await;
+    let standby = Replica::start_configured(&api, "b", &config, &["lamps"]);
+    wait_for_shares(&[&leader, &standby], &[5, 5]).await;
+    sleep(config.retry_period * 3).await;
+    drop(leader);
+    let holders = (0..10).map(|bucket| api.holder(&format!("test.lamps.{bucket:02}-of-10")));
+    let dead = holders.into_iter().find(|holder| holder.starts_with("a_")).unwrap();
+    api.put_pod("a", terminated("state", "Error", &dead));
+    let taken = wait_for_shares(&[&standby], &[10]).await;
+    assert!(taken < config.retry_period, "{taken:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_restarted_container_takes_over_from_its_predecessor() {
     let api = FakeApi::default();

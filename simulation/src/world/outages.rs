@@ -3,7 +3,13 @@
 use std::time::Duration;
 
 use super::{Event, INTERRUPTED, World};
-use crate::{faults::Fault, time::Time};
+use crate::{
+    faults::{Fate, Fault},
+    time::Time,
+};
+
+/// The longest time that the last write of a process takes to arrive, in milliseconds.
+const LATEST_WRITE: u64 = 1900;
 
 impl World<'_> {
     /// The event of a fault that meets this replica.
@@ -26,13 +32,22 @@ impl World<'_> {
         }
     }
 
-    /// Injects faults of a replica right after it has sent a write: in the middle of what it does.
-    pub(super) fn interrupt(&mut self, replica: usize, at: Time) {
+    /// Injects faults of a replica right after it has sent a write: in the middle of what it does. The last write before
+    /// a crash may arrive late, but within the fence of a takeover.
+    pub(super) fn interrupt(&mut self, replica: usize, at: Time, fate: Fate) -> Fate {
+        let mut crashes = false;
         for kind in [Fault::Crashes, Fault::Pauses, Fault::Partitions] {
             if self.faults.meets(kind, INTERRUPTED, at) {
+                crashes |= kind == Fault::Crashes;
                 let event = self.event_of(kind, replica);
                 self.schedule(at, event);
             }
+        }
+        match fate {
+            Fate::Handled { down, .. } if crashes => {
+                Fate::Handled { up: self.faults.duration(Fault::Crashes, 1, LATEST_WRITE), down }
+            }
+            fate => fate,
         }
     }
 }

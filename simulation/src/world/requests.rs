@@ -51,10 +51,13 @@ impl World<'_> {
         self.kubelet.observe(&sent);
         self.trace.requests.push(sent);
         self.schedule(at, Event::Sent(id));
-        let fate = if is_effect { self.apply_single(process, at, fate) } else { fate };
-        if is_effect {
-            self.interrupt(process.replica, at);
-        }
+        let fate = match is_effect {
+            true => {
+                let fate = self.apply_single(process, at, fate);
+                self.interrupt(process.replica, at, fate)
+            }
+            false => fate,
+        };
         let flight = InFlight { id, process, request: Request::from_parts(head, body), reply, fate };
         match fate {
             Fate::RequestLost { after } => self.answer_lost(flight, at + after),
