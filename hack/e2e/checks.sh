@@ -95,6 +95,33 @@ kill_process() {
   on_node "$node" kill -KILL "$process"
 }
 
+# Lets the kernel end the process, as if its container had reached its memory limit.
+# shellcheck disable=SC2016 # expanded by the shell in the node
+exhaust_memory() {
+  local node process
+  read -r node process <<<"$(process_of "$1")"
+  [ -n "$process" ] || die "no process in pod $1"
+  on_node "$node" sh -euc '
+    v2=/sys/fs/cgroup$(sed -n "s/^0:://p" /proc/$1/cgroup)
+    v1=/sys/fs/cgroup/memory$(sed -nE "s/^[0-9]+:memory://p" /proc/$1/cgroup)
+    if [ -e "$v2/memory.max" ]; then echo 1 >"$v2/memory.max"; else echo 1 >"$v1/memory.limit_in_bytes" || true; fi
+    for attempt in $(seq 100); do [ -d "/proc/$1" ] || exit 0; sleep 0.1; done
+    exit 1' - "$process"
+}
+
+# Kills the process of the pod, and the next one as soon as it runs. The kubelet then waits before it restarts it.
+kill_twice() {
+  local before after attempt
+  before=$(process_of "$1")
+  kill_process "$1"
+  for ((attempt = 0; attempt < 200; attempt++)); do
+    after=$(process_of "$1")
+    [ "$after" = "$before" ] || [[ $after != *" "[0-9]* ]] || break
+    sleep 0.1
+  done
+  kill_process "$1"
+}
+
 check_deploy() {
   local began
   write_layer
@@ -196,7 +223,8 @@ drain() {
   k uncordon "$node"
 }
 
-# A planned change may delay an object by two seconds, and a crash by the lease duration of 60 s and five more.
+# A planned change may delay an object by two seconds, and a crash that the Pod proves by five, or by ten if the kubelet waits
+# before the restart. Without a proof, the lease duration of 60 s decides, and five seconds more.
 check_disturbances() {
   under_load "rolling restart of the webhook" 40 0 2 rollout deployment/webhook
   under_load "rolling restart of the controller" 40 0 2 rollout deployment/controller
@@ -205,9 +233,13 @@ check_disturbances() {
   under_load "Secret \`webhook-certs\` deleted" 30 0 2 ks delete secret webhook-certs
   ks get secret webhook-certs >/dev/null || die "the Secret was not created again"
   under_load "node drained" 40 0 2 drain
-  under_load "\`kill -9\` of the leading controller" 90 0 65 kill_process "$(leader)"
+  under_load "\`kill -9\` of the leading controller" 30 0 5 kill_process "$(leader)"
+  under_load "two \`kill -9\` of the leading controller" 50 0 10 kill_twice "$(leader)"
+  # The pod of the last check, and its back-off, are replaced.
+  ks rollout restart deployment/controller >/dev/null
+  under_load "the leading controller out of memory" 30 0 5 exhaust_memory "$(leader)"
   # The kernel closes the connections of the killed process, and an admission in progress fails with them.
-  under_load "\`kill -9\` of a webhook" 30 10 65 kill_process "$(any_webhook)"
+  under_load "\`kill -9\` of a webhook" 30 10 5 kill_process "$(any_webhook)"
 }
 
 # The last check but uninstalling: the node does not come back. The other replicas run on the other worker.
