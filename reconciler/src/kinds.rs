@@ -1,7 +1,6 @@
 //! [`Kinds`]: the Kinds that a controller may use, although they are known only at run time.
 
-use std::fmt;
-
+use kube::api::ApiResource;
 use reknit_injection::{Permission, Verb};
 
 /// The Kinds that references or templates may name, for [`Builder::track_any`](crate::Builder::track_any) and
@@ -73,6 +72,11 @@ impl Kinds {
         self.named.is_empty()
     }
 
+    /// Returns true if this very resource is named, not only its group.
+    pub(crate) fn names(&self, resource: &ApiResource) -> bool {
+        self.named.iter().any(|(group, plural)| *group == resource.group && *plural == resource.plural)
+    }
+
     /// Returns true if a Kind of this resource may be used. Before discovery has found the plural name (`None`), it is
     /// enough that some resource of the group may be used.
     pub(crate) fn admit(&self, group: &str, plural: Option<&str>) -> bool {
@@ -83,19 +87,6 @@ impl Kinds {
     }
 }
 
-/// Formats the resources as kubectl writes them: `services, deployments.apps, *.batch`.
-impl fmt::Display for Kinds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = self.named.iter().map(|(group, resource)| (group.as_str(), resource.as_str()));
-        let groups = self.groups.iter().map(|group| (group.as_str(), "*"));
-        let resources = named.chain(groups).map(|(group, resource)| match group {
-            "" => resource.to_owned(),
-            _ => format!("{resource}.{group}"),
-        });
-        f.write_str(&resources.collect::<Vec<_>>().join(", "))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,7 +94,6 @@ mod tests {
     #[test]
     fn only_named_resources_and_groups_are_admitted() {
         let kinds = Kinds::of([("", "services"), ("batch", "*")]).or_any_in(["apps"]);
-        assert_eq!(kinds.to_string(), "services, *.batch, *.apps");
         assert!(kinds.admit("", Some("services")) && !kinds.admit("", Some("secrets")));
         assert!(kinds.admit("batch", Some("jobs")) && kinds.admit("apps", Some("deployments")));
         assert!(kinds.admit("", None) && !kinds.admit("example.com", None), "the plural is not known yet");

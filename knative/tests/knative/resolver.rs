@@ -70,7 +70,8 @@ fn service() -> Value {
 
 fn preloaded_resolver(objects: Vec<Value>, kinds: Kinds) -> (Context, AddressResolver) {
     let cx = Context::preloaded("test", ApiServer::new().client(), objects);
-    let resolver = AddressResolver::new(Controller::of::<ConfigMap>(&cx).track_any(kinds));
+    let resolver =
+        AddressResolver::new(Controller::of::<ConfigMap>(&cx).track_any(kinds).across_namespaces());
     (cx, resolver)
 }
 
@@ -199,7 +200,9 @@ async fn a_reference_to_a_kind_that_is_not_allowed_is_a_permanent_error() {
     let error = resolver.resolve(&observer(), &destination).await.unwrap_err();
     assert!(error.is_permanent());
     assert!(
-        error.to_string().contains("Sink of demo.reknit.dev/v1 is not among the Kinds of this controller"),
+        error
+            .to_string()
+            .contains("Sink of demo.reknit.dev/v1 is not among the Kinds that this controller may use"),
         "{error}"
     );
 }

@@ -2,12 +2,20 @@
 
 use std::{fmt, sync::Arc};
 
-use kube::{Resource, api::DynamicObject, core::Selector};
+use kube::{
+    Resource,
+    api::{ApiResource, DynamicObject},
+    core::Selector,
+};
 use reknit_apis::{KReference, Key, Reference};
 use serde::de::DeserializeOwned;
 
-use super::{duck::decode, dynamic_kinds::DynamicKinds, tracked::matching};
-use crate::{Result, ResultExt};
+use super::{
+    duck::decode,
+    dynamic_kinds::{DynamicKinds, FoundKind},
+    tracked::matching,
+};
+use crate::{Error, Result, ResultExt};
 
 /// Objects of any Kind for a pass to read by reference. A change of an object that was read enqueues the key of the
 /// observer, the object whose pass read it, as with [`Tracked`](crate::Tracked).
@@ -15,8 +23,9 @@ use crate::{Result, ResultExt};
 /// Comes from [`Builder::track_any`](crate::Builder::track_any). The first reference to a Kind opens an informer for
 /// it. The informer closes when no object of the controller refers to that Kind any more.
 ///
-/// A user who can write a reference can make the controller watch a Kind in all the namespaces that it reads. The
-/// [`Kinds`](crate::Kinds) of the builder call limit this.
+/// A user who can write a reference reads with the permissions of the controller, if only whether an object exists. So
+/// a reference leads only to objects in the namespace of its observer, unless the controller allows more by
+/// [`across_namespaces`](Self::across_namespaces), and only to the [`Kinds`](crate::Kinds) of the builder call.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -29,6 +38,7 @@ use crate::{Result, ResultExt};
 #[derive(Clone)]
 pub struct TrackedAny {
     kinds: DynamicKinds,
+    across_namespaces: bool,
 }
 
 impl fmt::Debug for TrackedAny {
@@ -42,7 +52,24 @@ impl fmt::Debug for TrackedAny {
 
 impl TrackedAny {
     pub(crate) fn new(kinds: DynamicKinds) -> Self {
-        Self { kinds }
+        Self { kinds, across_namespaces: false }
+    }
+
+    /// Lets references lead to any namespace that the controller selects, and to cluster-scoped Kinds. Every user who
+    /// can write a reference then learns about objects of the [`Kinds`](crate::Kinds) in namespaces to which that user
+    /// has no access.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use reknit_reconciler::{Builder, Kinds, TrackedAny};
+    ///
+    /// fn brokers(build: &mut Builder<Pod>) -> TrackedAny {
+    ///     build.track_any(Kinds::of([("eventing.knative.dev", "brokers")])).across_namespaces()
+    /// }
+    /// ```
+    #[must_use]
+    pub fn across_namespaces(self) -> Self {
+        Self { across_namespaces: true, ..self }
     }
 
     /// Returns the object that the reference names. A reference without a namespace leads to the observer's namespace.
@@ -51,7 +78,9 @@ impl TrackedAny {
     ///
     /// These errors are permanent: a malformed reference; a Kind that is not among the [`Kinds`](crate::Kinds) of the
     /// builder call; a namespaced Kind without a namespace in either the reference or the observer; a namespace that
-    /// the controller does not select.
+    /// the controller does not select. If the observer is in a namespace, and the controller does not allow references
+    /// [across namespaces](Self::across_namespaces): another namespace; a cluster-scoped Kind, unless
+    /// [`Kinds::of`](crate::Kinds::of) names its plural.
     ///
     /// These are retried at least every 15 seconds: a Kind that the API server does not know; a Kind whose objects
     /// cannot be listed, or not within ten seconds.
@@ -76,7 +105,9 @@ impl TrackedAny {
         reference: &Reference,
     ) -> Result<Vec<Arc<DynamicObject>>> {
         reference.check_trackable().permanent()?;
+        self.check_namespace(observer, reference)?;
         let found = self.kinds.find(&reference.api_version, &reference.kind).await?;
+        self.check_scope(observer, &found)?;
         let namespace = self.kinds.namespace(observer, reference.namespace.as_deref(), &found)?;
         let observer = Key::of(observer);
         if let Some(labels) = &reference.selector {
@@ -89,6 +120,41 @@ impl TrackedAny {
         let target = Key::new(namespace, reference.name.as_deref().unwrap_or_default());
         self.kinds.record(&found, namespace, |reads| reads.record_read(&observer, &target)).await?;
         Ok(found.informer.get(&target).into_iter().collect())
+    }
+
+    /// Refuses another namespace than that of an observer in a namespace, before any request.
+    fn check_namespace<O: Resource>(&self, observer: &O, reference: &Reference) -> Result<()> {
+        let Reference { api_version, kind, namespace, .. } = reference;
+        let named = namespace.as_deref().filter(|named| !named.is_empty());
+        match (observer.meta().namespace.as_deref(), named) {
+            (Some(own), Some(named)) if !self.across_namespaces && named != own => {
+                Err(Error::permanent(format!(
+                    "the reference to a {kind} of {api_version} leads to the namespace {named}: {} may refer only to \
+                     objects in its own namespace",
+                    Key::of(observer)
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a cluster-scoped Kind to an observer in a namespace, unless the controller names just this Kind.
+    fn check_scope<O: Resource>(&self, observer: &O, found: &FoundKind) -> Result<()> {
+        let is_allowed = observer.meta().namespace.is_none()
+            || found.kind.is_namespaced
+            || self.across_namespaces
+            || self.kinds.allowed.names(&found.kind.resource);
+        let ApiResource { api_version, kind, .. } = &found.kind.resource;
+        is_allowed
+            .then_some(())
+            .ok_or_else(|| {
+                format!(
+                    "the reference leads to a {kind} of {api_version}, which is cluster-scoped: {} may refer only to \
+                     objects in its own namespace",
+                    Key::of(observer)
+                )
+            })
+            .permanent()
     }
 
     /// Returns the object that the reference names as a `T`, usually a [`Duck`](crate::Duck).

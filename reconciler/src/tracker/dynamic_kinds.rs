@@ -16,7 +16,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use reknit_apis::{
-    Key,
+    Key, dns_label, dns_subdomain,
     internal::{HashMap, HashSet},
 };
 use reknit_injection::{
@@ -105,12 +105,16 @@ impl DynamicKinds {
     /// Finds a Kind as [`find`](Self::find) does. `None` if the API server does not know it.
     pub(crate) async fn find_known(&self, api_version: &str, kind: &str) -> Result<Option<FoundKind>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        if !(group.is_empty() || dns_subdomain(group).is_empty()) || !dns_label(version).is_empty() {
+            return Err(Error::permanent(format!(
+                "{api_version:?} is not an API version such as v1 or apps/v1"
+            )));
+        }
         let check_allowed = |plural: Option<&str>| match self.allowed.admit(group, plural) {
             true => Ok(()),
             false => Err(Error::permanent(format!(
-                "{kind} of {api_version} is not among the Kinds of this controller ({}): add it to the `Kinds` of its \
-                 builder call",
-                self.allowed
+                "{kind} of {api_version} is not among the Kinds that this controller may use: they are those in the \
+                 `Kinds` of its builder call"
             ))),
         };
         check_allowed(None)?; // no request for a Kind of another group
@@ -145,9 +149,8 @@ impl DynamicKinds {
             ))),
             Some(namespace) if !self.namespaces.selects_namespace(namespace) => {
                 Err(Error::permanent(format!(
-                    "the reference to a {kind} of {api_version} leads to the namespace {namespace}, and this controller \
-                     reads only {}",
-                    self.namespaces.selected_namespaces().join(", ")
+                    "the reference to a {kind} of {api_version} leads to the namespace {namespace}, which this \
+                     controller does not read"
                 )))
             }
             namespace => Ok(namespace),

@@ -59,7 +59,7 @@ impl Running {
             let secrets = build.owns();
             let copier = Copier {
                 secrets,
-                anything: build.track_any(Kinds::any()),
+                anything: build.track_any(Kinds::any()).across_namespaces(),
                 templates: namespaces[1].to_owned(),
             };
             (build.reconciler(copier).build(), cx.informer(selection), cx.informers())

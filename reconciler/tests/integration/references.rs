@@ -151,3 +151,36 @@ async fn a_pass_that_opens_informers_is_not_run_again_by_their_first_lists() {
     assert_eq!(calls.load(Ordering::SeqCst), 2);
     fixture.merge("owner", json!({"metadata": {"finalizers": null}})).await;
 }
+
+#[tokio::test]
+async fn a_reference_does_not_tell_whether_an_object_of_another_namespace_exists() {
+    let fixture = Fixture::new("own").await;
+    let other = Fixture::new("other").await;
+    let observer = fixture.create("observer", &[]).await;
+    other.create("exists", &[]).await;
+    let (anything, across, informers) = {
+        let cx = Context::new("test", fixture.client.clone());
+        let mut build = Controller::of::<ConfigMap>(&cx);
+        let across = build.track_any(Kinds::any()).across_namespaces();
+        (build.track_any(Kinds::any()), across, cx.informers())
+    };
+    informers.start();
+    let reference = |name: &str| KReference {
+        api_version: "v1".into(),
+        kind: "ConfigMap".into(),
+        namespace: Some(other.namespace.clone()),
+        name: name.into(),
+        ..KReference::default()
+    };
+    for name in ["exists", "missing"] {
+        let error = anything.get(&observer, &reference(name)).await.unwrap_err();
+        assert!(error.is_permanent() && error.to_string().contains("its own namespace"), "{error}");
+    }
+    eventually("the object, if the controller allows it", TIMEOUT, async || {
+        matches!(across.get(&observer, &reference("exists")).await, Ok(Some(_)))
+    })
+    .await;
+    let namespaces = KReference { kind: "Namespace".into(), namespace: None, ..reference(&other.namespace) };
+    let error = anything.get(&observer, &namespaces).await.unwrap_err();
+    assert!(error.is_permanent() && error.to_string().contains("is cluster-scoped"), "{error}");
+}

@@ -147,8 +147,8 @@ async fn a_kind_of_another_group_or_scope_is_a_permanent_error() {
     assert!(error.is_permanent());
     assert_eq!(
         error.to_string(),
-        "Secret of v1 is not among the Kinds of this controller (*.messaging.knative.dev): add it to the `Kinds` of its \
-         builder call"
+        "Secret of v1 is not among the Kinds that this controller may use: they are those in the `Kinds` of its builder \
+         call"
     );
 }
 

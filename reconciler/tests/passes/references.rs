@@ -111,7 +111,7 @@ async fn a_controller_of_one_namespace_reads_that_namespace_and_cluster_scoped_o
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let mut build = Controller::selected::<Lamp>(&cx, select().namespace("default"));
     let (_services, _nodes): (Tracked<Service>, Tracked<Node>) = (build.track(), build.track());
-    let anything = build.track_any(Kinds::any());
+    let anything = build.track_any(Kinds::any()).across_namespaces();
     let reference = |kind: &str, namespace: Option<&str>| KReference {
         api_version: "v1".into(),
         kind: kind.into(),
@@ -123,7 +123,7 @@ async fn a_controller_of_one_namespace_reads_that_namespace_and_cluster_scoped_o
     let error = anything.get(&lamp(), &reference("Pod", Some("other"))).await.unwrap_err();
     assert!(error.is_permanent());
     let message =
-        "the reference to a Pod of v1 leads to the namespace other, and this controller reads only default";
+        "the reference to a Pod of v1 leads to the namespace other, which this controller does not read";
     assert_eq!(error.to_string(), message);
     let names: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
     let lamps = "lamps.demo.reknit.dev [namespace=default]";
@@ -135,7 +135,7 @@ async fn a_controller_of_several_namespaces_tracks_owns_and_follows_references_i
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let mut build = Controller::selected::<Lamp>(&cx, select().namespaces(["other", "default"]));
     let (_services, _maps): (Tracked<Service>, Owned<ConfigMap>) = (build.track(), build.owns());
-    let anything = build.track_any(Kinds::any());
+    let anything = build.track_any(Kinds::any()).across_namespaces();
     let reference = |namespace: &str| KReference {
         api_version: "v1".into(),
         kind: "Pod".into(),
@@ -146,7 +146,10 @@ async fn a_controller_of_several_namespaces_tracks_owns_and_follows_references_i
     assert!(anything.get(&lamp(), &reference("other")).await.unwrap().is_none());
     let error = anything.get(&lamp(), &reference("third")).await.unwrap_err();
     assert!(error.is_permanent());
-    assert!(error.to_string().ends_with("and this controller reads only default, other"), "{error}");
+    assert!(
+        error.to_string().ends_with("the namespace third, which this controller does not read"),
+        "{error}"
+    );
     let names: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
     let expected = ["configmaps", "lamps.demo.reknit.dev", "pods", "services"];
     assert_eq!(names, expected.map(|resource| format!("{resource} [namespace=default,other]")));
@@ -332,11 +335,41 @@ async fn a_reference_to_a_kind_that_is_not_allowed_is_a_permanent_error_and_open
         assert_eq!(
             error.to_string(),
             format!(
-                "{kind} of {api_version} is not among the Kinds of this controller (pods, *.batch): add it to the \
+                "{kind} of {api_version} is not among the Kinds that this controller may use: they are those in the \
                  `Kinds` of its builder call"
             )
         );
     }
     let open_informers: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
     assert_eq!(open_informers, ["jobs.batch", "lamps.demo.reknit.dev", "pods"]);
+}
+
+#[tokio::test]
+async fn a_reference_leads_out_of_the_namespace_only_if_the_controller_says_so() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![node()]);
+    let mut build = Controller::of::<Lamp>(&cx);
+    let elsewhere: Reference = serde_json::from_value(
+        json!({"apiVersion": "v1", "kind": "Secret", "namespace": "kube-system", "name": "n"}),
+    )
+    .unwrap();
+    let own = Reference { namespace: Some("default".into()), ..elsewhere.clone() };
+    let node = named("v1", "Node");
+    let named_only = build.track_any(Kinds::of([("", "secrets"), ("", "*")]));
+    assert_eq!(named_only.all(&lamp(), &own).await.unwrap(), []);
+    for (reference, why) in [(&elsewhere, "leads to the namespace kube-system"), (&node, "is cluster-scoped")]
+    {
+        let error = named_only.all(&lamp(), reference).await.unwrap_err();
+        assert!(error.is_permanent());
+        let expected = "default/x may refer only to objects in its own namespace";
+        assert!(error.to_string().contains(why) && error.to_string().ends_with(expected), "{error}");
+    }
+    let across = build.track_any(Kinds::any()).across_namespaces();
+    assert_eq!(across.all(&lamp(), &elsewhere).await.unwrap(), []);
+    assert_eq!(across.all(&lamp(), &node).await.unwrap().len(), 1);
+    let naming = build.track_any(Kinds::of([("", "nodes")]));
+    assert_eq!(naming.all(&lamp(), &node).await.unwrap().len(), 1);
+}
+
+fn node() -> serde_json::Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
 }
