@@ -29,16 +29,14 @@ pub struct PodSpecable {
     /// The metadata of the object.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// The part of the spec that all these Kinds have.
-    #[serde(default)]
+    /// The part of the spec that all these Kinds have. An object without it is not a `PodSpecable`.
     pub spec: PodSpecableSpec,
 }
 
 /// The spec of a [`PodSpecable`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodSpecableSpec {
-    /// The template from which pods are created.
-    #[serde(default)]
+    /// The template from which pods are created. An object without it is not a `PodSpecable`.
     pub template: PodTemplateSpec,
 }
 
@@ -67,8 +65,9 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_a_template_has_no_containers() {
-        let mut map: PodSpecable = serde_json::from_value(json!({"kind": "ConfigMap", "data": {}})).unwrap();
-        assert_eq!(map.containers_mut().count(), 0);
+    fn an_object_without_a_template_is_not_pod_specable() {
+        for object in [json!({"kind": "ConfigMap", "data": {}}), json!({"kind": "Service", "spec": {}})] {
+            assert!(serde_json::from_value::<PodSpecable>(object.clone()).is_err(), "{object}");
+        }
     }
 }

@@ -6,16 +6,21 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
+    discovery::Scope,
 };
-use reknit_apis::{Reference, StatusOf};
+use reknit_apis::{Key, Reference, StatusOf};
 use reknit_injection::{Informers, Verb};
 use reknit_reconciler::{
     Builder, Error, Kinds, Result, ResultExt, TrackedAny, internal::field_manager, merge_patch,
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::bindable::{Bindable, bind, labelled, subject_of, unbind, with_change};
-use crate::{pod_specable::PodSpecable, resolver::not_found};
+use crate::{
+    pod_specable::{PodSpecable, PodSpecableSpec},
+    resolver::not_found,
+};
 
 /// The longest wait for the retry of a failed discovery.
 const RETRY_WITHIN: Duration = Duration::from_secs(15);
@@ -116,7 +121,8 @@ impl<K: Bindable> Binder<K> {
     /// # Errors
     ///
     /// A missing subject is a permanent error: its creation reconciles the binding. The errors of an unavailable
-    /// subject are those of [`TrackedAny::all`]. A subject in another namespace than the binding is a permanent error.
+    /// subject are those of [`TrackedAny::all`]. A subject outside the namespace of a binding that is in one, or without
+    /// `spec.template`, is a permanent error.
     /// Other errors are those of patches: the first that is retried, else a permanent one. The error of a patch is
     /// permanent if the API server finds the changed subject invalid, as it does for a Job that exists. A conflict
     /// leaves the condition as it is.
@@ -145,10 +151,15 @@ impl<K: Bindable> Binder<K> {
     /// Fails if the subjects cannot be listed, or with the error of a patch as [`bind`](Self::bind) does.
     pub async fn unbind(&self, binding: &K) -> Result<()> {
         let Ok(subject) = subject_of(binding) else { return Ok(()) };
-        if subject.check_trackable().is_err() || self.resolve(&subject).await?.is_none() {
+        if subject.check_trackable().is_err() {
             return Ok(());
         }
-        let found = match self.find(binding, &subject).await {
+        let found = match self.resolve(binding, &subject).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(_)) => self.find(binding, &subject).await,
+            Err(error) => Err(error),
+        };
+        let found = match found {
             Err(error) if error.is_permanent() => return Ok(()),
             found => found?,
         };
@@ -182,15 +193,23 @@ impl<K: Bindable> Binder<K> {
             objects.sort_by_key(|object| object.name_any());
         }
         former.retain(|object| current.iter().all(|other| other.name_any() != object.name_any()));
-        let resource = self.resolve(subject).await?.ok_or("the Kind of the subjects is gone")?;
+        let resource = self.resolve(binding, subject).await?.ok_or("the Kind of the subjects is gone")?;
         Ok(Found { resource, current, former })
     }
 
-    /// Returns the resource of the Kind of the subjects, if the API server serves it.
-    async fn resolve(&self, subject: &Reference) -> Result<Option<ApiResource>> {
+    /// Returns the resource of the Kind of the subjects, if the API server serves it. Refuses a cluster-scoped Kind to a
+    /// binding in a namespace: a user of that namespace must not change the whole cluster.
+    async fn resolve(&self, binding: &K, subject: &Reference) -> Result<Option<ApiResource>> {
         let (group, version) = subject.api_version.split_once('/').unwrap_or(("", &subject.api_version));
         let kind = GroupVersionKind::gvk(group, version, &subject.kind);
         let resolved = self.informers.resolve(&kind).await.retry_within(RETRY_WITHIN)?;
+        if binding.meta().namespace.is_some() && matches!(resolved, Some((_, Scope::Cluster))) {
+            return Err(Error::permanent(format!(
+                "{} refers to a {}, which is cluster-scoped: a subject has to be in the namespace of its binding",
+                Key::of(binding),
+                subject.kind,
+            )));
+        }
         Ok(resolved.map(|(resource, _)| resource))
     }
 
@@ -205,7 +224,11 @@ impl<K: Bindable> Binder<K> {
         if (resource.group.as_str(), resource.kind.as_str()) == ("batch", "Job") {
             return Ok(());
         }
-        self.patch_all(resource, objects, |subject| unbind(binding, subject)).await
+        // An object without a pod template has no injection.
+        let is_pod_specable =
+            |object: &&Arc<DynamicObject>| PodSpecableSpec::deserialize(&object.data["spec"]).is_ok();
+        let objects: Vec<_> = objects.iter().filter(is_pod_specable).cloned().collect();
+        self.patch_all(resource, &objects, |subject| unbind(binding, subject)).await
     }
 
     /// Patches the objects that the change affects. Tries all of them, and returns the error that

@@ -115,7 +115,7 @@ impl Mutator for BindingMutator {
     fn mutate(&self, request: &Request, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
         let template = |object: &Value| object.pointer("/spec/template").cloned();
         let is_template_kept = old.is_some_and(|old| template(old) == template(object));
-        if request.subresource.is_some() || is_template_kept {
+        if request.subresource.is_some() || is_template_kept || template(object).is_none() {
             return Ok(());
         }
         for inject in &self.kinds {

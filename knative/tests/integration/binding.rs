@@ -6,7 +6,8 @@ use k8s_openapi::{
     api::{
         apps::v1::Deployment,
         batch::v1::Job,
-        core::v1::{Namespace, Pod, PodSpec},
+        core::v1::{ConfigMap, Namespace, Pod, PodSpec},
+        rbac::v1::ClusterRole,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -292,4 +293,41 @@ async fn a_binding_is_deleted_after_the_kind_of_its_subjects_was_removed() {
     paints.delete("blue", &DeleteParams::default()).await.unwrap();
     let is_gone = async || paints.get_opt("blue").await.unwrap().is_none();
     eventually("the end of the binding", TIMEOUT, is_gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binding_changes_neither_cluster_scoped_objects_nor_those_without_a_pod_template() {
+    let fixture = Fixture::new().await;
+    let cluster_roles: Api<ClusterRole> = Api::all(fixture.client.clone());
+    let role_name = format!("{}-role", fixture.namespace);
+    let role = json!({"metadata": {"name": role_name}, "rules": []});
+    let role = serde_json::from_value(role).unwrap();
+    let role = cluster_roles.create(&PostParams::default(), &role).await.unwrap();
+    let map: ConfigMap = fixture.create(json!({"metadata": {"name": "map"}})).await;
+    let kinds = [
+        ("ClusterRole", "rbac.authorization.k8s.io/v1", &*role_name, "cluster-scoped"),
+        ("ConfigMap", "v1", "map", "it is not PodSpecable"),
+    ];
+    for (kind, api_version, name, why) in kinds {
+        let subject = json!({"apiVersion": api_version, "kind": kind, "name": name});
+        let binding = kind.to_lowercase();
+        let paint = json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Paint", "metadata": {"name": binding},
+            "spec": {"color": "red", "subject": subject}});
+        let _: Paint = fixture.create(paint).await;
+        eventually("a refusal in the condition", TIMEOUT, async || {
+            let status = fixture.api::<Paint>().get(&binding).await.ok()?.status?;
+            let message = status.condition("Available")?.message.clone().unwrap_or_default();
+            message.contains(why).then_some(())
+        })
+        .await;
+        fixture.api::<Paint>().delete(&binding, &DeleteParams::default()).await.unwrap();
+        let is_gone =
+            async || fixture.api::<Paint>().get_opt(&binding).await.is_ok_and(|paint| paint.is_none());
+        eventually("the end of the binding", TIMEOUT, is_gone).await;
+    }
+    let version = |metadata: kube::api::ObjectMeta| metadata.resource_version;
+    let role_now = cluster_roles.get(&role_name).await.unwrap();
+    assert_eq!(version(role_now.metadata), version(role.metadata));
+    let map_now = fixture.api::<ConfigMap>().get("map").await.unwrap();
+    assert_eq!(version(map_now.metadata), version(map.metadata));
 }
