@@ -7,7 +7,9 @@ use reknit_leadership::LeaderElectionConfig;
 use reknit_reconciler::{Error, Result};
 use reknit_webhook::{
     Webhook,
-    internal::{self, Health, Identity, ServiceNames, end_within, validate_config},
+    internal::{
+        self, Health, Identity, ServiceNames, end_within, require_client_certificate, validate_config,
+    },
 };
 
 use crate::{
@@ -76,6 +78,10 @@ fn assemble(cx: &Context, webhook: Webhook) -> Result<WebhookParts> {
     let webhook =
         validate_config(webhook, &names.observability, |data| error_text(ObservabilityConfig::parse(data)));
     let webhook = validate_config(webhook, &names.leader_election, check_leader_election);
+    let webhook = match settings.client_ca_file {
+        Some(file) => require_client_certificate(webhook, file, settings.client_names),
+        None => webhook,
+    };
     let webhook = match cx.provided() {
         Ok(ShutdownTimeout(timeout)) => end_within(webhook, timeout),
         Err(_) => webhook,

@@ -1,10 +1,10 @@
 //! Functions that other crates of the framework use. They are not part of the public API.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use reknit_injection::Context;
 
-use crate::{admission::rules::Caches, webhook::Webhook};
+use crate::{admission::rules::Caches, server::clients::ClientAuthority, webhook::Webhook};
 pub use crate::{
     assemble::assemble,
     certificates::{identity::Identity, service::ServiceNames},
@@ -37,6 +37,13 @@ pub fn await_informers(mut webhook: Webhook, cx: &Context) -> Webhook {
 /// that is being received or answered may keep it for longer.
 pub fn end_within(mut webhook: Webhook, shutdown_timeout: Duration) -> Webhook {
     webhook.shutdown_timeout = shutdown_timeout;
+    webhook
+}
+
+/// Answers reviews only to clients whose certificate was issued by the authority in this file, for one of these common
+/// names, or any if there are none.
+pub fn require_client_certificate(mut webhook: Webhook, file: PathBuf, names: Vec<String>) -> Webhook {
+    webhook.client_authority = Some(ClientAuthority { file, names });
     webhook
 }
 

@@ -15,6 +15,7 @@ use crate::{
     conversion::hub::Conversions,
     health::RunningCode,
     limits::Limits,
+    server::clients::ClientAuthority,
 };
 
 /// A webhook that sets defaults, validates and converts objects for the API server.
@@ -72,6 +73,8 @@ pub struct Webhook {
     pub(crate) mutators: BTreeMap<&'static str, Arc<dyn Mutator>>,
     pub(crate) excludes_namespaces: bool,
     pub(crate) lifetime: Lifetime,
+    /// `None` if every client may read the answers to reviews.
+    pub(crate) client_authority: Option<ClientAuthority>,
     pub(crate) limits: Limits,
     /// The time from the signal to stop to the end of the process.
     pub(crate) shutdown_timeout: Duration,
@@ -93,6 +96,7 @@ impl Webhook {
             mutators: BTreeMap::new(),
             excludes_namespaces: true,
             lifetime: Lifetime::default(),
+            client_authority: None,
             limits: Limits::default(),
             shutdown_timeout: Duration::MAX,
             running: RunningCode::default(),
@@ -122,7 +126,8 @@ impl Webhook {
     }
 
     /// Sets whether defaulting adds the annotations `<group>/creator` and `<group>/lastModifier` with the name of the
-    /// user, as Knative does. The default is true. If it is false, annotations that an object already has stay.
+    /// user, as Knative does. The default is true. If it is false, annotations that an object already has stay. They are
+    /// hints: everybody who may update an object can change them.
     ///
     /// ```
     /// use reknit_webhook::Webhook;

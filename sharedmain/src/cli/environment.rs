@@ -57,6 +57,10 @@ pub(crate) struct WebhookSettings {
     /// True if the system namespace owns the webhook configurations.
     pub(crate) owned_by_namespace: bool,
     pub(crate) port: u16,
+    /// The certificates of the authority that issues the client certificate of the API server, if clients need one.
+    pub(crate) client_ca_file: Option<PathBuf>,
+    /// The accepted common names of client certificates, or none if all are.
+    pub(crate) client_names: Vec<String>,
     /// False if the process runs without its webhook.
     pub(crate) enabled: bool,
 }
@@ -69,6 +73,8 @@ impl Default for WebhookSettings {
             configurations: BTreeMap::new(),
             owned_by_namespace: true,
             port: 8443,
+            client_ca_file: None,
+            client_names: Vec::new(),
             enabled: true,
         }
     }
@@ -124,6 +130,10 @@ impl Environment {
                 owned_by_namespace: parse(vars, "WEBHOOK_OWNED_BY_NAMESPACE", "true or false")?
                     .unwrap_or(default_webhook.owned_by_namespace),
                 port: port("WEBHOOK_PORT")?.unwrap_or(default_webhook.port),
+                client_ca_file: get("WEBHOOK_CLIENT_CA_FILE").map(PathBuf::from),
+                client_names: get("WEBHOOK_CLIENT_NAMES")
+                    .map(|names| names.split(',').map(|name| name.trim().to_owned()).collect())
+                    .unwrap_or_default(),
                 enabled: parse(vars, "ENABLE_WEBHOOKS", "true or false")?.unwrap_or(default_webhook.enabled),
             },
             min_version: parse_with(

@@ -5,6 +5,7 @@ use std::{
 };
 
 use axum::Router;
+use reknit_server::{Limits, Plain, Server};
 use tokio::{net::TcpListener, runtime::Handle};
 
 use super::failure::Failure;
@@ -89,11 +90,8 @@ pub(super) async fn serve(
     let serving = runtime.spawn(async move {
         let listener = open(purpose, host, port, Some(variable)).await?;
         log_address(purpose, &listener);
-        tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
-                tracing::error!(%error, "no longer listening for {purpose}");
-            }
-        });
+        let server = Server::new(purpose, Plain, router, Limits::default());
+        tokio::spawn(server.run(listener, std::future::pending()));
         Ok(())
     });
     serving.await.map_err(|e| e.to_string()).flatten().map_err(Failure::new)

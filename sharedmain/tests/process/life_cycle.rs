@@ -25,6 +25,7 @@ trials![
     the_process_continues_after_a_task_has_ended,
     signals_are_handled_while_all_threads_are_blocked,
     probes_and_metrics_respond,
+    clients_with_unfinished_heads_take_little_memory_and_shut_no_others_out,
     readiness_of_a_starting_process_has_a_reason,
     log_lines_have_the_field_names_of_knative,
     absent_config_maps_are_named,
@@ -201,6 +202,32 @@ fn probes_and_metrics_respond() {
     child.signal("TERM");
     assert_eq!(wait_for_status(&child, "/readiness", 503), SHUTTING_DOWN);
     wait_for_status(&child, "/health", 200);
+}
+
+fn clients_with_unfinished_heads_take_little_memory_and_shut_no_others_out() {
+    let (command, _server) = command_with_server("none");
+    let child = command.env("SYSTEM_NAMESPACE", "system").spawn();
+    child.wait_for_line("greeter runs");
+    for (port, path, status) in
+        [("probes", "/health", 200), ("metrics", "/metrics", 200), ("profiling", "/debug/pprof/", 404)]
+    {
+        let (address, before) = (child.wait_for_address(port), child.resident_mib());
+        let mut clients = Vec::new();
+        for _ in 0..400 {
+            let mut client = TcpStream::connect(&address).unwrap();
+            client.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+            // The server may close the connection.
+            let _ = write!(client, "GET / HTTP/1.1\r\nx: {}", "x".repeat(300 * 1024));
+            clients.push(client);
+        }
+        let grown = child.resident_mib().saturating_sub(before);
+        assert!(grown < 40, "400 clients of the port for {port} took {grown} MiB");
+        assert_eq!(get(&address, path).0, status);
+        drop(clients);
+        let mut silent = TcpStream::connect(&address).unwrap();
+        silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        assert_eq!(silent.read(&mut [0]).unwrap(), 0, "the port for {port} keeps a client without a request");
+    }
 }
 
 fn readiness_of_a_starting_process_has_a_reason() {

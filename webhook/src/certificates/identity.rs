@@ -8,7 +8,7 @@ use rustls::{
     ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::{ClientHello, ResolvesServerCert},
+    server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
     sign::CertifiedKey,
     version::TLS13,
 };
@@ -39,11 +39,13 @@ impl Identity {
     }
 
     /// Returns the configuration of a server with TLS 1.3 and HTTP/1.1 only, as in Knative's webhooks.
-    pub(crate) fn config(&self) -> Result<ServerConfig, rustls::Error> {
+    pub(crate) fn config(&self, clients: Arc<dyn ClientCertVerifier>) -> Result<ServerConfig, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let resolver = Arc::new(Resolver(self.clone()));
-        let mut config =
-            builder.with_protocol_versions(&[&TLS13])?.with_no_client_auth().with_cert_resolver(resolver);
+        let mut config = builder
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(clients)
+            .with_cert_resolver(resolver);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }

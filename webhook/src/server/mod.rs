@@ -1,39 +1,29 @@
 //! The TLS server of a webhook.
 
 mod budget;
-mod connection;
+pub(crate) mod clients;
 mod drain;
 mod metrics;
 pub(crate) mod routes;
 
-use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
+use std::{io, pin::pin, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body};
-use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use prometheus::Registry;
 use reknit_reconciler::{Result, ResultExt};
+use reknit_server::{self as server, Handshake, Server};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Notify, watch},
-    task::JoinHandle,
-    time::{Instant, sleep, timeout},
+    time::Instant,
 };
-use tokio_rustls::TlsAcceptor;
-use tower::ServiceExt;
+use tokio_rustls::server::TlsStream;
 
 use self::{
-    connection::{Activity, Phase},
+    clients::{Acceptors, Client},
     drain::Drain,
     metrics::Metrics,
 };
-use crate::{
-    admission::{request_values::RequestValues, rules::Caches},
-    certificates::identity::Identity,
-    limits::Limits,
-    webhook::Webhook,
-};
+use crate::{certificates::identity::Identity, webhook::Webhook};
 
 /// The minimum time between two warnings of TLS alerts.
 const ALERT_LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -54,173 +44,62 @@ pub fn serve<S: Future<Output = ()> + Send + 'static>(
 ) -> Result<impl Future<Output = ()> + Send + use<S>> {
     const FAILED: &str = "failed to serve the webhook";
     let metrics = Metrics::new(registry);
-    let tls = TlsAcceptor::from(Arc::new(identity.config().context(FAILED)?));
+    let acceptors = Acceptors::new(identity, webhook.client_authority.clone()).context(FAILED)?;
     let (drain, limits) = (Drain::default(), webhook.limits.clone());
     let shutdown_timeout = webhook.shutdown_timeout;
     let (request_values, caches) = (webhook.request_values.clone(), webhook.validation.caches.clone());
     let router = routes::router(Arc::new(webhook), metrics.clone(), drain.clone());
-    let server = Server {
-        tls,
-        router,
-        // Draining takes twice the quiet period at most.
-        quiet_period: limits.quiet_period.min(shutdown_timeout.saturating_mul(2) / 5),
-        open_timeout: shutdown_timeout / 10,
-        limits,
-        metrics,
-        closing: watch::Sender::default(),
-        phase_changed: Arc::default(),
-        last_alert_warning: Mutex::default(),
-        request_values,
-        caches,
+    // Draining takes twice the quiet period at most.
+    let quiet_period = limits.quiet_period.min(shutdown_timeout.saturating_mul(2) / 5);
+    let limits = server::Limits {
+        connections: limits.connections,
+        head: 64 * 1024,
+        receive_timeout: limits.receive_timeout,
+        idle_timeout: limits.idle_timeout,
+        closing_timeout: shutdown_timeout / 10,
     };
-    Ok(Arc::new(server).run(listener, drain, stop))
-}
-
-/// The server of one webhook.
-struct Server {
-    tls: TlsAcceptor,
-    router: Router,
-    limits: Limits,
-    quiet_period: Duration,
-    /// The time that a connection has for its first request once the others are closed.
-    open_timeout: Duration,
-    metrics: Metrics,
-    /// True once each connection is to close after its answer. Each connection has a receiver, so the channel is closed
-    /// once there are no connections.
-    closing: watch::Sender<bool>,
-    /// Notified when a connection ends or enters another phase.
-    phase_changed: Arc<Notify>,
-    last_alert_warning: Mutex<Option<Instant>>,
-    request_values: RequestValues,
-    caches: Caches,
-}
-
-/// The activity and the task of an open connection.
-type Connection = (Activity, JoinHandle<()>);
-
-impl Server {
-    async fn run(
-        self: Arc<Self>,
-        listener: TcpListener,
-        drain: Drain,
-        stop: impl Future<Output = ()> + Send,
-    ) {
-        let drained = async {
+    let tls = Tls { acceptors, metrics, last_alert_warning: Mutex::default() };
+    let server = Server::new("the webhook", tls, router, limits);
+    Ok(async move {
+        let mut drained = pin!(async {
             stop.await;
-            drain.drain(self.quiet_period).await;
-        };
+            drain.drain(quiet_period).await;
+        });
+        // Only for some seconds, even if nothing can be read.
+        let is_prepared =
+            async { tokio::join!(request_values.wait_until_read(), caches.wait_until_synced()) };
         tokio::select! {
-            () = self.accept(&listener) => {}
-            () = drained => {}
+            biased;
+            () = &mut drained => {}
+            _ = is_prepared => server.run(listener, drained).await,
         }
-        drop(listener);
-        self.closing.send_replace(true);
-        self.closing.closed().await;
-    }
+    })
+}
 
-    /// Accepts connections and never returns. Waits for the ConfigMaps and the caches of validators first, but only for some
-    /// seconds.
-    async fn accept(self: &Arc<Self>, listener: &TcpListener) {
-        tokio::join!(self.request_values.wait_until_read(), self.caches.wait_until_synced());
-        let mut connections = Vec::new();
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    self.make_room(&mut connections).await;
-                    connections.push(self.spawn_connection(stream));
-                }
-                // Most likely, the process has too many open files. The accept is repeated, since the end of a
-                // connection closes one.
-                Err(error) => {
-                    tracing::warn!(%error, "failed to accept a connection to the webhook");
-                    sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
-    }
+/// The TLS handshake with the API server.
+struct Tls {
+    acceptors: Acceptors,
+    metrics: Metrics,
+    last_alert_warning: Mutex<Option<Instant>>,
+}
 
-    /// Returns once there is room for another connection. At the limit, it closes the connection that has waited
-    /// longest for its client. If all clients wait for answers, it waits until one of them has its answer.
-    async fn make_room(&self, connections: &mut Vec<Connection>) {
-        loop {
-            connections.retain(|(_, task)| !task.is_finished());
-            if connections.len() < self.limits.connections {
-                return;
-            }
-            let waiting = connections
-                .iter()
-                .enumerate()
-                .filter_map(|(index, (activity, _))| Some((activity.waiting_since()?, index)));
-            match waiting.min() {
-                Some((_, index)) => {
-                    let (_, task) = connections.swap_remove(index);
-                    task.abort();
-                    let _ = task.await;
-                }
-                None => self.phase_changed.notified().await,
-            }
-        }
-    }
+impl Handshake for Tls {
+    type Stream = TlsStream<TcpStream>;
+    type Peer = Client;
 
-    fn spawn_connection(self: &Arc<Self>, stream: TcpStream) -> Connection {
-        let (server, closing) = (self.clone(), self.closing.subscribe());
-        let activity = Activity::new(&self.phase_changed);
-        let task_activity = activity.clone();
-        let task = tokio::spawn(async move {
-            tokio::select! {
-                () = server.serve_connection(stream, &task_activity, closing) => {}
-                () = task_activity.wait_until_overdue(&server.limits) => {}
-            }
-            task_activity.enter(Phase::Idle);
-        });
-        (activity, task)
+    async fn accept(&self, stream: TcpStream) -> Option<(Self::Stream, Client)> {
+        let accepted = self.acceptors.current().accept(stream).await;
+        let stream = accepted.inspect_err(|error| self.report_failure(error)).ok()?;
+        let client = self.acceptors.client(stream.get_ref().1.peer_certificates());
+        Some((stream, client))
     }
+}
 
-    async fn serve_connection(
-        &self,
-        stream: TcpStream,
-        activity: &Activity,
-        mut closing: watch::Receiver<bool>,
-    ) {
-        let mut stop_opening = pin!(async {
-            let _ = closing.wait_for(|closing| *closing).await;
-            // Before the head of the first request, hyper would close the connection without an answer.
-            let _ = timeout(self.open_timeout, activity.wait_until_opened()).await;
-        });
-        let stream = tokio::select! {
-            accepted = self.tls.accept(stream) => accepted,
-            () = &mut stop_opening => return,
-        };
-        let stream = match stream {
-            Ok(stream) => stream,
-            Err(error) => return self.report_handshake_failure(&error),
-        };
-        let service = service_fn(|request: Request<Incoming>| {
-            activity.enter(Phase::Receiving);
-            let mut request = request.map(Body::new);
-            request.extensions_mut().insert(activity.clone());
-            let response = self.router.clone().oneshot(request);
-            async { Ok::<_, Infallible>(activity.track_sending(response.await?)) }
-        });
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 * 1024);
-        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-        let result = tokio::select! {
-            result = connection.as_mut() => result,
-            () = stop_opening => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = result {
-            tracing::debug!(%error, "a connection to the webhook failed");
-        }
-    }
-
+impl Tls {
     /// Counts and logs a failed handshake. A client that rejects the certificate sends an alert. If that client is the
     /// API server, it cannot call the webhook, so an alert is logged as a warning. Any client can send alerts, so only
     /// one warning a minute is logged.
-    fn report_handshake_failure(&self, error: &io::Error) {
+    fn report_failure(&self, error: &io::Error) {
         self.metrics.handshake_failures.inc();
         let reason = error.get_ref().and_then(|error| error.downcast_ref());
         let mut last_warning = self.last_alert_warning.lock();

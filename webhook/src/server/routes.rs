@@ -14,15 +14,17 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
+use parking_lot::Mutex;
 use prometheus::Registry;
-use reknit_injection::internal::panic_message;
+use reknit_injection::internal::{LogLimit, panic_message};
+use reknit_server::{Activity, HeldByResponse, Phase};
 use tokio::time::timeout;
 use tower::ServiceExt;
 use tower_http::{catch_panic::CatchPanicLayer, timeout::TimeoutLayer};
 
 use super::{
     budget::{BodyBudget, HeldBytes, WorkBudget},
-    connection::{Activity, Phase},
+    clients::Client,
     drain::Drain,
     metrics::{Allowed, Metrics},
 };
@@ -48,6 +50,21 @@ struct Shared {
     work: WorkBudget,
     health: Health,
     drain: Drain,
+    /// Of warnings of clients without an accepted certificate.
+    log_limit: Arc<Mutex<LogLimit>>,
+}
+
+impl Shared {
+    fn refuse_client(&self) -> Response {
+        const REASON: &str = "a client certificate that this webhook accepts is required";
+        if self.log_limit.lock().allows(&()) {
+            tracing::warn!(
+                "refused a review from a client without an accepted certificate: if it was the API server, configure its \
+                 admission plugins with a client certificate, or unset WEBHOOK_CLIENT_CA_FILE"
+            );
+        }
+        Refusal(StatusCode::UNAUTHORIZED, REASON.into()).into_response()
+    }
 }
 
 /// A path, and the maximum size of its bodies in bytes.
@@ -75,7 +92,8 @@ struct PendingReview {
 pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
     let (limits, health) = (&webhook.limits, Health::new(webhook.running.clone(), &webhook.limits));
     let (bodies, work) = (BodyBudget::new(limits.bodies), WorkBudget::new(limits.decoded_bodies));
-    let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain };
+    let log_limit = Arc::default();
+    let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain, log_limit };
     let route = |path, max_bytes| Route { path, max_bytes, shared: shared.clone() };
     let mut router = Router::new();
     for Endpoint { path, review, .. } in webhook.endpoints() {
@@ -109,6 +127,11 @@ async fn try_answer(webhook: &Webhook, path: &str, body: Bytes) -> Result<(u16, 
 async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     if header_text(request.headers(), header::USER_AGENT).starts_with("kube-probe/") {
         return probe(&shared);
+    }
+    // The API server sends no certificate with conversions, and their answers contain nothing that they do not bring.
+    let client = request.extensions().get::<Client>();
+    if client.is_some_and(|client| !client.is_accepted) && request.uri().path() != CONVERSION {
+        return shared.refuse_client();
     }
     shared.drain.record_activity();
     let mut response = match is_json(request.headers()) {
@@ -165,6 +188,9 @@ where
 /// sent.
 async fn receive(State(route): State<Route>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
+    let enter =
+        |phase| parts.extensions.get::<Activity>().into_iter().for_each(|activity| activity.enter(phase));
+    enter(Phase::Receiving);
     let received = timeout(route.shared.webhook.limits.receive_timeout, collect_body(&route, body)).await;
     let timed_out = |_| Err(Refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long".into()));
     let (body, held) = match received.unwrap_or_else(timed_out) {
@@ -173,12 +199,10 @@ async fn receive(State(route): State<Route>, request: Request, next: Next) -> Re
             return route.shared.metrics.record_response(route.path, None, refusal.into_response());
         }
     };
-    if let Some(activity) = parts.extensions.get::<Activity>() {
-        activity.enter(Phase::Answering);
-    }
+    enter(Phase::Answering);
     let start = Instant::now();
     let mut response = next.run(Request::from_parts(parts, Body::from(body))).await;
-    response.extensions_mut().insert(Arc::new(held));
+    response.extensions_mut().insert(HeldByResponse::new(held));
     route.shared.metrics.record_response(route.path, Some(start.elapsed()), response)
 }
 

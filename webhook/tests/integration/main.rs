@@ -4,6 +4,7 @@
 mod api_server;
 #[path = "../webhook/bulb.rs"]
 mod bulb;
+mod clients;
 mod conversion;
 #[path = "../webhook/lamp.rs"]
 mod lamp;

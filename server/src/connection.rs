@@ -1,6 +1,6 @@
 //! The activity of one connection: its current phase, and the time that the client may take for it.
 
-use std::{sync::Arc, time::Duration};
+use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
@@ -10,17 +10,16 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::budget::HeldBytes;
-use crate::limits::Limits;
+use crate::Limits;
 
 /// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub enum Phase {
     /// The TLS handshake, and the head of the first request.
     Opening,
-    /// The body of a request.
+    /// The body of a request. A router that reads bodies enters this phase, and limits its time.
     Receiving,
-    /// The webhook computes the answer.
+    /// The router computes the answer.
     Answering,
     /// The client reads the answer.
     Sending,
@@ -30,7 +29,7 @@ pub(crate) enum Phase {
 
 /// The phase of a connection and the start time of the phase. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Activity {
+pub struct Activity {
     state: watch::Sender<(Phase, Instant)>,
     /// Notified when another phase is entered.
     phase_changed: Arc<Notify>,
@@ -42,7 +41,8 @@ impl Activity {
         Self { state, phase_changed: phase_changed.clone() }
     }
 
-    pub(crate) fn enter(&self, phase: Phase) {
+    /// Enters another phase, from now on.
+    pub fn enter(&self, phase: Phase) {
         self.state.send_replace((phase, Instant::now()));
         self.phase_changed.notify_one();
     }
@@ -75,21 +75,40 @@ impl Activity {
         }
     }
 
-    /// Enters [`Phase::Sending`], and [`Phase::Idle`] once the response is sent. Until then, the bytes of the request
-    /// count against the budget.
+    /// Enters [`Phase::Sending`], and [`Phase::Idle`] once the response is sent. Until then, what the response holds
+    /// is kept.
     pub(crate) fn track_sending(&self, mut response: Response) -> Response {
         self.enter(Phase::Sending);
-        let request_bytes = response.extensions_mut().remove::<Arc<HeldBytes>>();
-        let guard = Arc::new(SendGuard { activity: self.clone(), _request_bytes: request_bytes });
+        let held = response.extensions_mut().remove::<HeldByResponse>();
+        let guard = Arc::new(SendGuard { activity: self.clone(), _held: held });
         let into_chunk = move |data| Bytes::from_owner(Chunk { data, _guard: guard.clone() });
         response.map(|body| Body::new(body.map_frame(move |frame| frame.map_data(&into_chunk))))
+    }
+}
+
+/// A response extension: a value that is dropped once the response has been sent, such as a permit.
+#[derive(Clone)]
+pub struct HeldByResponse {
+    _value: Arc<dyn Any + Send + Sync>,
+}
+
+impl HeldByResponse {
+    /// Creates the extension.
+    pub fn new(value: impl Any + Send + Sync) -> Self {
+        Self { _value: Arc::new(value) }
+    }
+}
+
+impl fmt::Debug for HeldByResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldByResponse").finish_non_exhaustive()
     }
 }
 
 /// A guard that marks the connection as idle when it is dropped, after the last chunk of the answer.
 struct SendGuard {
     activity: Activity,
-    _request_bytes: Option<Arc<HeldBytes>>,
+    _held: Option<HeldByResponse>,
 }
 
 impl Drop for SendGuard {
