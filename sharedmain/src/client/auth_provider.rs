@@ -24,6 +24,11 @@ pub(super) fn complete(auth: &mut AuthInfo) -> Result<(), String> {
                      system (SSL_CERT_FILE) and remove the option, or use an exec plugin such as kubelogin"
                 ));
             }
+            if provider.config.get("idp-issuer-url").is_some_and(|url| !url.starts_with("https://")) {
+                return Err("the idp-issuer-url of the auth-provider oidc has no TLS, and would get the refresh token: \
+                            use an https URL"
+                    .into());
+            }
             // client-go accepts a configuration without these.
             provider.config.entry("id-token".into()).or_insert_with(|| EXPIRED_TOKEN.into());
             provider.config.entry("client-secret".into()).or_default();
@@ -54,6 +59,7 @@ mod tests {
             ("azure", &[], "kubelogin convert-kubeconfig"),
             ("openstack", &[], "use an exec plugin"),
             ("oidc", &[("idp-certificate-authority-data", "hunter2")], "SSL_CERT_FILE"),
+            ("oidc", &[("idp-issuer-url", "http://idp.example.com"), ("refresh-token", "hunter2")], "no TLS"),
         ] {
             let error = completed(name, config).map(drop).unwrap_err();
             assert!(error.contains(name) && error.contains(part) && !error.contains("hunter2"), "{error}");

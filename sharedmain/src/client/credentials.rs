@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{
     Config,
     client::{ConfigExt, middleware::AuthLayer},
+    config::AuthInfo,
 };
 use parking_lot::Mutex;
 use reknit_injection::internal::{LogLimit, now};
@@ -91,6 +92,35 @@ struct PluginState {
     failure: Option<String>,
 }
 
+/// Removes the credentials if the server is reached without TLS, as kubectl does: everybody on the path could read and use
+/// them. Warns of this, and of a server whose certificate is not verified.
+fn without_plain_text(config: &mut Config) {
+    let server = &config.cluster_url;
+    if server.scheme() == Some(&http::uri::Scheme::HTTPS) {
+        if config.accept_invalid_certs {
+            tracing::warn!(
+                %server,
+                "insecure-skip-tls-verify is set: the certificate of the API server is not verified, so another server \
+                 at this address would get the credentials; set certificate-authority-data instead"
+            );
+        }
+        return;
+    }
+    let AuthInfo {
+        username, password, token, token_file, client_certificate, client_certificate_data, ..
+    } = &config.auth_info;
+    let has_text =
+        [username, token_file, client_certificate, client_certificate_data].iter().any(|s| s.is_some());
+    let has_secret = token.is_some() || password.is_some();
+    if has_text || has_secret || config.auth_info.exec.is_some() || config.auth_info.auth_provider.is_some() {
+        tracing::warn!(
+            %server,
+            "the credentials are not sent to the API server, because its URL has no TLS: use an https URL"
+        );
+    }
+    config.auth_info = AuthInfo::default();
+}
+
 impl Credentials {
     /// Reads the files, and runs the plugin if there is one. `agent` is the user agent of each request.
     pub(crate) fn load(access: &Access, agent: &str) -> Result<Arc<Self>, String> {
@@ -99,6 +129,7 @@ impl Credentials {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut base = access.config.clone();
         base.headers.push((header::USER_AGENT, HeaderValue::try_from(agent).map_err(|e| e.to_string())?));
+        without_plain_text(&mut base);
         auth_provider::complete(&mut base.auth_info)?;
         let plugin = ExecPlugin::from_config(&base);
         let auth = &mut base.auth_info;
@@ -354,7 +385,7 @@ mod tests {
             let runs = tempfile::NamedTempFile::new().unwrap();
             let script =
                 format!("echo run >> {}; printf '{{status: {{token: t{expiry}}}}}'", runs.path().display());
-            let mut access = Access::without_credentials("http://127.0.0.1:1".parse().unwrap());
+            let mut access = Access::without_credentials("https://127.0.0.1:1".parse().unwrap());
             access.config.auth_info.exec = Some(ExecConfig {
                 command: Some("sh".into()),
                 args: Some(vec!["-c".into(), script]),

@@ -64,6 +64,15 @@ fn command_for(server: &str, user: &str) -> TestCommand {
     command.env("KUBECONFIG", path)
 }
 
+/// Returns a command as [`command_for`] does, whose kubeconfig has the certificate of the server.
+fn command_for_tls(server: &TlsServer, user: &str) -> TestCommand {
+    let command = TestCommand::new().arg("--disable-ha");
+    command.file("ca.pem", &server.ca);
+    let config = kubeconfig_with_ca(&server.url(), user, ", certificate-authority: ca.pem");
+    let path = command.file("config", &config);
+    command.env("KUBECONFIG", path)
+}
+
 fn leader_election_without_a_system_namespace_is_an_error() {
     let command = TestCommand::new();
     let path = command.file("config", &kubeconfig("https://127.0.0.1:6443", "{}"));
@@ -151,15 +160,15 @@ fn an_overloaded_server_is_retried() {
 }
 
 fn an_invalid_token_fails_at_once() {
-    let server = HttpServer::new(|_| server::status(401, "Unauthorized", "Unauthorized"));
-    let command = command_for(&server.url(), "{token: hunter2}");
+    let server = TlsServer::answering(|_, _| server::status(401, "Unauthorized", "Unauthorized"));
+    let command = command_for_tls(&server, "{token: hunter2}");
     let path = command.home().join("config").display().to_string();
     let message = failed_with_one_line(command.run());
     for part in [&*server.url(), &path, "you must be logged in to the server: Unauthorized (401)"] {
         assert!(message.contains(part), "{message}");
     }
     assert!(!message.contains("hunter2"), "{message}");
-    assert_eq!(server.heads().len(), 1);
+    assert_eq!(server.http.heads().len(), 1);
 }
 
 fn the_error_of_an_expired_client_certificate_has_its_date() {
@@ -167,8 +176,8 @@ fn the_error_of_an_expired_client_certificate_has_its_date() {
     (params.not_before, params.not_after) = (date_time_ymd(2019, 1, 1), date_time_ymd(2020, 1, 1));
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap().pem();
-    let server = HttpServer::new(|_| server::status(401, "Unauthorized", "Unauthorized"));
-    let command = command_for(&server.url(), "{client-certificate: cert.pem, client-key: key.pem}");
+    let server = TlsServer::answering(|_, _| server::status(401, "Unauthorized", "Unauthorized"));
+    let command = command_for_tls(&server, "{client-certificate: cert.pem, client-key: key.pem}");
     command.file("cert.pem", &certificate);
     command.file("key.pem", &key.serialize_pem());
     let message = failed_with_one_line(command.run());

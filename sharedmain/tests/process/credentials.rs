@@ -10,13 +10,15 @@ use reknit_testing::ControlPlane;
 use time::OffsetDateTime;
 
 use crate::{
-    child::{TestCommand, failed_at_once_with_one_line, failed_with_one_line},
+    child::{TestCommand, failed_at_once_with_one_line, failed_with_one_line, parse_line},
     scenarios::LABEL,
     server::{self, HttpServer, TlsServer},
     trials,
 };
 
 trials![
+    credentials_are_not_sent_without_tls,
+    a_server_whose_certificate_is_not_verified_is_warned_of,
     the_token_of_an_exec_plugin_is_used,
     an_exec_plugin_is_run_again_before_its_token_expires_but_not_for_each_request,
     an_exec_plugin_is_run_again_after_its_token_was_refused,
@@ -47,13 +49,20 @@ fn kubeconfig(server: &str, user: &str) -> String {
     )
 }
 
+/// The kubeconfig of a server with TLS, whose certificate it contains.
+fn secure_kubeconfig(server: &TlsServer, user: &str) -> String {
+    let ca = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &server.ca);
+    kubeconfig(&server.url(), user)
+        .replace("{server: ", &format!("{{certificate-authority-data: {ca}, server: "))
+}
+
 /// The user of a kubeconfig whose credentials the plugin of [`write_plugin`] prints.
 const PLUGIN_USER: &str =
     "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
 
 /// A server that accepts only this token.
-fn server_for(token: &'static str) -> HttpServer {
-    HttpServer::new(move |head| {
+fn server_for(token: &'static str) -> TlsServer {
+    TlsServer::answering(move |head, _| {
         if head.contains(&format!("authorization: bearer {token}")) {
             (200, server::VERSION.into())
         } else {
@@ -68,12 +77,43 @@ fn write_plugin(command: &TestCommand, script: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+fn credentials_are_not_sent_without_tls() {
+    let users =
+        ["{token: hunter2}", "{tokenFile: ../token}", "{username: me, password: hunter2}", PLUGIN_USER];
+    for user in users {
+        let server = HttpServer::without_objects();
+        let command = TestCommand::new().arg("--disable-ha");
+        command.file("token", "hunter2");
+        write_plugin(&command, "touch \"$HOME/called\"");
+        let called = command.home().join("called");
+        command.file(".kube/config", &kubeconfig("https://127.0.0.1:1", user));
+        let child = command.args(["--server", &server.url()]).spawn();
+        let warning = parse_line(&child.wait_for_line("the credentials are not sent"));
+        assert_eq!(warning["severity"], "WARNING", "{warning}");
+        child.wait_for_line("greeter runs");
+        let heads = server.heads();
+        assert!(!heads.iter().flatten().any(|line| line.starts_with("authorization:")), "{user}: {heads:#?}");
+        assert!(!called.exists());
+    }
+}
+
+fn a_server_whose_certificate_is_not_verified_is_warned_of() {
+    let server = TlsServer::without_objects();
+    let command = TestCommand::new().arg("--disable-ha");
+    let config = kubeconfig(&server.url(), "{token: hunter2}");
+    command.file(".kube/config", &config.replace("{server: ", "{insecure-skip-tls-verify: true, server: "));
+    let child = command.spawn();
+    let warning = child.wait_for_line("insecure-skip-tls-verify is set");
+    assert!(warning.contains(&server.url()) && !warning.contains("hunter2"), "{warning}");
+    child.wait_for_line("greeter runs");
+}
+
 fn the_token_of_an_exec_plugin_is_used() {
     let server = server_for("from-plugin");
     let command = TestCommand::new().arg("--disable-ha");
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"from-plugin"}}"#;
     write_plugin(&command, &format!("echo called >> \"$HOME/calls\"; echo '{credential}'"));
-    let path = command.file("config", &kubeconfig(&server.url(), PLUGIN_USER));
+    let path = command.file("config", &secure_kubeconfig(&server, PLUGIN_USER));
     let calls = command.home().join("calls");
     let child = command.env("KUBECONFIG", path).spawn();
     child.wait_for_line("greeter runs");
@@ -81,24 +121,24 @@ fn the_token_of_an_exec_plugin_is_used() {
 }
 
 fn an_exec_plugin_is_run_again_before_its_token_expires_but_not_for_each_request() {
-    let server = HttpServer::without_objects();
+    let server = TlsServer::without_objects();
     let command = TestCommand::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
     let script = r#"echo called >> "$HOME/calls"
         soon=$(date -u -d @$(($(date +%s) + 4)) +%Y-%m-%dT%H:%M:%SZ)
         echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{
             \"token\":\"call-$(wc -l < "$HOME/calls")\",\"expirationTimestamp\":\"$soon\"}}""#;
     write_plugin(&command, script);
-    let path = command.file("config", &kubeconfig(&server.url(), PLUGIN_USER));
+    let path = command.file("config", &secure_kubeconfig(&server, PLUGIN_USER));
     let calls = command.home().join("calls");
     let child = command.env("KUBECONFIG", path).spawn();
     child.wait_for_line("greeter runs");
     // Informers keep requesting ConfigMaps that do not exist.
-    server.wait_for_requests(3, |line| line == "authorization: bearer call-3");
+    server.http.wait_for_requests(3, |line| line == "authorization: bearer call-3");
     assert_eq!(fs::read_to_string(calls).unwrap().lines().count(), 3, "no more in a minute");
 }
 
 fn an_exec_plugin_is_run_again_after_its_token_was_refused() {
-    let server = HttpServer::new(|head| match &head[0] {
+    let server = TlsServer::answering(|head, _| match &head[0] {
         path if path.contains(" /version ") => (200, server::VERSION.into()),
         _ => server::status(401, "Unauthorized", "Unauthorized"),
     });
@@ -107,9 +147,9 @@ fn an_exec_plugin_is_run_again_after_its_token_was_refused() {
         echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{
             \"token\":\"call-$(wc -l < "$HOME/calls")\"}}""#;
     write_plugin(&command, script);
-    let path = command.file("config", &kubeconfig(&server.url(), PLUGIN_USER));
+    let path = command.file("config", &secure_kubeconfig(&server, PLUGIN_USER));
     let _child = command.env("KUBECONFIG", path).spawn();
-    server.wait_for_requests(1, |line| line == "authorization: bearer call-2");
+    server.http.wait_for_requests(1, |line| line == "authorization: bearer call-2");
 }
 
 fn a_client_certificate_of_an_exec_plugin_is_replaced_before_it_expires() {
@@ -230,7 +270,7 @@ fn a_token_of_an_oidc_provider_is_refreshed() {
         path if path.contains("/token") => (200, answer.clone()),
         _ => server::not_found(),
     });
-    let server = HttpServer::without_objects();
+    let server = TlsServer::without_objects();
     let command = TestCommand::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
     let ca = command.file("idp.pem", &provider.ca);
     let user = format!(
@@ -239,18 +279,18 @@ fn a_token_of_an_oidc_provider_is_refreshed() {
         provider.url(),
         token("old", 1)
     );
-    let path = command.file("config", &kubeconfig(&server.url(), &user));
+    let path = command.file("config", &secure_kubeconfig(&server, &user));
     let child = command.env("KUBECONFIG", path).env("SSL_CERT_FILE", ca).spawn();
     child.wait_for_line("greeter runs");
     let bearer = format!("authorization: bearer {}", fresh.to_lowercase());
-    server.wait_for_requests(2, |line| line == bearer);
+    server.http.wait_for_requests(2, |line| line == bearer);
     assert_eq!(provider.http.heads().len(), 2, "refreshed once for all clients");
 }
 
 fn the_error_of_an_unsupported_auth_provider_says_what_to_use() {
     let command = TestCommand::new().arg("--disable-ha");
     let user = "{auth-provider: {name: gcp, config: {access-token: hunter2}}}";
-    let path = command.file("config", &kubeconfig("http://127.0.0.1:1", user));
+    let path = command.file("config", &kubeconfig("https://127.0.0.1:1", user));
     let message = failed_at_once_with_one_line(command.env("KUBECONFIG", path).run());
     for part in ["the auth-provider \"gcp\" is not supported", "gke-gcloud-auth-plugin"] {
         assert!(message.contains(part), "{message}");
@@ -308,7 +348,7 @@ fn the_error_of_a_failed_exec_plugin_shows_its_standard_error_and_no_secret() {
     let user =
         "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never,
         args: [--secret=hunter2], env: [{name: SECRET, value: hunter2}]}}";
-    let path = command.file("config", &kubeconfig("http://127.0.0.1:1", user));
+    let path = command.file("config", &kubeconfig("https://127.0.0.1:1", user));
     let message = failed_with_one_line(command.env("KUBECONFIG", &path).run());
     for part in
         [&*path.display().to_string(), "the credential plugin", "exit status: 3", "please log in first"]
@@ -322,29 +362,29 @@ fn a_token_file_may_end_with_a_newline() {
     let server = server_for("from-file");
     let command = TestCommand::new().arg("--disable-ha");
     command.file("token", "from-file\n");
-    let path = command.file(".kube/config", &kubeconfig(&server.url(), "{tokenFile: ../token}"));
+    let path = command.file(".kube/config", &secure_kubeconfig(&server, "{tokenFile: ../token}"));
     assert!(path.exists());
     command.spawn().wait_for_line("greeter runs");
 }
 
 fn a_rotated_token_file_is_read_again() {
-    let server = HttpServer::without_objects();
+    let server = TlsServer::without_objects();
     let command = TestCommand::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
     let token = command.file("token", "first");
-    command.file(".kube/config", &kubeconfig(&server.url(), "{tokenFile: ../token}"));
+    command.file(".kube/config", &secure_kubeconfig(&server, "{tokenFile: ../token}"));
     let child = command.spawn();
     child.wait_for_line("greeter runs");
-    assert!(server.heads()[0].contains(&"authorization: bearer first".to_owned()));
+    assert!(server.http.heads()[0].contains(&"authorization: bearer first".to_owned()));
     fs::write(token, "second").unwrap();
     // Informers keep requesting ConfigMaps that do not exist.
-    server.wait_for_requests(1, |line| line == "authorization: bearer second");
+    server.http.wait_for_requests(1, |line| line == "authorization: bearer second");
 }
 
 fn a_token_file_that_is_lost_is_reported_and_the_last_token_stays_in_use() {
-    let server = HttpServer::without_objects();
+    let server = TlsServer::without_objects();
     let command = TestCommand::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
     let token = command.file("token", "first");
-    command.file(".kube/config", &kubeconfig(&server.url(), "{tokenFile: ../token}"));
+    command.file(".kube/config", &secure_kubeconfig(&server, "{tokenFile: ../token}"));
     let child = command.spawn();
     child.wait_for_line("greeter runs");
     fs::remove_file(&token).unwrap();
@@ -352,8 +392,8 @@ fn a_token_file_that_is_lost_is_reported_and_the_last_token_stays_in_use() {
     assert!(warning.contains("token cannot be read: No such file"), "{warning}");
     fs::write(&token, "").unwrap();
     child.wait_for_line("token is empty");
-    let requests = server.heads().len();
-    server.wait_for_requests(requests + 1, |line| line == "authorization: bearer first");
+    let requests = server.http.heads().len();
+    server.http.wait_for_requests(requests + 1, |line| line == "authorization: bearer first");
 }
 
 fn a_process_without_its_token_file_does_not_start() {
@@ -362,7 +402,7 @@ fn a_process_without_its_token_file_does_not_start() {
         (Some(""), "token is empty: write a token to it"),
     ] {
         let command = TestCommand::new().arg("--disable-ha");
-        command.file(".kube/config", &kubeconfig("http://127.0.0.1:1", "{tokenFile: ../token}"));
+        command.file(".kube/config", &kubeconfig("https://127.0.0.1:1", "{tokenFile: ../token}"));
         text.map(|text| command.file("token", text));
         let message = failed_at_once_with_one_line(command.run());
         assert!(message.ends_with(expected), "{message}");

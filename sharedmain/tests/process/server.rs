@@ -227,6 +227,10 @@ impl TlsServer {
         Self::new(params, None, |head, _| answer_without_objects(head))
     }
 
+    pub(crate) fn without_objects() -> Self {
+        Self::answering(|head, _| answer_without_objects(head))
+    }
+
     /// Listens, and answers each request, for which it gets the URL of the server.
     pub(crate) fn answering(
         respond_to: impl Fn(&Head, &str) -> (u16, String) + Send + Sync + 'static,

@@ -8,13 +8,17 @@ use kube::{
     Client,
     config::{ExecConfig, ExecInteractiveMode},
 };
+use rcgen::{CertifiedKey, generate_simple_self_signed};
 use reknit_apis::Key;
 use reknit_injection::internal::{Term, TermEnded};
 use reknit_leadership::internal::elected;
+use rustls::{ServerConfig, pki_types::PrivateKeyDer};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     sync::{mpsc, oneshot},
     time::sleep,
 };
+use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::client::controller_transport;
@@ -28,14 +32,40 @@ struct Server {
 impl Server {
     /// Starts a server that gives these answers, and then [`OK`].
     async fn answering(first: &'static [&'static str]) -> Self {
+        Self::listening("http", first, |stream| async { stream }).await
+    }
+
+    /// Starts a server with TLS, to which clients send credentials.
+    async fn with_tls() -> Self {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let tls = tls.with_no_client_auth().with_single_cert(vec![cert.der().clone()], key).unwrap();
+        let tls = TlsAcceptor::from(Arc::new(tls));
+        Self::listening("https", &[], move |stream| {
+            let tls = tls.clone();
+            async move { tls.accept(stream).await.unwrap() }
+        })
+        .await
+    }
+
+    async fn listening<S: AsyncRead + AsyncWrite + Send + Unpin, F: Future<Output = S> + Send>(
+        scheme: &str,
+        first: &'static [&'static str],
+        handshake: impl Fn(TcpStream) -> F + Clone + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = format!("http://{}", listener.local_addr().unwrap());
+        let address = format!("{scheme}://{}", listener.local_addr().unwrap());
         let (seen, requests) = mpsc::unbounded_channel();
         let first = Arc::new(Mutex::new(first.iter()));
         tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let (seen, first) = (seen.clone(), first.clone());
+            while let Ok((stream, _)) = listener.accept().await {
+                let (seen, first, handshake) = (seen.clone(), first.clone(), handshake.clone());
                 tokio::spawn(async move {
+                    let mut stream = handshake(stream).await;
                     while let Some(line) = read_request_line(&mut stream).await {
                         let answer = first.lock().next().copied().unwrap_or(OK);
                         stream.write_all(answer.as_bytes()).await.unwrap();
@@ -57,7 +87,7 @@ impl Server {
 }
 
 /// Reads the head of the next request, and returns its method and path.
-async fn read_request_line(stream: &mut TcpStream) -> Option<String> {
+async fn read_request_line(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
@@ -116,7 +146,7 @@ async fn a_refused_request_is_not_sent_again_after_the_term() {
 
 #[tokio::test]
 async fn a_request_that_waits_for_credentials_is_not_sent_after_the_term() {
-    let mut server = Server::answering(&[]).await;
+    let mut server = Server::with_tls().await;
     let directory = tempfile::tempdir().unwrap();
     let (runs, may_end) = (directory.path().join("runs"), directory.path().join("may-end"));
     std::fs::write(&may_end, "").unwrap();
@@ -127,6 +157,7 @@ async fn a_request_that_waits_for_credentials_is_not_sent_after_the_term() {
         may_end.display()
     );
     let mut config = server.config();
+    config.accept_invalid_certs = true;
     config.auth_info.exec = Some(ExecConfig {
         command: Some("sh".into()),
         args: Some(vec!["-c".into(), script]),
