@@ -62,9 +62,12 @@ keys() {
 
 # NodeRestriction and OwnerReferencesPermissionEnforcement are enabled as in the strictest clusters.
 api_server() {
-  daemon etcd "$bin/etcd" --data-dir "$cluster/etcd" --unsafe-no-fsync --listen-client-urls http://127.0.0.1:2379 \
-    --advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:2380
-  daemon kube-apiserver "$bin/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 --bind-address=$server_ip \
+  # On sockets in a folder, not on a port: etcd asks nobody for a password. It insists on a host and a port.
+  mkdir -p -m 700 "$cluster/etcd"
+  daemon etcd sh -c 'cd "$1" && shift && exec "$@"' sh "$cluster/etcd" "$bin/etcd" --data-dir data --unsafe-no-fsync \
+    --listen-client-urls unix://clients:1 --advertise-client-urls unix://clients:1 --listen-peer-urls unix://peers:1 \
+    --initial-advertise-peer-urls unix://peers:1 --initial-cluster default=unix://peers:1
+  daemon kube-apiserver "$bin/kube-apiserver" "--etcd-servers=unix://$cluster/etcd/clients:1" --bind-address=$server_ip \
     --secure-port=6443 --tls-cert-file="$pki/apiserver.crt" --tls-private-key-file="$pki/apiserver.key" \
     --client-ca-file="$pki/ca.crt" --kubelet-client-certificate="$pki/apiserver-kubelet.crt" \
     --kubelet-client-key="$pki/apiserver-kubelet.key" --kubelet-preferred-address-types=InternalIP \

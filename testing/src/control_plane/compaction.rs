@@ -1,10 +1,13 @@
 //! Compaction of etcd, which makes the resourceVersions of clients too old.
 
 use http::Request;
-use kube::{Client, Config};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use kube::{Client, client::Body};
 use serde_json::{Value, json};
+use tokio::net::UnixStream;
 
-use super::{ControlPlane, Error};
+use super::{ControlPlane, Error, process::commands::ETCD_SOCKET};
 
 /// The key that is read to learn the current revision: one zero byte. The HTTP gateway of etcd encodes bytes as base64
 /// and 64-bit numbers as text.
@@ -18,7 +21,7 @@ impl ControlPlane {
     /// with 410, [`restart`](Self::restart) after compacting, or start with `--watch-cache=false`. An open watch is not
     /// affected; the next one is refused.
     pub async fn compact(&self) -> Result<(), Error> {
-        let etcd = self.etcd()?;
+        let etcd = self.etcd();
         let range = post(&etcd, "/v3/kv/range", json!({"key": ANY_KEY})).await?;
         let revision = &range["header"]["revision"];
         match post(&etcd, "/v3/kv/compaction", json!({"revision": revision, "physical": true})).await {
@@ -28,11 +31,20 @@ impl ControlPlane {
         }
     }
 
-    /// Returns a client of etcd's HTTP gateway.
-    fn etcd(&self) -> Result<Client, Error> {
-        let address = format!("http://127.0.0.1:{}", self.processes.ports.etcd);
-        let address = address.parse().map_err(Error::cannot(format!("use the address {address}")))?;
-        super::connect(Config::new(address))
+    /// Returns a client of etcd's HTTP gateway, with a connection for each request.
+    fn etcd(&self) -> Client {
+        let socket = self.processes.folder.join(ETCD_SOCKET);
+        let send = move |mut request: Request<Body>| {
+            let socket = socket.clone();
+            async move {
+                let stream = TokioIo::new(UnixStream::connect(socket).await?);
+                let (mut sender, connection) = http1::handshake(stream).await?;
+                tokio::spawn(connection);
+                request.headers_mut().insert("Host", "etcd".try_into()?);
+                Ok::<_, tower::BoxError>(sender.send_request(request).await?)
+            }
+        };
+        Client::new(tower::service_fn(send), "default")
     }
 }
 

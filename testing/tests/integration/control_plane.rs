@@ -267,3 +267,30 @@ async fn a_process_cannot_bind_an_aggregated_role_whose_rights_it_lacks() -> Tes
     eventually("the binding", 6 * SOON, async || own.create(&PostParams::default(), &edit).await).await;
     Ok(())
 }
+
+/// Etcd on a port would be open to the other users of the machine, and to the websites in their browsers.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn etcd_listens_on_no_port() {
+    let plane = ControlPlane::start().await.unwrap();
+    let process = |program: &str| {
+        let id = std::fs::read_to_string(plane.folder().join(format!("{program}.pid"))).unwrap();
+        std::path::PathBuf::from("/proc").join(id.trim())
+    };
+    let listening = |process: &std::path::Path| {
+        let files = std::fs::read_dir(process.join("fd")).unwrap();
+        let files: Vec<_> = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok()).collect();
+        let tables =
+            ["tcp", "tcp6"].map(|table| std::fs::read_to_string(process.join("net").join(table)).unwrap());
+        // The fourth column is the state, 0A of a listening socket, and the tenth the inode.
+        let sockets = tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(|line| {
+            let columns: Vec<_> = line.split_whitespace().collect();
+            (columns[3] == "0A").then(|| format!("socket:[{}]", columns[9]))
+        });
+        sockets.filter(|socket| files.iter().any(|file| file.to_str() == Some(socket))).count()
+    };
+    assert_eq!((listening(&process("etcd")), listening(&process("kube-apiserver"))), (0, 1));
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(plane.folder()).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o700);
+}

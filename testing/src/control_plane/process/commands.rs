@@ -2,11 +2,15 @@
 
 use std::{fs, path::Path};
 
-use super::{ports::Ports, programs::Programs};
+use super::programs::Programs;
 use crate::{
     Error,
     control_plane::credentials::{CERTIFICATE, KEY, SIGNING_KEY, TOKENS, VERIFYING_KEY},
 };
+
+/// The file of the socket for clients of etcd, in the folder, which is etcd's working directory. Etcd insists on a host
+/// and a port.
+pub(in crate::control_plane) const ETCD_SOCKET: &str = "clients:1";
 
 const ETCD: &str = "etcd";
 const API_SERVER: &str = "kube-apiserver";
@@ -35,26 +39,27 @@ const AUDIT_POLICY: &str =
 pub(super) fn write(
     folder: &Path,
     programs: &Programs,
-    ports: Ports,
+    port: u16,
     audited: bool,
     extra_arguments: &[String],
 ) -> Result<(), Error> {
-    let mut api_server = api_server(folder, ports);
+    let mut api_server = api_server(folder, port);
     if audited {
         write_file(&folder.join(AUDIT_POLICY_FILE), AUDIT_POLICY)?;
         api_server.push(format!("--audit-policy-file={}", folder.join(AUDIT_POLICY_FILE).display()));
         api_server.push(format!("--audit-log-path={}", folder.join(AUDIT_LOG).display()));
     }
     api_server.extend_from_slice(extra_arguments);
-    write_command(folder, ETCD, programs, &etcd(folder, ports))?;
+    write_command(folder, ETCD, programs, &etcd())?;
     write_command(folder, API_SERVER, programs, &api_server)
 }
 
-fn etcd(folder: &Path, ports: Ports) -> Vec<String> {
-    let clients = format!("http://127.0.0.1:{}", ports.etcd);
-    let peers = format!("http://127.0.0.1:{}", ports.etcd_peers);
+/// Etcd asks nobody for a password, so it listens only on sockets in the folder, which other users cannot enter. A port
+/// on 127.0.0.1 would be open to all users of the machine, and to the websites in their browsers.
+fn etcd() -> Vec<String> {
+    let (clients, peers) = (format!("unix://{ETCD_SOCKET}"), "unix://peers:1");
     vec![
-        format!("--data-dir={}", folder.join("etcd").display()),
+        "--data-dir=etcd".into(),
         format!("--listen-client-urls={clients}"),
         format!("--advertise-client-urls={clients}"),
         format!("--listen-peer-urls={peers}"),
@@ -64,11 +69,11 @@ fn etcd(folder: &Path, ports: Ports) -> Vec<String> {
     ]
 }
 
-fn api_server(folder: &Path, ports: Ports) -> Vec<String> {
+fn api_server(folder: &Path, port: u16) -> Vec<String> {
     let in_folder = |name| folder.join(name).display().to_string();
     vec![
-        format!("--etcd-servers=http://127.0.0.1:{}", ports.etcd),
-        format!("--secure-port={}", ports.api_server),
+        format!("--etcd-servers=unix://{}", in_folder(ETCD_SOCKET)),
+        format!("--secure-port={port}"),
         format!("--tls-cert-file={}", in_folder(CERTIFICATE)),
         format!("--tls-private-key-file={}", in_folder(KEY)),
         format!("--token-auth-file={}", in_folder(TOKENS)),
@@ -121,7 +126,11 @@ fn write_command(
     programs: &Programs,
     arguments: &[String],
 ) -> Result<(), Error> {
-    let mut command = format!("exec {}", shell_quoted(&programs.find(name)?.display().to_string()));
+    let program = shell_quoted(&programs.find(name)?.display().to_string());
+    let mut command = match name {
+        ETCD => format!("cd \"$(dirname \"$0\")\" && exec {program}"), // to the folder of this script
+        _ => format!("exec {program}"),
+    };
     for argument in arguments {
         command.push_str(" \\\n  ");
         command.push_str(&shell_quoted(argument));

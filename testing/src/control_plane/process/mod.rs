@@ -2,11 +2,12 @@
 
 pub(super) mod commands;
 mod guard;
-mod ports;
+mod port;
 mod programs;
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
@@ -16,7 +17,7 @@ use http::Request;
 use kube::Client;
 use tokio::sync::Mutex;
 
-use self::{guard::Guard, ports::Ports, programs::Programs};
+use self::{guard::Guard, port::free_port, programs::Programs};
 use super::{
     credentials::{self, Access},
     error::Error,
@@ -29,7 +30,6 @@ const LOG_LINES: usize = 20;
 #[derive(Debug)]
 pub(super) struct Processes {
     pub(super) folder: PathBuf,
-    pub(super) ports: Ports,
     pub(super) admin: Access,
     guard: Mutex<Guard>,
     /// True once the programs of the nodes have been started.
@@ -39,16 +39,19 @@ pub(super) struct Processes {
 impl Processes {
     pub(super) async fn start(audited: bool, arguments: &[String]) -> Result<Self, Error> {
         let programs = Programs::search()?;
-        let temporary = tempfile::Builder::new().prefix("reknit-testing-").tempdir();
+        // The folder has keys and tokens, and the sockets of etcd.
+        let only_this_user = fs::Permissions::from_mode(0o700);
+        let temporary =
+            tempfile::Builder::new().prefix("reknit-testing-").permissions(only_this_user).tempdir();
         let temporary = temporary.map_err(Error::cannot("create a temporary folder"))?;
         let folder = temporary.path();
-        let ports = Ports::free()?;
-        let admin = credentials::create(folder, ports.api_server)?;
-        commands::write(folder, &programs, ports, audited, arguments)?;
+        let port = free_port()?;
+        let admin = credentials::create(folder, port)?;
+        commands::write(folder, &programs, port, audited, arguments)?;
         let guard = Mutex::new(Guard::spawn(folder, &commands::ALL)?);
         // The guard removes the folder from here on.
         let folder = temporary.keep();
-        let processes = Self { folder, ports, admin, guard, has_nodes: AtomicBool::new(false) };
+        let processes = Self { folder, admin, guard, has_nodes: AtomicBool::new(false) };
         processes.start_programs().await?;
         Ok(processes)
     }
