@@ -6,7 +6,7 @@ use futures::{FutureExt, future::BoxFuture};
 use kube::{
     Resource,
     api::{DeleteParams, DynamicObject, GetParams, Patch, PatchParams, PostParams},
-    core::{ApiResource, Request},
+    core::{ApiResource, Request, request},
 };
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reknit_apis::{Bounds, Key, Scope};
@@ -77,7 +77,7 @@ impl ObjectClient {
 
     /// Reads an object. `None` if it does not exist.
     pub(crate) async fn get<T: Decode>(&self, key: &Key) -> kube::Result<Option<T>> {
-        match self.send(self.at(key).get(&segment(&key.name), &GetParams::default())).await {
+        match self.send(key, self.at(key).get(&segment(&key.name), &GetParams::default())).await {
             Err(error) if status_code(&error) == Some(404) => Ok(None),
             answer => answer.map(Some),
         }
@@ -85,16 +85,15 @@ impl ObjectClient {
 
     /// Creates an object, whose name may be generated.
     pub(crate) fn create<T: Decode>(&self, key: &Key, object: &Value) -> Answer<T> {
-        self.send(self.at(key).create(&self.post_params(), object.to_string().into_bytes()))
+        self.send(key, self.at(key).create(&self.post_params(), object.to_string().into_bytes()))
     }
 
     /// Replaces an object.
     pub(crate) fn replace<T: Decode>(&self, key: &Key, object: &Value) -> Answer<T> {
-        self.send(self.at(key).replace(
-            &segment(&key.name),
-            &self.post_params(),
-            object.to_string().into_bytes(),
-        ))
+        self.send(
+            key,
+            self.at(key).replace(&segment(&key.name), &self.post_params(), object.to_string().into_bytes()),
+        )
     }
 
     /// Sends a merge patch.
@@ -105,7 +104,10 @@ impl ObjectClient {
     /// Sends a merge patch of the status.
     pub(crate) fn merge_status<T: Decode>(&self, key: &Key, patch: Value) -> Answer<T> {
         let patch = Patch::Merge(patch);
-        self.send(self.at(key).patch_subresource("status", &segment(&key.name), &self.patch_params(), &patch))
+        self.send(
+            key,
+            self.at(key).patch_subresource("status", &segment(&key.name), &self.patch_params(), &patch),
+        )
     }
 
     pub(crate) fn patch<T: Decode>(
@@ -114,12 +116,12 @@ impl ObjectClient {
         params: &PatchParams,
         patch: &Patch<Value>,
     ) -> Answer<T> {
-        self.send(self.at(key).patch(&segment(&key.name), params, patch))
+        self.send(key, self.at(key).patch(&segment(&key.name), params, patch))
     }
 
     /// Deletes an object. The answer is its last state or a `Status`.
     pub(crate) fn delete(&self, key: &Key, params: &DeleteParams) -> Answer<Value> {
-        self.send(self.at(key).delete(&segment(&key.name), params))
+        self.send(key, self.at(key).delete(&segment(&key.name), params))
     }
 
     /// Returns a builder of requests in the namespace of this key.
@@ -138,17 +140,28 @@ impl ObjectClient {
 
     fn send<T: Decode>(
         &self,
-        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+        key: &Key,
+        request: Result<http::Request<Vec<u8>>, request::Error>,
     ) -> Answer<T> {
-        let (transport, request) = (self.transport.clone(), request.map_err(kube::Error::BuildRequest));
+        let request = check_key(key).and(request).map_err(kube::Error::BuildRequest);
+        let transport = self.transport.clone();
         async move { transport.request(request?).await }.boxed()
     }
 }
 
-/// A name as a segment of a path. kube does not encode it, so a name with a slash or a question mark would address
-/// another object.
+/// A name as a segment of a path. kube does not encode it, so a name with a question mark would change the request.
 fn segment(name: &str) -> String {
     utf8_percent_encode(name, RESERVED).to_string()
+}
+
+/// Refuses names that would address another object, as client-go does: servers and proxies resolve `..`, and decode
+/// `%2F`.
+fn check_key(key: &Key) -> Result<(), request::Error> {
+    let is_misleading = |name: &&str| matches!(*name, "." | "..") || name.contains(['/', '%']);
+    match [key.namespace.as_deref().unwrap_or_default(), &key.name].into_iter().find(is_misleading) {
+        Some(name) => Err(request::Error::Validation(format!("{name:?} cannot be the name of an object"))),
+        None => Ok(()),
+    }
 }
 
 /// The field manager of a component, in the form that the API server requires.
@@ -161,5 +174,22 @@ pub(crate) fn status_code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_address_another_object_are_refused() {
+        for name in [".", "..", "a/b", "../../../api/v1", "a%2fb"] {
+            assert!(check_key(&Key::new("default", name)).is_err(), "{name}");
+            assert!(check_key(&Key::new(name, "x")).is_err(), "{name}");
+        }
+        for name in ["", "x", "system:node:a", "a..b"] {
+            check_key(&Key::new("default", name)).unwrap();
+        }
+        assert_eq!(segment("x?dryRun=All#a b"), "x%3FdryRun=All%23a%20b");
     }
 }

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{FutureExt, TryFutureExt, future::BoxFuture};
-use http::{Request, Response, response::Parts};
+use futures::{
+    FutureExt, TryFutureExt,
+    future::{BoxFuture, ready},
+};
+use http::{Request, Response, Uri, response::Parts};
 use http_body_util::BodyExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
@@ -59,7 +62,10 @@ impl Transport {
             + 'static,
     {
         // Not an async block, which would store the service's future twice.
-        let send = move |request| -> ResponseFuture {
+        let send = move |request: Request<Body>| -> ResponseFuture {
+            if let Err(error) = check_uri(request.uri()) {
+                return ready(Err(error)).boxed();
+            }
             let response = service.clone().oneshot(request).map_err(|error| into_kube_error(error.into()));
             response.inspect_ok(|response| log_warnings(response.headers())).boxed()
         };
@@ -121,6 +127,21 @@ impl From<Client> for Transport {
             })
         };
         Self { send: Arc::new(send), default_namespace, valid_until }
+    }
+}
+
+/// Refuses a request that a name has changed: kube puts the names of objects into URLs as they are. So with the name
+/// `../../secrets/x`, which a user may have written, a request would address another object, and with the name
+/// `x?dryRun=All`, a write would have no effect.
+fn check_uri(uri: &Uri) -> kube::Result<()> {
+    let is_dots = |segment: &str| matches!(&*segment.to_ascii_lowercase().replace("%2e", "."), "." | "..");
+    let is_changed =
+        uri.path().split('/').any(is_dots) || uri.query().is_some_and(|query| query.contains('?'));
+    match is_changed {
+        true => Err(kube::Error::BuildRequest(kube::core::request::Error::Validation(format!(
+            "the URL {uri} contains the name of an object with a question mark, or a name of dots"
+        )))),
+        false => Ok(()),
     }
 }
 
@@ -243,5 +264,19 @@ mod tests {
         assert_eq!((client.default_namespace(), *client.valid_until()), ("shop", valid_until));
         let maps: Api<ConfigMap> = Api::default_namespaced(transport.client());
         assert_eq!(maps.get("a").await.unwrap().metadata.name.as_deref(), Some("a"));
+    }
+
+    #[tokio::test]
+    async fn a_request_that_a_name_has_changed_is_not_sent() {
+        let transport = responding(StatusCode::OK, r#"{"metadata":{"name":"a"}}"#);
+        let maps: Api<ConfigMap> = Api::namespaced(transport.client(), "shop");
+        for name in ["..", "../../secrets/x", "a/./b", "%2E%2e", "x?dryRun=All"] {
+            let error = maps.get(name).await.unwrap_err();
+            assert!(matches!(error, kube::Error::BuildRequest(_)), "{name}: {error:?}");
+        }
+        maps.get("a..b").await.unwrap();
+        let selected = kube::api::ListParams::default().labels("a in (b, c)").fields("metadata.name=x?");
+        // The response is not a list, but the request is sent.
+        assert!(matches!(maps.list(&selected).await, Err(kube::Error::SerdeError(_))));
     }
 }

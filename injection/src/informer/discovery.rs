@@ -10,7 +10,7 @@ use kube::{
     discovery::{ApiResource, Scope},
 };
 use parking_lot::Mutex;
-use reknit_apis::internal::HashMap;
+use reknit_apis::{dns_label, dns_subdomain, internal::HashMap};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -88,6 +88,10 @@ impl Discovery {
         transport: &Transport,
         kind: &GroupVersionKind,
     ) -> Result<Option<Resource>, Unresolved> {
+        // A user may have written the API version, which becomes a part of the path of a request.
+        if !is_well_formed(kind) {
+            return Ok(None);
+        }
         if let Some(found) = self.remembered(kind) {
             return found;
         }
@@ -171,6 +175,11 @@ impl Discovery {
     }
 }
 
+/// Returns true if the group is a DNS subdomain or empty, and the version a DNS label.
+fn is_well_formed(GroupVersionKind { group, version, .. }: &GroupVersionKind) -> bool {
+    (group.is_empty() || dns_subdomain(group).is_empty()) && dns_label(version).is_empty()
+}
+
 /// Requests the resources of the API version of this Kind. There are none if the API server does not know the version.
 async fn list_resources(
     transport: &Transport,
@@ -230,6 +239,7 @@ mod tests {
         atomic::{AtomicUsize, Ordering},
     };
 
+    use futures::FutureExt;
     use kube::api::DynamicObject;
     use serde_json::json;
 
@@ -246,6 +256,29 @@ mod tests {
             {"name": format!("{plural}/status"), "kind": "Lamp", "namespaced": namespaced, "singularName": "", "verbs": ["get"]},
             {"name": plural, "kind": "Lamp", "namespaced": namespaced, "singularName": "lamp", "verbs": ["get"]},
         ]})
+    }
+
+    #[tokio::test]
+    async fn a_malformed_api_version_is_unknown_and_enters_no_url() {
+        let (client, _server) = server();
+        let transport = client.into();
+        let discovery = Discovery::default();
+        let malformed = [
+            ("example.com", "v1/../../../api/v1"),
+            ("..", "v1"),
+            ("example.com", ".."),
+            ("batch", "v1?dryRun=All"),
+            ("batch#", "v1"),
+            ("a/b", "v1"),
+            ("", ""),
+            ("example.com", "%2e%2e"),
+        ];
+        for (group, version) in malformed {
+            let kind = GroupVersionKind::gvk(group, version, "Lamp");
+            // A request would not be answered.
+            let found = discovery.find(&transport, &kind).now_or_never();
+            assert!(matches!(found, Some(Ok(None))), "{kind:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
