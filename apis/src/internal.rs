@@ -3,4 +3,5 @@
 pub use crate::{
     environment::{Environment, Seeded, host_name, now, random, random_range, random_uuid, variable, within},
     hash::{HashMap, HashSet, HashState},
+    visible::visible,
 };

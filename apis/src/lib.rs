@@ -49,6 +49,7 @@ mod names;
 mod reference;
 mod schema;
 mod status;
+mod visible;
 
 pub use self::{
     admission::*,

@@ -64,7 +64,8 @@ impl AddressResolver {
     ///
     /// If the object does not exist or has no address, the error is permanent: a change of the object reconciles the
     /// observer, so a retry is not needed. A destination without `ref` and `uri`, or with a `uri` that is absolute
-    /// where it has to be relative or the reverse, is a permanent error too. Other errors are those of
+    /// where it has to be relative or the reverse, is a permanent error too. So is, unlike in Go, a `ref` with a `uri`
+    /// such as `//host/path`, which would replace the host. Other errors are those of
     /// [`TrackedAny::get`].
     pub async fn resolve<O: Resource + Sync>(
         &self,
@@ -117,6 +118,11 @@ fn join(mut address: Addressable, uri: &Url) -> Result<Addressable> {
     if uri.is_absolute() {
         let reason = "absolute URI is not allowed when Ref or [apiVersion, kind, name] exists";
         return Err(Error::permanent(reason));
+    }
+    // Messages would go to that host, with the audience and the CA certificates of the object.
+    if uri.has_authority() {
+        let reason = "URI with a host is not allowed when Ref or [apiVersion, kind, name] exists";
+        return Err(Error::permanent(format!("{reason}: {:?}", uri.to_string())));
     }
     address.url = address.url.map(|url| url.resolve(uri));
     Ok(address)

@@ -13,10 +13,17 @@ use std::{
 pub(crate) fn emptied_folder(name: &str) -> PathBuf {
     let mut checkout = DefaultHasher::new();
     env!("CARGO_MANIFEST_DIR").hash(&mut checkout);
-    let folder = env::temp_dir().join(format!("reknit-{name}-{:x}", checkout.finish()));
+    let folder = cache().join(format!("{name}-{:x}", checkout.finish()));
     // A run that was killed leaves its folder behind.
     let _ = fs::remove_dir_all(&folder);
     folder
+}
+
+/// A folder of this user. In /tmp another user could create the folder first, since its name is known.
+fn cache() -> PathBuf {
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(env::home_dir()?.join(".cache")));
+    cache.expect("a home").join("reknit/tests")
 }
 
 /// Makes a cargo command reuse the dependencies that were built for the tests: removes the environment variables that

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use http::{Request, header::ACCEPT};
 use kube::Client;
+use reknit_apis::internal::visible;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -92,8 +93,8 @@ impl Table {
 fn text(cell: Option<&Value>) -> String {
     match cell {
         None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
+        Some(Value::String(text)) => visible(text).into_owned(),
+        Some(other) => visible(&other.to_string()).into_owned(),
     }
 }
 

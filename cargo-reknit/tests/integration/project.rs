@@ -24,7 +24,10 @@ impl Project {
         let target = TARGET.lock().unwrap_or_else(PoisonError::into_inner);
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let checkout = root.display().to_string().replace('/', "-");
-        let parent = env::temp_dir().join(format!("cargo-reknit{checkout}"));
+        // In a folder of this user: in /tmp another user could create it first, since its name is known.
+        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(env::home_dir()?.join(".cache"))).unwrap();
+        let parent = cache.join(format!("reknit/tests/cargo-reknit{checkout}"));
         let project = Self { folder: parent.join(name), parent, _target: target };
         // A run that was killed leaves its folder behind.
         let _ = fs::remove_dir_all(&project.folder);

@@ -141,7 +141,7 @@ impl Url {
         url
     }
 
-    fn has_authority(&self) -> bool {
+    pub(crate) fn has_authority(&self) -> bool {
         !self.host.is_empty() || self.user.is_some()
     }
 

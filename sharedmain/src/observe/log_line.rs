@@ -1,6 +1,7 @@
 //! Log lines: JSON as Knative's components write it, or text for a terminal.
 use std::fmt::{self, Write};
 
+use reknit_apis::internal::visible;
 use serde_json::Value;
 use tracing::{
     Level, Metadata,
@@ -138,9 +139,9 @@ impl Line<'_> {
     }
 }
 
-/// Returns a string without quotes, and any other value as JSON.
+/// Returns a string without quotes, and any other value as JSON, without characters that control a terminal.
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| visible(&value.to_string()).into_owned(), |text| visible(text).into_owned())
 }
 
 #[cfg(test)]
@@ -205,5 +206,15 @@ mod tests {
         later.set("a", 2);
         fields.extend(&later);
         assert_eq!(fields.0, [("a", Value::from(2))]);
+    }
+
+    #[test]
+    fn text_contains_no_escape_sequences_of_others() {
+        let mut line = example_line();
+        line.fields.set("message", "deleted\x1b[1A\x1b[2Knothing happened");
+        line.fields.set("status", serde_json::json!({"message": "\u{9b}31m"}));
+        let text = line.text(false);
+        assert!(!text.trim_end().contains(char::is_control), "{text:?}");
+        assert!(text.contains(r"deleted\u{1b}[1A"), "{text:?}");
     }
 }

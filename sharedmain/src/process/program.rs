@@ -231,6 +231,12 @@ impl Process {
             tracing::info!("leader election is disabled");
             return Ok(Election::Disabled);
         };
+        if self.environment.system_namespace.as_deref() == Some("kube-system") {
+            tracing::warn!(
+                "the program runs in kube-system, where its permission for leases includes those of Kubernetes itself: \
+                 install it in a namespace of its own"
+            );
+        }
         let Environment { pod, pod_uid, termination_message_path, .. } = &self.environment;
         let termination_message_path = Some(termination_message_path.as_path());
         let pod = Pod { name: pod.as_deref(), uid: pod_uid.as_deref(), termination_message_path };

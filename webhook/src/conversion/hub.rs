@@ -2,12 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
 };
 
 use kube::{CustomResourceExt, core::Status};
 use reknit_apis::{ConversionError, Convertible, Kind};
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, SeqAccess, Visitor},
+};
 use serde_json::{
     Value, json,
     value::{RawValue, to_raw_value},
@@ -55,8 +59,36 @@ struct ConversionRequest<'a> {
     uid: String,
     #[serde(rename = "desiredAPIVersion")]
     desired_api_version: String,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "objects")]
     objects: Vec<&'a RawValue>,
+}
+
+/// The bytes of the smallest object, `{"apiVersion":"v1","kind":"A"}`.
+const MIN_OBJECT: usize = 30;
+
+/// Decodes a list of objects. An item that cannot be an object is refused at once: for each there is a pointer, which
+/// would take many times the memory of a text such as `[0,0,0]`.
+fn objects<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'a RawValue>, D::Error> {
+    struct Objects;
+    impl<'de> Visitor<'de> for Objects {
+        type Value = Vec<&'de RawValue>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of objects")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+            let mut objects = Vec::new();
+            while let Some(item) = items.next_element::<&RawValue>()? {
+                if item.get().len() < MIN_OBJECT {
+                    return Err(de::Error::custom(format_args!("item {} is not an object", objects.len())));
+                }
+                objects.push(item);
+            }
+            Ok(objects)
+        }
+    }
+    deserializer.deserialize_seq(Objects)
 }
 
 #[derive(Serialize)]

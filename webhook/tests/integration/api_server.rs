@@ -1,6 +1,6 @@
 //! Tests of a webhook that a real API server calls.
 
-use std::{collections::BTreeMap, error::Error, path::PathBuf, process::Command, time::Duration};
+use std::{collections::BTreeMap, error::Error, io::Write, path::PathBuf, process::Command, time::Duration};
 
 use crate::lamp::{Lamp, LampStatus, Rule, not_in_the_attic};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -57,8 +57,8 @@ impl Fixture {
 
     /// Applies a manifest with kubectl. Returns whether kubectl succeeded, and its output.
     fn kubectl_apply(&self, manifest: &Value, arguments: &[&str]) -> (bool, String) {
-        let file = std::env::temp_dir().join(format!("{}-lamp.json", self.namespace));
-        std::fs::write(&file, manifest.to_string()).unwrap();
+        let mut file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
+        write!(file, "{manifest}").unwrap();
         let mut kubectl =
             Command::new(PathBuf::from(std::env::var("KUBEBUILDER_ASSETS").unwrap()).join("kubectl"));
         kubectl.arg("--kubeconfig").arg(self.plane.kubeconfig()).args([
@@ -67,8 +67,7 @@ impl Fixture {
             "apply",
             "-f",
         ]);
-        let output = kubectl.arg(&file).args(arguments).output().unwrap();
-        std::fs::remove_file(file).unwrap();
+        let output = kubectl.arg(file.path()).args(arguments).output().unwrap();
         let message =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         (output.status.success(), message)
