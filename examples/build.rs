@@ -1,13 +1,12 @@
-//! Generates the gRPC service of cloud-ide from its proto file, without protoc.
+//! Generates the gRPC services of cloud-ide and ingress from their proto files, without protoc.
 
 use std::{env, error::Error, fs, path::Path};
 
 use prost::Message;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let proto = "cloud-ide/cloud_ide.proto";
-    println!("cargo::rerun-if-changed={proto}");
-    let descriptors = protox::compile([proto], ["cloud-ide"])?;
+    let descriptors = protox::compile(["cloud_ide.proto"], ["cloud-ide"])?;
+    println!("cargo::rerun-if-changed=cloud-ide/cloud_ide.proto");
     // The descriptor set that server reflection serves.
     let encoded = Path::new(&env::var("OUT_DIR")?).join("cloud_ide_descriptor.bin");
     fs::write(encoded, descriptors.encode_to_vec())?;
@@ -15,5 +14,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let build = serialized.iter().fold(tonic_prost_build::configure(), |build, message| {
         build.message_attribute(message, "#[derive(serde::Serialize)]")
     });
-    Ok(build.compile_fds(descriptors)?)
+    build.compile_fds(descriptors)?;
+
+    println!("cargo::rerun-if-changed=ingress/ingress.proto");
+    Ok(tonic_prost_build::compile_fds(protox::compile(["ingress.proto"], ["ingress"])?)?)
 }

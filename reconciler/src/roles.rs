@@ -135,9 +135,38 @@ pub trait ReleaseKind: FinalizeKind {
     fn release_kind(&self, object: &Self::Kind) -> impl Future<Output = Result<Outcome>> + Send;
 }
 
-/// Observes objects in processes that do not lead them, for example to fill a cache before such a process becomes their
-/// leader. Enabled by
+/// Observes objects in processes that do not lead them: for state that every replica builds, such as the configuration
+/// that a server hands out, or for a cache that is full when such a process becomes the leader. Enabled by
 /// [`observing_as_follower`](crate::RoleBuilder::observing_as_follower).
+///
+/// ```
+/// # use std::collections::BTreeSet;
+/// # use k8s_openapi::api::core::v1::Namespace;
+/// # use parking_lot::Mutex;
+/// use reknit_reconciler::{Key, ObserveKind, Outcome, ReconcileKind, Result};
+///
+/// struct Known(Mutex<BTreeSet<Key>>);
+///
+/// impl ReconcileKind for Known {
+///     type Kind = Namespace;
+///
+///     async fn reconcile_kind(&self, namespace: &Namespace, _: &mut ()) -> Result<Outcome> {
+///         self.observe_kind(namespace).await
+///     }
+/// }
+///
+/// impl ObserveKind for Known {
+///     async fn observe_kind(&self, namespace: &Namespace) -> Result<Outcome> {
+///         self.0.lock().insert(Key::of(namespace));
+///         Ok(Outcome::done())
+///     }
+///
+///     async fn observe_absence(&self, key: &Key) -> Result<Outcome> {
+///         self.0.lock().remove(key);
+///         Ok(Outcome::done())
+///     }
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`observing_as_follower()` was called, but `{Self}` does not implement `ObserveKind`",
     note = "`impl ObserveKind for {Self}`, or drop the call"
@@ -145,6 +174,17 @@ pub trait ReleaseKind: FinalizeKind {
 pub trait ObserveKind: ReconcileKind {
     /// Observes an object that is not being deleted, in a process that does not lead its key. Nothing is written.
     fn observe_kind(&self, object: &Self::Kind) -> impl Future<Output = Result<Outcome>> + Send;
+
+    /// Observes that the controller has no object of this key: it is gone or being deleted, or it has left the
+    /// [class](crate::Builder::class), the [filter](crate::Builder::filter) or the
+    /// [selection](crate::Controller::selected). Does nothing by default.
+    ///
+    /// Runs in every process, also in the leader unless that finalizes or releases the object in this pass. It runs for
+    /// keys that never had an object of the controller, too, and may run more than once for one object.
+    fn observe_absence(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send {
+        let _ = key;
+        std::future::ready(Ok(Outcome::skip()))
+    }
 }
 
 /// Observes the deletion of objects. Enabled by

@@ -7,6 +7,7 @@ mod definitions;
 mod environment;
 mod eventing;
 mod foo;
+mod ingress;
 mod mydemo;
 mod sequence;
 #[path = "../support/mod.rs"]

@@ -4,6 +4,7 @@
 pub(crate) mod cronjob;
 pub(crate) mod eventing;
 pub(crate) mod foo;
+pub(crate) mod ingress;
 pub(crate) mod mydemo;
 pub(crate) mod sequence;
 pub(crate) mod waitdeployment;
@@ -22,7 +23,8 @@ use kube::ResourceExt;
 use reknit::prelude::*;
 
 /// The examples with custom resources.
-pub(crate) const EXAMPLES: [&str; 6] = ["cronjob", "eventing", "foo", "mydemo", "sequence", "waitdeployment"];
+pub(crate) const EXAMPLES: [&str; 7] =
+    ["cronjob", "eventing", "foo", "ingress", "mydemo", "sequence", "waitdeployment"];
 
 /// The program of one of these examples.
 pub(crate) fn program_of(example: &str) -> Main {
@@ -30,6 +32,7 @@ pub(crate) fn program_of(example: &str) -> Main {
         "cronjob" => cronjob::program::program(),
         "eventing" => eventing::program::program(),
         "foo" => foo::program::program(),
+        "ingress" => ingress::program::program(),
         "mydemo" => mydemo::program::program(),
         "sequence" => sequence::program::program(),
         "waitdeployment" => waitdeployment::program::program(),

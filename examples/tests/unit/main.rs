@@ -8,6 +8,7 @@ mod crds;
 mod cronjob;
 mod eventing;
 mod foo;
+mod ingress;
 mod mydemo;
 mod permissions;
 mod rbac;

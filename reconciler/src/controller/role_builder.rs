@@ -51,7 +51,13 @@ pub struct RoleBuilder<R: ReconcileKind> {
 impl<K: Kind> Builder<K> {
     /// Sets the reconciler. Its roles follow.
     pub fn reconciler<R: ReconcileKind<Kind = K>>(self, reconciler: R) -> RoleBuilder<R> {
-        let roles = Roles { finalize: None, release: None, observe: None, observe_deletion: None };
+        let roles = Roles {
+            finalize: None,
+            release: None,
+            observe: None,
+            observe_absence: None,
+            observe_deletion: None,
+        };
         RoleBuilder { build: self, reconciler, roles }
     }
 }
@@ -82,12 +88,14 @@ impl<R: ReconcileKind> RoleBuilder<R> {
         self.finalizing()
     }
 
-    /// Runs [`observe_kind`](ObserveKind::observe_kind) in processes that do not lead a key.
+    /// Runs [`observe_kind`](ObserveKind::observe_kind) in processes that do not lead a key, and
+    /// [`observe_absence`](ObserveKind::observe_absence) in all processes.
     pub fn observing_as_follower(mut self) -> Self
     where
         R: ObserveKind,
     {
         self.roles.observe = Some(|reconciler, object| reconciler.observe_kind(object).boxed());
+        self.roles.observe_absence = Some(|reconciler, key| reconciler.observe_absence(key).boxed());
         self
     }
 
@@ -119,7 +127,7 @@ impl<R: ReconcileKind> RoleBuilder<R> {
             build.allows(Permission::of::<R::Kind>([Verb::Get]));
         }
         let (queue, per_key) = (build.parts.queue.clone(), build.parts.per_key.clone());
-        let observes_deletions = roles.observe_deletion.is_some();
+        let observes_deletions = roles.observe_deletion.is_some() || roles.observe.is_some();
         let lost_finalizers = LostFinalizers::default();
         if finalizer.name().is_some() {
             let (lost_finalizers, finalizer) = (lost_finalizers.clone(), finalizer.clone());

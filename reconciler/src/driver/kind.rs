@@ -36,14 +36,15 @@ type StatusFor<R> = StatusOf<KindOf<R>>;
 type FinalizeFn<R> = for<'a> fn(&'a R, &'a KindOf<R>, &'a mut StatusFor<R>) -> BoxFuture<'a, Result<Outcome>>;
 type ReleaseFn<R> = for<'a> fn(&'a R, &'a KindOf<R>) -> BoxFuture<'a, Result<Outcome>>;
 type ObserveFn<R> = for<'a> fn(&'a R, &'a KindOf<R>) -> BoxFuture<'a, Result<Outcome>>;
-type ObserveDeletionFn<R> = for<'a> fn(&'a R, &'a Key) -> BoxFuture<'a, Result<Outcome>>;
+type ObserveKeyFn<R> = for<'a> fn(&'a R, &'a Key) -> BoxFuture<'a, Result<Outcome>>;
 
 /// The optional roles of a reconciler.
 pub(crate) struct Roles<R: ReconcileKind> {
     pub(crate) finalize: Option<FinalizeFn<R>>,
     pub(crate) release: Option<ReleaseFn<R>>,
     pub(crate) observe: Option<ObserveFn<R>>,
-    pub(crate) observe_deletion: Option<ObserveDeletionFn<R>>,
+    pub(crate) observe_absence: Option<ObserveKeyFn<R>>,
+    pub(crate) observe_deletion: Option<ObserveKeyFn<R>>,
 }
 
 /// The role that acts in one pass.
@@ -154,9 +155,12 @@ impl<R: ReconcileKind> KindDriver<R> {
             Found::Undecodable(error) => Ok(self.skip_undecodable(key, &error, mode)),
             Found::Outside => {
                 self.forget(key);
-                Ok(Outcome::skip())
+                self.observe_absence(key, None).boxed().await
             }
-            Found::Gone => self.process_absent(key, mode).await,
+            Found::Gone => {
+                self.forget(key);
+                self.observe_absence(key, self.deletion_observer(mode)).boxed().await
+            }
         }
     }
 
@@ -171,12 +175,27 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
         if !is_admitted {
             self.forget(key);
-            return Ok(Outcome::skip());
+            return self.observe_absence(key, None).boxed().await;
         }
         let Some(role) = self.role(object, mode)? else {
             self.trackers.forget(key); // earlier passes, as leader or before the deletion, may have read objects
-            return Ok(Outcome::skip());
+            return self.observe_absence(key, None).boxed().await;
         };
+        self.perform_tracked(key, role, found).await
+    }
+
+    /// Releases an object that has left.
+    async fn process_left(&self, key: &Key, found: Readable<R::Kind>) -> Result<Outcome> {
+        let Some(release) = self.roles.release else { return Ok(Outcome::skip()) };
+        let result = self.perform_tracked(key, Role::Release(release), found).await;
+        if result.as_ref().is_ok_and(Outcome::is_done) {
+            self.forget(key);
+        }
+        result
+    }
+
+    /// Runs a role, and keeps the reads that it records.
+    async fn perform_tracked(&self, key: &Key, role: Role<R>, found: Readable<R::Kind>) -> Result<Outcome> {
         self.trackers.begin_pass(key);
         let result = self.perform_limited(key, role, found).await;
         if !self.is_known(key) {
@@ -184,14 +203,6 @@ impl<R: ReconcileKind> KindDriver<R> {
         } else if result.is_ok() {
             self.trackers.retain_latest(key);
         }
-        result
-    }
-
-    /// Releases an object that has left.
-    async fn process_left(&self, key: &Key, found: Readable<R::Kind>) -> Result<Outcome> {
-        let Some(release) = self.roles.release else { return Ok(Outcome::skip()) };
-        let result = self.perform_limited(key, Role::Release(release), found).await;
-        self.forget(key);
         result
     }
 
@@ -228,20 +239,21 @@ impl<R: ReconcileKind> KindDriver<R> {
 
     /// The role that observes deletions in this mode. A process that does not lead the key observes the deletion only if
     /// the reconciler has the role `observe`.
-    fn deletion_observer(&self, mode: PassMode) -> Option<ObserveDeletionFn<R>> {
+    fn deletion_observer(&self, mode: PassMode) -> Option<ObserveKeyFn<R>> {
         self.roles.observe_deletion.filter(|_| mode == PassMode::Leading || self.roles.observe.is_some())
     }
 
-    /// Runs the pass of a key whose object is gone.
-    async fn process_absent(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
-        self.forget(key);
-        let Some(observe_deletion) = self.deletion_observer(mode) else { return Ok(Outcome::skip()) };
-        let on_slow = |limit| tracing::warn!(?limit, "the pass is slow");
-        let result = self.limits.apply(pin!(observe_deletion(&self.reconciler, key)), on_slow).await;
-        if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded_event) {
-            self.recorder.record_at(object_reference::<R::Kind>(key, None), event.clone());
+    /// Runs the pass of a key without an object to reconcile. The observer of its deletion, if it is gone, runs last.
+    async fn observe_absence(&self, key: &Key, deletion: Option<ObserveKeyFn<R>>) -> Result<Outcome> {
+        let mut outcome = Outcome::skip();
+        for observe in self.roles.observe_absence.into_iter().chain(deletion) {
+            let on_slow = |limit| tracing::warn!(?limit, "the pass is slow");
+            outcome = self.limits.apply(pin!(observe(&self.reconciler, key)), on_slow).await?;
+            if let Some(event) = outcome.recorded_event() {
+                self.recorder.record_at(object_reference::<R::Kind>(key, None), event.clone());
+            }
         }
-        result
+        Ok(outcome)
     }
 
     /// Drops the reads and values of a key whose object is gone or belongs to another controller.

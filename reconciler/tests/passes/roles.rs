@@ -2,8 +2,8 @@
 
 use kube::{Client, client::Body};
 use reknit_injection::{Context, Filter, Informer, label, select};
-use reknit_reconciler::{Event, ObserveDeletion, ReleaseKind, internal::check_key};
-use reknit_testing::{ApiServer, ControllerExt, Want, given, nothing};
+use reknit_reconciler::{Event, ObserveDeletion, PerKey, ReleaseKind, internal::check_key};
+use reknit_testing::{ApiServer, ControllerExt, Given, Want, given, nothing};
 use serde_json::json;
 
 use super::*;
@@ -293,4 +293,92 @@ async fn what_waits_for_the_caches_runs_before_the_first_pass() {
     };
     given(lamp()).reconcile(controller, "default/x").await;
     assert_eq!(seen.load(std::sync::atomic::Ordering::SeqCst), 1);
+}
+
+/// Reports absent objects as errors.
+struct Absences;
+
+impl ReconcileKind for Absences {
+    type Kind = Lamp;
+
+    async fn reconcile_kind(&self, _: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+impl ObserveKind for Absences {
+    async fn observe_kind(&self, _: &Lamp) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+
+    async fn observe_absence(&self, key: &Key) -> Result<Outcome> {
+        Err(format!("{key} is absent").into())
+    }
+}
+
+#[tokio::test]
+async fn every_replica_observes_that_an_object_is_gone_or_terminating_or_has_left() {
+    let of_class = |cx: &Context| {
+        let build = Controller::of::<Lamp>(cx).class("demo.reknit.dev/class", "desk");
+        Ok(build.reconciler(Absences).observing_as_follower().build())
+    };
+    let of_selection = |cx: &Context| {
+        let build = Controller::selected::<Lamp>(cx, select().label("kind", "desk"));
+        Ok(build.reconciler(Absences).observing_as_follower().build())
+    };
+    let mut desk = terminating(&["other.io/x"]);
+    desk.metadata.annotations = Some([("demo.reknit.dev/class".into(), "desk".into())].into());
+    for following in [false, true] {
+        let mode = |given: Given| if following { given.following() } else { given };
+        for absent in [nothing(), given(lamp()), given(desk.clone())] {
+            let effects = mode(absent).reconcile(of_class, "default/x").await;
+            assert_eq!(effects.result.unwrap_err().to_string(), "default/x is absent");
+        }
+        let effects = mode(given(lamp())).reconcile(of_selection, "default/x").await;
+        assert_eq!(effects.result.unwrap_err().to_string(), "default/x is absent");
+        desk.metadata.deletion_timestamp = None;
+        let effects = mode(given(desk.clone())).reconcile(of_class, "default/x").await;
+        assert_eq!(effects.result.unwrap(), Outcome::done());
+        desk.metadata.deletion_timestamp = terminating(&[]).metadata.deletion_timestamp;
+    }
+}
+
+/// Releases an object in its second pass.
+struct SlowRelease(PerKey<()>);
+
+impl ReconcileKind for SlowRelease {
+    type Kind = Lamp;
+
+    async fn reconcile_kind(&self, _: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+impl FinalizeKind for SlowRelease {
+    async fn finalize_kind(&self, _: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+impl ReleaseKind for SlowRelease {
+    async fn release_kind(&self, lamp: &Lamp) -> Result<Outcome> {
+        let has_begun = self.0.insert(Key::of(lamp), ()).is_some();
+        Ok(if has_begun { Outcome::done() } else { Outcome::skip() })
+    }
+}
+
+#[tokio::test]
+async fn a_value_of_a_key_is_kept_until_the_object_is_released() {
+    let mut left = lamp();
+    left.metadata.finalizers = Some(vec![OWN_FINALIZER.into()]);
+    let server = ApiServer::new();
+    let cx = Context::preloaded("test", server.client(), vec![server.insert(&left)]);
+    let mut build =
+        Controller::of::<Lamp>(&cx).class("demo.reknit.dev/class", "desk").finalizer(OWN_FINALIZER);
+    let begun = build.per_key();
+    let controller = build.reconciler(SlowRelease(begun.clone())).releasing().build();
+    assert_eq!(controller.once(&key()).await.unwrap(), Outcome::skip());
+    assert_eq!(begun.get(&key()), Some(()));
+    assert_eq!(controller.once(&key()).await.unwrap(), Outcome::done());
+    assert_eq!(begun.get(&key()), None);
 }
