@@ -194,7 +194,8 @@ impl FromStr for Kind {
         }
         let parsed = Self(kind.into());
         if is_keyword(&parsed.module())
-            || ["bin", "conversion", "lib", "main", "manifests", "webhook"].contains(&&*parsed.module())
+            || ["bin", "conversion", "integration", "lib", "main", "manifests", "webhook"]
+                .contains(&&*parsed.module())
         {
             return Err(
                 "Rust or the project has another use for a module of this name; choose another Kind".into()

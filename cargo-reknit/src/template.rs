@@ -32,6 +32,7 @@ pub(crate) const PROJECT: &[File] = files!("project":
     "src/lib.rs",
     "src/bin/crd.rs",
     "src/bin/rbac.rs",
+    "tests/integration.rs",
     "tests/manifests.rs",
     "config/Kustomization",
     "config/name-references",

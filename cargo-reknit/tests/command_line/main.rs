@@ -168,6 +168,10 @@ fn the_definition_of_an_external_kind_is_not_in_config() {
     let read = |path: &str| fs::read_to_string(project.folder.join(path)).unwrap();
     assert!(!read("src/lib.rs").contains("greeting::definition"), "{}", read("src/lib.rs"));
     assert!(!read("config/300-crds.yaml").contains("CustomResourceDefinition"));
+    assert!(
+        read("tests/integration.rs").contains("[greetings::greeting::definition()?]"),
+        "it installs the Kind"
+    );
     assert!(!read("config/Kustomization").contains("crds"), "{}", read("config/Kustomization"));
     let output = cargo_reknit(&project.folder, &["add", "kind", "Farewell"]);
     assert!(output.status.success(), "{}", stderr(&output));

@@ -36,6 +36,8 @@ fn assert_tests_pass(project: &Project, included: &[&str]) {
     let tests = project.cargo(&["test", "--locked"]);
     assert!(!tests.contains("warning"), "{tests}");
     assert!(included.iter().all(|test| tests.contains(&format!("test {test} ... ok"))), "{tests}");
+    let tests = project.cargo(&["test", "--locked", "--test", "integration"]);
+    assert!(tests.contains("1 passed"), "{tests}");
 }
 
 /// Asserts that the tests name the commands that bring `config/` up to date.
