@@ -158,6 +158,7 @@
 //! | enqueue a key from an external event | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |
 //! | clean up before an object is deleted | [`FinalizeKind`](prelude::FinalizeKind) and `.finalizing()` | `FinalizeKind`; `controllerutil.AddFinalizer`; `finalizer` |
 //! | clean up when an object leaves the class, the filter or the selection | [`ReleaseKind`](reconciler::ReleaseKind) and `.releasing()` | |
+//! | build one state in every replica | [`ObserveKind`](prelude::ObserveKind) and `.observing_as_follower()` ([how](https://github.com/reknit/reknit/blob/main/docs/how-to/shared-state.md)) | Knative's `ReadOnlyInterface` |
 //! | track only changes that matter | [`Builder::track_where`](reconciler::Builder::track_where) | predicates |
 //! | track by labels | [`Tracked::matching`](prelude::Tracked::matching), [`matching_in`](prelude::Tracked::matching_in) | |
 //! | run code between the first lists and the first reconcile | [`Builder::on_synced`](reconciler::Builder::on_synced) | `Runnable` after `WaitForCacheSync` |
