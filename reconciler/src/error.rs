@@ -215,9 +215,10 @@ impl Error {
         Self { source: Box::new(TwoErrors { first: self, second }), permanent: false, reason, retry_within }
     }
 
-    /// Limits the time until the retry, for a temporary fault whose end no watch reports. The backoff still applies if
-    /// it is shorter. A [permanent](Self::permanent) error is not retried. If an overloaded API server asked for a
-    /// longer wait, the key waits for that.
+    /// Limits the backoff until the retry, for a temporary fault whose end no watch reports. A
+    /// [permanent](Self::permanent) error is not retried. If an overloaded API server asked for a longer wait, the key
+    /// waits for that. The rate of all retries still applies, so if a hundred keys of a namespace fail, they may wait
+    /// longer.
     ///
     /// ```
     /// use std::time::Duration;

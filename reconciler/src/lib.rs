@@ -57,7 +57,8 @@
 //! | a [permanent](Error::permanent) error | waits for the next change, with a log line and an event |
 //!
 //! The backoff of a key starts at 5 ms and doubles up to 1000 s. All keys of a controller together are retried ten
-//! times a second, with a burst of a hundred. An error can ask for an [earlier retry](Error::retry_within).
+//! times a second, with a burst of a hundred, and namespaces take turns. An error can ask for an
+//! [earlier retry](Error::retry_within).
 //!
 //! # RBAC
 //!
@@ -115,6 +116,7 @@ mod readable;
 mod roles;
 mod status;
 mod tracker;
+mod turns;
 
 pub use controller::{Builder, Controller, Keys, RoleBuilder, Watch};
 #[doc(hidden)]

@@ -16,6 +16,10 @@ impl<K> Builder<K> {
 
     /// Sets the number of keys that are reconciled at once. The default is 2. The environment variable
     /// `K_THREADS_PER_CONTROLLER` overrides the default and this setting.
+    ///
+    /// Namespaces take turns. While all workers are busy, one more key is reconciled if no other key of its namespace is:
+    /// so no namespace can occupy the controller, however slow its objects are. With one worker there is no such
+    /// exception, and a slow object delays those of other namespaces.
     pub fn workers(mut self, workers: usize) -> Self {
         self.parts.workers = workers;
         self

@@ -56,7 +56,9 @@ impl Controller {
         tracing::info!("knative.dev/controller" = self.parts.name, workers, "the controller starts");
         let controller = Arc::new(self);
         let mut tasks = JoinSet::new();
-        for _ in 0..workers {
+        controller.parts.queue.set_workers(workers);
+        let reserve = usize::from(workers > 1);
+        for _ in 0..workers + reserve {
             tasks.spawn(controller.clone().run_worker(leadership.clone()));
         }
         let mut leadership_changes = pin!(controller.follow_leadership(leadership.clone()));

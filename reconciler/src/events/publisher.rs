@@ -1,7 +1,6 @@
 //! Publishes recorded events from a bounded queue. One task at a time sends them.
 
 use std::{
-    collections::VecDeque,
     mem,
     sync::{
         Arc,
@@ -26,7 +25,7 @@ use super::{
     pending::{PendingEvent, reporting_instance},
     series::{Fingerprint, Series, SeriesEntry},
 };
-use crate::{error::describe, metrics::Metrics, object_client::status_code};
+use crate::{error::describe, metrics::Metrics, object_client::status_code, turns::Turns};
 
 const CAPACITY: usize = 1000;
 /// The pause before each retry of a request that got no answer, or that an overloaded API server refused for longer than
@@ -58,7 +57,7 @@ struct Published {
 
 #[derive(Default)]
 struct Outbox {
-    pending: VecDeque<PendingEvent>,
+    pending: Turns<PendingEvent>,
     /// True if a task runs that publishes the pending events.
     has_task: bool,
 }
@@ -78,21 +77,24 @@ impl Inject for Publisher {
 }
 
 impl Publisher {
-    /// Queues the event, or drops it if too many events wait. Starts a task that publishes it unless a task runs.
-    /// Outside a tokio runtime, the event waits for the next event or flush.
+    /// Queues the event. If too many events wait, drops the last one of the namespace with the most. Starts a task that
+    /// publishes the events unless a task runs. Outside a tokio runtime, the event waits for the next event or flush.
     pub(super) fn publish(&self, pending: PendingEvent) {
         let mut outbox = self.0.outbox.lock();
-        if outbox.pending.len() >= CAPACITY {
-            drop(outbox);
-            return self.0.dropped.add(&pending, "too many events wait to be published");
-        }
-        outbox.pending.push_back(pending);
+        let namespace = pending.regarding.namespace.clone();
+        outbox.pending.push(namespace.as_deref(), pending);
+        let excess = outbox.pending.len() > CAPACITY;
+        let dropped = excess.then(|| outbox.pending.pop_last_of_longest()).flatten();
         if !outbox.has_task
             && let Ok(runtime) = runtime::Handle::try_current()
         {
             outbox.has_task = true;
             let publisher = self.clone();
             drop(runtime.spawn(async move { publisher.0.publish_all().await }));
+        }
+        drop(outbox);
+        if let Some(dropped) = dropped {
+            self.0.dropped.add(&dropped, "too many events wait to be published");
         }
     }
 
@@ -130,7 +132,7 @@ impl Inner {
     /// Takes the next event. If there is none, records that the task ends.
     fn next_pending(&self) -> Option<PendingEvent> {
         let mut outbox = self.outbox.lock();
-        let next = outbox.pending.pop_front();
+        let next = outbox.pending.pop();
         outbox.has_task &= next.is_some();
         next
     }

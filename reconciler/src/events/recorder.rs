@@ -15,13 +15,14 @@ use super::{
 /// Records events in the name of one controller. Cheap to clone. Comes from
 /// [`Builder::recorder`](crate::Builder::recorder).
 ///
-/// Recording never waits: events are published in the background and in order. The same event about the same object
-/// within six minutes of the last one is counted in the `series` of the first one.
+/// Recording never waits: events are published in the background, those of one namespace in order, and namespaces take
+/// turns. The same event about the same object within six minutes of the last one is counted in the `series` of the first
+/// one.
 ///
 /// As in client-go, a controller may send 25 events about one object at once, and then one every five minutes. Beyond
 /// this limit, an event that was sent before is only counted, and its count is sent with its next repetition within the
-/// limit; an event that was not sent before is dropped. Events are also dropped while more than a thousand wait, and if
-/// the API server rejects them. Dropped events are counted in `reknit_events_dropped_total` and logged once a minute.
+/// limit; an event that was not sent before is dropped. Events are also dropped if the API server rejects them, and while
+/// more than a thousand wait: then the namespace with the most waiting events loses its last one. Dropped events are counted in `reknit_events_dropped_total` and logged once a minute.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;

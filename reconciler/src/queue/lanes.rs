@@ -1,9 +1,11 @@
 //! The two lanes of the queue, and the keys that workers have claimed from them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{hash::Hash, sync::Arc};
 
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
+
+use crate::turns::Turns;
 
 /// The number of fast keys in a row after which a waiting slow key gets its turn.
 const MAX_FAST_IN_A_ROW: u32 = 9;
@@ -20,15 +22,12 @@ pub(crate) enum Lane {
     Fast,
 }
 
-/// The queued and the claimed keys. Each key is held once.
+/// The queued and the claimed keys. Each key is held once. In each lane, namespaces take turns.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     states: HashMap<Arc<Key>, KeyState>,
-    /// The keys of the fast lane by ticket: the lowest is next.
-    fast: BTreeMap<u64, Arc<Key>>,
-    /// The keys of the slow lane by ticket.
-    slow: BTreeMap<u64, Arc<Key>>,
-    last_ticket: u64,
+    fast: Turns<Arc<Key>>,
+    slow: Turns<Arc<Key>>,
     fast_in_a_row: u32,
 }
 
@@ -72,7 +71,7 @@ impl Lanes {
             }
             Some(KeyState::Queued { lane: previous_lane, ticket, queued_at }) if lane > *previous_lane => {
                 let (ticket, queued_at) = (*ticket, *queued_at);
-                self.slow.remove(&ticket);
+                self.slow.remove(key.namespace.as_deref(), ticket);
                 self.enqueue(key, lane, queued_at);
             }
             Some(KeyState::Queued { .. }) => {}
@@ -80,9 +79,10 @@ impl Lanes {
         AddResult::Duplicate
     }
 
-    /// Claims the next key, if any, until [`done`](Self::done). Also returns the time at which the key was queued.
-    pub(super) fn claim(&mut self) -> Option<(Arc<Key>, Instant)> {
-        let key = self.pop()?;
+    /// Claims the next key of a namespace for which `admits` returns true, until [`done`](Self::done). Also returns the
+    /// time at which the key was queued.
+    pub(super) fn claim(&mut self, admits: impl Fn(&str) -> bool) -> Option<(Arc<Key>, Instant)> {
+        let key = self.pop(admits)?;
         let state = self.states.insert(key.clone(), KeyState::Claimed { added: None });
         let queued_at = match state {
             Some(KeyState::Queued { queued_at, .. }) => queued_at,
@@ -108,8 +108,7 @@ impl Lanes {
 
     /// Removes and returns the queued keys.
     pub(super) fn take_all(&mut self) -> Vec<Arc<Key>> {
-        let lanes = [&mut self.fast, &mut self.slow];
-        let keys: Vec<_> = lanes.into_iter().flat_map(std::mem::take).map(|(_, key)| key).collect();
+        let keys: Vec<_> = std::iter::from_fn(|| self.fast.pop().or_else(|| self.slow.pop())).collect();
         for key in &keys {
             self.states.remove(key);
         }
@@ -118,29 +117,34 @@ impl Lanes {
     }
 
     fn enqueue(&mut self, key: Arc<Key>, lane: Lane, queued_at: Instant) {
-        self.last_ticket += 1;
-        let ticket = self.last_ticket;
         let keys = match lane {
             Lane::Fast => &mut self.fast,
             Lane::Slow => &mut self.slow,
         };
-        keys.insert(ticket, key.clone());
+        let ticket = keys.push(key.namespace.as_deref(), key.clone());
         self.states.insert(key, KeyState::Queued { lane, ticket, queued_at });
     }
 
-    fn pop(&mut self) -> Option<Arc<Key>> {
+    fn pop(&mut self, admits: impl Fn(&str) -> bool) -> Option<Arc<Key>> {
         let has_slow = !self.slow.is_empty();
-        if self.fast.is_empty() || (has_slow && self.fast_in_a_row >= MAX_FAST_IN_A_ROW) {
-            self.fast_in_a_row = 0;
-            return self.slow.pop_first().map(|(_, key)| key);
+        let is_slow_turn = has_slow && self.fast_in_a_row >= MAX_FAST_IN_A_ROW;
+        if !is_slow_turn && let Some(key) = self.fast.pop_where(&admits) {
+            self.fast_in_a_row = if has_slow { self.fast_in_a_row + 1 } else { 0 };
+            return Some(key);
         }
-        self.fast_in_a_row = if has_slow { self.fast_in_a_row + 1 } else { 0 };
-        self.fast.pop_first().map(|(_, key)| key)
+        match self.slow.pop_where(&admits) {
+            Some(key) => {
+                self.fast_in_a_row = 0;
+                Some(key)
+            }
+            None if is_slow_turn => self.fast.pop_where(&admits),
+            None => None,
+        }
     }
 }
 
 /// Releases the unused capacity that remains after a burst of keys, such as the first list or a resync.
-pub(super) fn shrink<T>(map: &mut HashMap<Arc<Key>, T>) {
+pub(crate) fn shrink<K: Eq + Hash, T>(map: &mut HashMap<K, T>) {
     let needed = map.len().max(MIN_KEYS);
     if map.capacity() / 8 > needed {
         map.shrink_to(2 * needed);
@@ -159,7 +163,7 @@ mod tests {
             assert_eq!(lanes.add(key(n), Lane::Fast, now), AddResult::Queued);
         }
         for n in 0..100_000 {
-            let (claimed, _) = lanes.claim().unwrap();
+            let (claimed, _) = lanes.claim(|_| true).unwrap();
             assert_eq!(claimed, key(n));
             assert!(!lanes.done(&claimed));
         }

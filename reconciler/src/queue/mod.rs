@@ -1,4 +1,8 @@
 //! The work queue of a controller: each key is queued once, and never processed twice at the same time.
+//!
+//! Queued keys, and failed keys that wait for a token, are served in turns by namespace. With two or more workers, the
+//! controller starts one more, and once as many passes run as it has workers, a key is claimed only if no pass of its
+//! namespace runs. So no namespace can occupy every worker, however many keys it has and however long their passes take.
 
 mod backoff;
 mod delayed;
@@ -25,7 +29,7 @@ use reknit_injection::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-pub(crate) use self::delayed::Delayed;
+pub(crate) use self::{delayed::Delayed, lanes::shrink};
 use self::{
     echo::PendingWrites,
     lanes::{AddResult, Lane, Lanes},
@@ -67,6 +71,8 @@ struct State {
     pending_writes: PendingWrites,
     /// The claimed keys and the time of each claim. At most one per worker.
     running: Vec<(Arc<Key>, Instant)>,
+    /// The number of running passes from which on only keys of other namespaces are claimed.
+    workers: usize,
     closed: bool,
     metrics: Option<QueueMetrics>,
 }
@@ -85,6 +91,7 @@ impl Queue {
             retries: Retries::new(Instant::now()),
             pending_writes: Vec::new(),
             running: Vec::new(),
+            workers: usize::MAX,
             closed: false,
             metrics: None,
         };
@@ -115,6 +122,11 @@ impl Queue {
         let mut state = self.0.state.lock();
         state.metrics = Some(metrics);
         state.report_depth();
+    }
+
+    /// Sets the number of workers. Once that many passes run, a key is claimed only if no pass of its namespace runs.
+    pub(crate) fn set_workers(&self, workers: usize) {
+        self.0.state.lock().workers = workers;
     }
 
     /// Claims the next key, and waits for one if necessary. Returns `None` when the queue is closed. Cancel safe.
@@ -254,7 +266,11 @@ impl State {
     }
 
     fn claim(&mut self) -> Option<Arc<Key>> {
-        let (key, queued_at) = self.lanes.claim()?;
+        let has_no_pass = |namespace: &str| {
+            self.running.iter().all(|(key, _)| key.namespace.as_deref().unwrap_or_default() != namespace)
+        };
+        let is_reserve = self.running.len() >= self.workers;
+        let (key, queued_at) = self.lanes.claim(|namespace| !is_reserve || has_no_pass(namespace))?;
         if let Some(metrics) = &self.metrics {
             metrics.queue_duration.observe(queued_at.elapsed().as_secs_f64());
         }
@@ -263,8 +279,10 @@ impl State {
         Some(key)
     }
 
-    /// Ends the claim of the key. Returns true if the key is queued again.
+    /// Ends the claim of the key. Returns true if a waiting worker may find a key that it could not claim before, other
+    /// than the one that the worker of this claim takes next.
     fn done(&mut self, key: &Arc<Key>) -> bool {
+        let was_full = self.running.len() >= self.workers;
         if let Some(index) = self.running.iter().position(|(claimed, _)| claimed == key) {
             let (_, claimed_at) = self.running.swap_remove(index);
             if let Some(metrics) = &self.metrics {
@@ -273,7 +291,7 @@ impl State {
         }
         let is_queued = self.lanes.done(key);
         self.report_depth();
-        is_queued
+        is_queued || (was_full && self.lanes.len() > 0)
     }
 
     fn report_depth(&self) {
@@ -320,8 +338,8 @@ impl Drop for ClaimedKey {
             tracing::error!(key = %self.key, "a pass panicked while it was dropped: its key is retried");
             self.queue.retry(self, retries::ANY_WAIT);
         }
-        let is_queued = self.queue.0.state.lock().done(&self.key);
-        if is_queued {
+        let is_claimable = self.queue.0.state.lock().done(&self.key);
+        if is_claimable {
             self.queue.0.changed.notify_one();
         }
     }

@@ -9,13 +9,17 @@
 //! retry took, and another. So while retries succeed, each allows two more, and the rate doubles with every round of
 //! passes until the workers are the limit. Once less than half of the retries succeed, the bucket runs empty and the
 //! rate falls back to ten a second.
+//!
+//! The keys that wait for a token take turns by namespace, so a namespace in which everything fails delays the retry of
+//! another one by no more than a token.
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
-use reknit_apis::Key;
+use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
-use super::{backoff::Backoff, delayed::Delayed, token_bucket::TokenBucket};
+use super::{backoff::Backoff, delayed::Delayed, lanes::shrink, token_bucket::TokenBucket};
+use crate::turns::Turns;
 
 /// The number of tokens that the success of a key adds if it had failed before.
 const TOKENS_FOR_SUCCESS: u32 = 2;
@@ -27,11 +31,12 @@ pub(super) const ANY_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration:
 pub(super) struct Retries {
     backoff: Backoff,
     bucket: TokenBucket,
-    /// The keys by the end of their backoff. After the backoff, they wait for a token.
+    /// The keys by the end of their backoff.
     waiting: Delayed,
-    /// The waiting keys whose error limits the wait, by their deadline. At its deadline a key is retried without a
-    /// token: the wait for a token could exceed the limit.
-    deadlines: Delayed,
+    /// The keys whose backoff has ended, and that wait for a token.
+    ready: Turns<Arc<Key>>,
+    /// The tickets of the keys in `ready`.
+    tickets: HashMap<Arc<Key>, u64>,
 }
 
 impl Retries {
@@ -40,19 +45,17 @@ impl Retries {
             backoff: Backoff::default(),
             bucket: TokenBucket::new(now),
             waiting: Delayed::default(),
-            deadlines: Delayed::default(),
+            ready: Turns::default(),
+            tickets: HashMap::default(),
         }
     }
 
-    /// Adds a failed key, to be retried after its backoff and with a token, but within the limits of `wait`. Returns
-    /// true if the next retry may be due earlier than before.
+    /// Adds a failed key, to be retried with a token after its backoff, which is limited by `wait`. A key that already
+    /// waits keeps its earlier time. Returns true if the next retry may be due earlier than before.
     pub(super) fn failed(&mut self, key: &Arc<Key>, wait: RangeInclusive<Duration>, now: Instant) -> bool {
         let (least, most) = wait.into_inner();
         let wait = self.backoff.failed(key).clamp(least, most);
-        // A deadline beyond the range of the clock does not limit the wait.
-        let is_first_deadline =
-            now.checked_add(most).is_some_and(|deadline| self.deadlines.add(key.clone(), deadline));
-        self.waiting.add(key.clone(), now + wait) || is_first_deadline
+        !self.tickets.contains_key(key) && self.waiting.add(key.clone(), now + wait)
     }
 
     /// Resets the key's backoff and drops its retry, after a success. Returns true if other retries may be due earlier
@@ -62,40 +65,45 @@ impl Retries {
         if had_failed {
             self.bucket.add(TOKENS_FOR_SUCCESS, now);
         }
-        had_failed && self.waiting.next_due().is_some()
+        had_failed && self.next_due().is_some()
     }
 
     /// Resets the key's backoff and drops its retry. Returns true if the key had failed.
     pub(super) fn forget(&mut self, key: &Key) -> bool {
         self.waiting.remove(key);
-        self.deadlines.remove(key);
+        if let Some(ticket) = self.tickets.remove(key) {
+            self.ready.remove(key.namespace.as_deref(), ticket);
+        }
         self.backoff.forget(key)
     }
 
-    /// Removes and returns a key whose retry is due, if any. Takes a token unless the key has reached its deadline.
+    /// Removes and returns a key whose retry is due, if any, and takes a token.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Arc<Key>> {
-        if let Some(key) = self.deadlines.pop_due(now) {
-            self.waiting.remove(&key);
-            return Some(key);
+        while let Some(key) = self.waiting.pop_due(now) {
+            let ticket = self.ready.push(key.namespace.as_deref(), key.clone());
+            self.tickets.insert(key, ticket);
         }
-        let has_waited = self.waiting.next_due().is_some_and(|due| due <= now);
-        if !has_waited || !self.bucket.take(now) {
+        if self.ready.is_empty() || !self.bucket.take(now) {
             return None;
         }
-        let key = self.waiting.pop_due(now)?;
-        self.deadlines.remove(&key);
+        let key = self.ready.pop()?;
+        self.tickets.remove(&key);
+        shrink(&mut self.tickets);
         Some(key)
     }
 
     /// The time at which the next retry is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let waiting = self.waiting.next_due().map(|due| due.max(self.bucket.next_token()));
-        waiting.into_iter().chain(self.deadlines.next_due()).min()
+        let token = self.bucket.next_token();
+        match self.ready.is_empty() {
+            true => self.waiting.next_due().map(|due| due.max(token)),
+            false => Some(token),
+        }
     }
 
     /// Drops all retries.
     pub(super) fn clear(&mut self) {
-        (self.waiting, self.deadlines) = (Delayed::default(), Delayed::default());
+        (self.waiting, self.ready, self.tickets) = (Delayed::default(), Turns::default(), HashMap::default());
     }
 
     #[cfg(test)]
@@ -143,21 +151,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retries_with_a_limit_are_due_within_it_and_do_not_delay_other_keys() {
+    async fn a_limit_shortens_the_backoff_and_its_retries_take_tokens_too() {
         let mut retries = Retries::new(Instant::now());
         let limit = Duration::from_secs(30);
         for _ in 0..20 {
-            fail(&mut retries, 0..1000, Duration::ZERO..=limit);
-            let mut due = 0;
-            for _ in 0..30 {
-                advance(1.0).await;
-                due += pop_all(&mut retries);
-            }
-            assert_eq!(due, 1000, "each exactly once");
+            fail(&mut retries, 0..1, ANY_WAIT);
         }
-        retries.failed(&key(1000), ANY_WAIT, Instant::now());
-        advance(1.0).await;
-        assert_eq!(pop_all(&mut retries), 1);
+        fail(&mut retries, 1..200, Duration::ZERO..=limit);
+        advance(0.005).await;
+        assert_eq!(pop_all(&mut retries), 100);
+        fail(&mut retries, 0..1, Duration::ZERO..=limit);
+        advance(30.0).await;
+        assert_eq!(pop_all(&mut retries), 100, "99 of the burst, and the key with the long backoff");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_in_which_everything_fails_delays_the_retries_of_another_one_by_one_token() {
+        let mut retries = Retries::new(Instant::now());
+        fail(&mut retries, 0..2000, ANY_WAIT);
+        advance(5.0).await;
+        pop_all(&mut retries);
+        let honest = Arc::new(Key::new("honest", "a"));
+        retries.failed(&honest, ANY_WAIT, Instant::now());
+        advance(0.2).await;
+        let due: Vec<_> = std::iter::from_fn(|| retries.pop_due(Instant::now())).collect();
+        assert_eq!(due.len(), 2);
+        assert!(due.contains(&honest));
     }
 
     #[tokio::test(start_paused = true)]

@@ -414,3 +414,91 @@ async fn delayed_keys_follow_a_clock_that_is_set_and_failed_keys_do_not() {
     drop(claimed);
     assert_eq!(queue.next().await.as_deref(), Some(&key("failed")));
 }
+
+/// A queue with two workers and these keys.
+fn shared_queue(keys: &[Key]) -> Queue {
+    let queue = Queue::new();
+    queue.set_workers(2);
+    keys.iter().for_each(|key| queue.add(key.clone()));
+    queue
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_take_turns_in_both_lanes() {
+    let queue = Queue::new();
+    for n in 0..3 {
+        let name = n.to_string();
+        queue.add_slow(Key::new("a", &format!("slow{name}")));
+        queue.add(Key::new("a", &name));
+    }
+    queue.add(Key::new("b", "0"));
+    queue.add_slow(Key::new("b", "slow0"));
+    let mut turns = Vec::new();
+    for _ in 0..8 {
+        turns.push(queue.next().await.unwrap().to_string());
+    }
+    assert_eq!(turns, ["a/0", "b/0", "a/1", "a/2", "a/slow0", "b/slow0", "a/slow1", "a/slow2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_free_worker_serves_only_a_namespace_that_has_none() {
+    let queue = shared_queue(&[Key::new("a", "1"), Key::new("a", "2"), Key::new("a", "3")]);
+    let (first, _second) = (queue.next().await.unwrap(), queue.next().await.unwrap());
+    assert!(claim_now(&queue).await.is_none(), "two workers serve this namespace");
+    queue.add(Key::new("b", "1"));
+    let third = claim_now(&queue).await.unwrap();
+    assert_eq!(third.to_string(), "b/1");
+    drop(first);
+    assert!(claim_now(&queue).await.is_none(), "as many passes run as there are workers");
+    drop(third);
+    assert_eq!(claim_now(&queue).await.unwrap().to_string(), "a/3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_worker_is_notified_when_a_namespace_has_no_pass_any_more() {
+    let queue =
+        shared_queue(&[Key::new("a", "1"), Key::new("b", "1"), Key::new("a", "2"), Key::new("b", "2")]);
+    let (first, _second) = (queue.next().await.unwrap(), queue.next().await.unwrap());
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.next().await.unwrap().to_string() }
+    });
+    tokio::task::yield_now().await;
+    drop(first);
+    assert_eq!(waiting.await.unwrap(), "a/2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousands_of_slow_failing_and_storming_keys_of_a_namespace_do_not_delay_another_one() {
+    let queue = shared_queue(&[]);
+    let (succeeded, mut successes) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..3 {
+        let (queue, succeeded) = (queue.clone(), succeeded.clone());
+        tokio::spawn(async move {
+            let mut failed = HashSet::new();
+            while let Some(claimed) = queue.next().await {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                if claimed.namespace.as_deref() == Some("hostile") {
+                    match claimed.name.len() {
+                        3 => tokio::time::sleep(Duration::from_secs(60)).await,
+                        _ => queue.add(claimed.clone()),
+                    }
+                    queue.retry(&claimed, retries::ANY_WAIT);
+                } else if failed.insert(claimed.clone()) {
+                    queue.retry(&claimed, retries::ANY_WAIT);
+                } else {
+                    queue.succeeded(&claimed);
+                    succeeded.send(claimed.clone()).unwrap();
+                }
+            }
+        });
+    }
+    (0..2000).for_each(|n| queue.add(Key::new("hostile", &n.to_string())));
+    for n in 0..100 {
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        let honest = Key::new("honest", &n.to_string());
+        queue.add(honest.clone());
+        let success = tokio::time::timeout(Duration::from_secs(1), successes.recv()).await;
+        assert_eq!(success.unwrap(), Some(honest), "it succeeds with the third pass at the latest");
+    }
+}

@@ -106,6 +106,25 @@ async fn events_about_cluster_scoped_objects_are_in_the_namespace_default() {
 }
 
 #[tokio::test]
+async fn thousands_of_events_in_a_namespace_neither_delay_nor_displace_those_of_another_one() {
+    let server = ApiServer::new();
+    let recorder = lamp_recorder(&server);
+    let record = |namespace: &str, name: &str| {
+        let mut lamp = lamp();
+        lamp.metadata.namespace = Some(namespace.into());
+        (lamp.metadata.name, lamp.metadata.uid) = (Some(name.into()), Some(format!("uid-{name}")));
+        recorder.record(&lamp, Event::warning("Failed", "as planned"));
+    };
+    (0..2000).for_each(|n| record("hostile", &n.to_string()));
+    (0..5).for_each(|n| record("honest", &format!("honest-{n}")));
+    recorder.flush().await;
+    let writes = server.take_writes();
+    assert_eq!(writes.len(), 1000);
+    let honest = (0..writes.len()).filter(|&n| writes[n].namespace.as_deref() == Some("honest"));
+    assert_eq!(honest.collect::<Vec<_>>(), [1, 3, 5, 7, 9]);
+}
+
+#[tokio::test]
 async fn long_texts_are_cut_between_characters() {
     let server = ApiServer::new();
     let recorder = lamp_recorder(&server);
