@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::{runtime::Handle, time::Instant};
 
-use crate::{Cached, Clock, Context, Informer, Informers, Selection, informer};
+use crate::{Cached, Clock, Context, Informer, Informers, NotSynced, Selection, informer};
 pub use crate::{
     causes::{panic_message, with_causes},
     client::{
@@ -30,14 +30,28 @@ pub mod watch {
     pub use crate::watch::{Closed, Receiver, Ref, Sender};
 }
 
-/// Opens an informer without waiting for its first list. The caller must not read it before
-/// [`first_list`](Informer::first_list) has succeeded.
+/// Opens an informer without waiting for its first list. The caller must not read it before [`listed`] is `Ok`.
 pub fn open_unsynced<K: Cached>(
     informers: &Informers,
     kind: &ApiResource,
     selection: Selection,
 ) -> Informer<K> {
     informers.get(kind.clone(), selection)
+}
+
+/// Returns the result of the first list of a namespace, or of all that the informer selects. `None` if it has neither
+/// succeeded nor failed yet, and is not overdue.
+pub fn listed<K: Cached>(informer: &Informer<K>, namespace: Option<&str>) -> Option<Result<(), NotSynced>> {
+    informer.listed(namespace)
+}
+
+/// Returns a future that calls `act` each time the first list of a namespace succeeds or fails, and once if it is overdue.
+/// It ends when each has succeeded, and when the informer is dropped, which it does not keep.
+pub fn on_first_lists<K: Cached, F: Fn() + Send>(
+    informer: &Informer<K>,
+    act: F,
+) -> impl Future<Output = ()> + Send + use<K, F> {
+    informer.on_first_lists(act)
 }
 
 /// Returns the informer of objects that a controller can do without: the controller does not wait for them while they are

@@ -5,6 +5,8 @@ use std::{error::Error as StdError, fmt, ops::RangeInclusive, time::Duration};
 use kube::core::Status;
 use reknit_injection::internal::retry_after_of_status;
 
+use crate::tracker::NotListedYet;
+
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// The error of a failed pass. The pass is retried with backoff, unless the error is [permanent](Error::permanent).
@@ -158,11 +160,23 @@ impl Error {
     /// If two errors occurred in one pass, both have to be conflicts. Two kinds of 409 do not count, since a retry may
     /// not resolve them: the object already exists, or another field manager owns a field applied without force.
     pub fn is_conflict(&self) -> bool {
+        self.has_source(|error| api_status(error).is_some_and(is_conflict))
+    }
+
+    /// Returns true if the pass read objects of a Kind that is not listed yet, through
+    /// [`TrackedAny`](crate::TrackedAny) or [`OwnedAny`](crate::OwnedAny). Return such an error: the pass then ends
+    /// without a status, an event or a retry, and the object stays as it is until the list enqueues its key.
+    pub fn is_waiting(&self) -> bool {
+        self.has_source(|error| error.is::<NotListedYet>())
+    }
+
+    /// Returns true if the condition holds for the error or one of its sources. Of two errors, it has to hold for both.
+    fn has_source(&self, condition: fn(&(dyn StdError + 'static)) -> bool) -> bool {
         for error in sources(&*self.source) {
             if let Some(TwoErrors { first, second }) = error.downcast_ref() {
-                return first.is_conflict() && second.is_conflict();
+                return first.has_source(condition) && second.has_source(condition);
             }
-            if api_status(error).is_some_and(is_conflict) {
+            if condition(error) {
                 return true;
             }
         }

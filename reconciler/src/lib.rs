@@ -53,6 +53,7 @@
 //! | [`Outcome::done`], [`Outcome::skip`] | waits for the next change |
 //! | [`Outcome::after`] | is enqueued after this time |
 //! | a conflict (409) | is retried with backoff, without an error in the log |
+//! | an error that [is waiting](Error::is_waiting) | waits for the first list of a Kind; nothing is written |
 //! | an [`Error`], a panic, a missed [deadline](Builder::deadline) | is retried with backoff, with a log line and an event |
 //! | a [permanent](Error::permanent) error | waits for the next change, with a log line and an event |
 //!

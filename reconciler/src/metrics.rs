@@ -95,7 +95,7 @@ impl Metrics {
             running: register_metric(registry, RunningTimes::new()),
             passes: counter(
                 "reknit_reconcile_total",
-                "Number of passes by result: success, requeue, skip, error, conflict, panic, deadline or lost",
+                "Number of passes by result: success, requeue, skip, waiting, error, conflict, panic, deadline or lost",
                 &["controller", "result"],
             ),
             pass_time: histogram(

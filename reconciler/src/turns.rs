@@ -108,7 +108,9 @@ mod tests {
 
     fn turns_of(items: &[(&str, u32)]) -> Turns<u32> {
         let mut turns = Turns::default();
-        items.iter().for_each(|&(namespace, item)| drop(turns.push(Some(namespace), item)));
+        for &(namespace, item) in items {
+            turns.push(Some(namespace), item);
+        }
         turns
     }
 

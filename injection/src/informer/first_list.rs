@@ -1,10 +1,13 @@
-//! Waits for the first list of an informer that is opened at run time.
+//! The first list of an informer that is opened at run time.
 
 use std::time::Duration;
 
-use super::{Cached, Informer, InformerHandle, InformerState};
+use tokio::time::{Instant, timeout};
 
-/// The longest time to wait for a first list.
+use super::{Cached, Informer, InformerHandle, InformerState};
+use crate::watch;
+
+/// The time after which a first list is overdue.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The error of an informer whose first list is not complete.
@@ -16,33 +19,104 @@ pub struct NotSynced {
 }
 
 impl<K: Cached> Informer<K> {
-    /// Waits up to ten seconds for the first list of a namespace, or of all that the informer selects. Does not wait if
-    /// the informer already reports why listing fails.
+    /// Waits up to ten seconds for the first list of a namespace, or of all that the informer selects, to succeed or to
+    /// fail.
     ///
     /// # Errors
     ///
     /// The objects were not listed: the informers of the process are not started, the API server does not know the
     /// Kind or refuses the list, or it has not answered in time.
     pub async fn first_list(&self, namespace: Option<&str>) -> Result<(), NotSynced> {
-        let state = || InformerHandle::state_in(&*self.0, namespace);
-        if !matches!(state(), InformerState::Waiting { reason, .. } if !reason.is_empty()) {
-            let mut progress = self.0.cache.progress.subscribe();
-            let settled = async {
-                while matches!(state(), InformerState::NotStarted | InformerState::Waiting { .. }) {
-                    let _ = progress.changed().await;
+        let mut progress = self.0.cache.progress.subscribe();
+        let listed = async {
+            loop {
+                if let Some(listed) = self.listed(namespace) {
+                    return listed;
                 }
-            };
-            let _ = tokio::time::timeout(TIMEOUT, settled).await;
-        }
-        let reason = match state() {
-            InformerState::Synced { .. } => return Ok(()),
-            InformerState::NotStarted => "the informers of this process are not started yet".into(),
-            InformerState::Waiting { reason, .. } if reason.is_empty() => {
-                "the API server has not answered yet".into()
+                let _ = progress.changed().await;
             }
-            InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. } => reason,
         };
-        Err(NotSynced { informer: self.name().into(), reason })
+        timeout(TIMEOUT, listed)
+            .await
+            .unwrap_or_else(|_| Err(self.not_synced(self.overdue_reason(namespace))))
+    }
+
+    /// Returns the result of the first list of a namespace, or of all that the informer selects. `None` if it has neither
+    /// succeeded nor failed yet, and is not overdue.
+    pub(crate) fn listed(&self, namespace: Option<&str>) -> Option<Result<(), NotSynced>> {
+        match InformerHandle::state_in(&*self.0, namespace) {
+            InformerState::Synced { .. } => Some(Ok(())),
+            InformerState::NotStarted => None,
+            InformerState::Waiting { since, reason } if reason.is_empty() => {
+                (since.elapsed() >= TIMEOUT).then(|| Err(self.not_synced(self.overdue_reason(namespace))))
+            }
+            InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. } => {
+                Some(Err(self.not_synced(&reason)))
+            }
+        }
+    }
+
+    fn overdue_reason(&self, namespace: Option<&str>) -> &'static str {
+        match InformerHandle::state_in(&*self.0, namespace) {
+            InformerState::NotStarted => "the informers of this process are not started yet",
+            _ => "the API server has not answered yet",
+        }
+    }
+
+    fn not_synced(&self, reason: &str) -> NotSynced {
+        NotSynced { informer: self.name().into(), reason: reason.into() }
+    }
+
+    /// Returns a future that calls `act` each time the first list of a namespace succeeds or fails, and once if it is
+    /// overdue. It ends when each has succeeded, and when the informer is dropped, which it does not keep.
+    pub(crate) fn on_first_lists<F: Fn() + Send>(
+        &self,
+        act: F,
+    ) -> impl Future<Output = ()> + Send + use<K, F> {
+        follow(self.0.cache.progress.subscribe(), act)
+    }
+}
+
+/// The progress of a first list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Pending,
+    Failed,
+    Listed,
+}
+
+impl Step {
+    fn of(state: &InformerState) -> Self {
+        match state {
+            InformerState::Synced { .. } => Self::Listed,
+            InformerState::Waiting { reason, .. } if !reason.is_empty() => Self::Failed,
+            InformerState::Unavailable { .. } => Self::Failed,
+            InformerState::NotStarted | InformerState::Waiting { .. } => Self::Pending,
+        }
+    }
+}
+
+async fn follow(mut progress: watch::Receiver<Vec<InformerState>>, act: impl Fn() + Send) {
+    let mut overdue_at = Some(Instant::now() + TIMEOUT);
+    let mut before: Vec<_> = progress.borrow().iter().map(|_| Step::Pending).collect();
+    loop {
+        let steps: Vec<_> = progress.borrow().iter().map(Step::of).collect();
+        if steps != before {
+            act();
+        }
+        if steps.iter().all(|step| *step == Step::Listed) {
+            return;
+        }
+        before = steps;
+        let due = overdue_at;
+        tokio::select! {
+            biased;
+            changed = progress.changed() => if changed.is_err() { return },
+            () = crate::timing::sleep_until_optional(due) => {
+                overdue_at = None;
+                act();
+            }
+        }
     }
 }
 

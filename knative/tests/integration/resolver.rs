@@ -78,8 +78,12 @@ impl Follower {
         Self { client, namespace, controller, key, result }
     }
 
+    /// Runs a pass, and another one once the Kind of the destination is listed.
     async fn pass(&self) -> String {
-        let _ = self.controller.once(&self.key).await;
+        if self.controller.once(&self.key).await.is_err_and(|error| error.is_waiting()) {
+            self.wait_until_enqueued().await;
+            let _ = self.controller.once(&self.key).await;
+        }
         self.result.lock().unwrap().clone()
     }
 

@@ -187,7 +187,7 @@ impl Controller {
             }
             self.metrics.record_pass(result_name(&result), start.elapsed());
             log_result(&result, start.elapsed());
-            let is_failure = result.as_ref().is_err_and(|error| !error.is_conflict());
+            let is_failure = result.as_ref().is_err_and(|error| !error.is_conflict() && !error.is_waiting());
             span::record_result(result_name(&result), is_failure);
             result
         };
@@ -216,6 +216,7 @@ fn result_name(result: &Result<Outcome>) -> &'static str {
             Some(PassAborted::Panic(_)) => "panic",
             Some(PassAborted::Deadline(_)) => "deadline",
             None if error.is_conflict() => "conflict",
+            None if error.is_waiting() => "waiting",
             None => "error",
         },
     }
@@ -227,6 +228,9 @@ fn log_result(result: &Result<Outcome>, took: Duration) {
         Ok(_) => tracing::debug!(?took, result = result_name(result), "the pass ended"),
         Err(error) if error.is_conflict() => {
             tracing::debug!(?took, error = error.in_full(), "the pass ended with a conflict")
+        }
+        Err(error) if error.is_waiting() => {
+            tracing::debug!(?took, error = error.in_full(), "the pass waits for the first list of a Kind")
         }
         Err(error) => {
             tracing::error!(

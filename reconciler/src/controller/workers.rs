@@ -128,6 +128,7 @@ impl Controller {
                     queue.add_after((**claimed).clone(), wait);
                 }
             }
+            Err(error) if error.is_waiting() => {} // the list of the Kind enqueues the key
             Err(error) if error.is_permanent() && !error.is_conflict() => queue.forget(claimed),
             Err(error) => queue.retry(claimed, error.retry_wait()),
         }

@@ -329,6 +329,9 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
         let object = defaulted(object);
         let result = self.reconciler.reconcile_kind(&object, &mut status).await;
+        if is_waiting(&result) {
+            return result;
+        }
         self.record_result(&object, &result);
         let marked_no_condition =
             R::Kind::conditions(&mut status).is_some_and(|conditions| conditions.expects_generation());
@@ -391,7 +394,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     fn record_result(&self, object: &R::Kind, result: &Result<Outcome>) {
         let event = match result {
             Ok(outcome) => outcome.recorded_event().cloned(),
-            Err(error) => (!error.is_conflict()).then(|| failure_event(error)),
+            Err(error) => (!error.is_conflict() && !error.is_waiting()).then(|| failure_event(error)),
         };
         event.into_iter().for_each(|event| self.recorder.record(object, event));
     }
@@ -407,6 +410,12 @@ impl<R: ReconcileKind> KindDriver<R> {
 struct Stored<'a, S> {
     status: Option<&'a S>,
     unreadable: Option<&'a Value>,
+}
+
+/// Returns true if the pass waits for the first list of a Kind. Then it writes no status: what it computed lacks the
+/// objects of that Kind.
+fn is_waiting(result: &Result<Outcome>) -> bool {
+    result.as_ref().is_err_and(Error::is_waiting)
 }
 
 /// The warning event recorded for a failed pass.

@@ -94,13 +94,17 @@ impl OwnedAny {
     /// These errors are permanent: a Kind that is not among the [`Kinds`](crate::Kinds) of the builder call; a
     /// cluster-scoped Kind if the owner is in a namespace, since the garbage collector would delete such a child.
     ///
-    /// These are retried at least every 15 seconds: a Kind that the API server does not know; a Kind whose objects
-    /// cannot be listed, or not within ten seconds.
+    /// Until the objects of a Kind are listed for the first time, the error [is waiting](Error::is_waiting): return it,
+    /// and the list enqueues the owner. It is never waited for, since that would delay other objects.
+    ///
+    /// These are retried with a backoff of at most 15 seconds: a Kind that the API server does not know; a Kind whose
+    /// objects cannot be listed, or not within ten seconds. The limits of [`TrackedAny`](crate::TrackedAny::get) for Kinds
+    /// that are not named hold here too.
     pub async fn kind<O>(&self, owner: &O, api_version: &str, kind: &str) -> Result<Owned<DynamicObject>>
     where
         O: Resource<DynamicType = (), Scope: Scope> + Sync,
     {
-        self.children_of_kind(owner, self.kinds.find(api_version, kind).await?).await
+        self.children_of_kind(owner, self.kinds.find(&Key::of(owner), api_version, kind).await?)
     }
 
     /// Lists this owner's children of every Kind that any owner uses, and of every Kind that the references in `stored`
@@ -137,8 +141,8 @@ impl OwnedAny {
         let mut children: Vec<_> = self.open_children().iter().flat_map(|open| open.of(owner)).collect();
         let kinds = stored.into_iter().map(|child| (&child.api_version, &child.kind));
         for (api_version, kind) in kinds.collect::<BTreeSet<_>>() {
-            if let Some(found) = self.kinds.find_known(api_version, kind).await? {
-                children.extend(self.children_of_kind(owner, found).await?.of(owner));
+            if let Some(found) = self.kinds.find_known(&Key::of(owner), api_version, kind).await? {
+                children.extend(self.children_of_kind(owner, found)?.of(owner));
             }
         }
         let mut uids = HashSet::default();
@@ -151,7 +155,7 @@ impl OwnedAny {
         self.opened.lock().values().filter_map(WeakOwned::upgrade).collect()
     }
 
-    async fn children_of_kind<O>(&self, owner: &O, found: FoundKind) -> Result<Owned<DynamicObject>>
+    fn children_of_kind<O>(&self, owner: &O, found: FoundKind) -> Result<Owned<DynamicObject>>
     where
         O: Resource<DynamicType = (), Scope: Scope> + Sync,
     {
@@ -163,8 +167,7 @@ impl OwnedAny {
             )));
         }
         let key = Key::of(owner);
-        let tracker =
-            self.kinds.record(&found, key.namespace.as_deref(), |reads| reads.use_kind(&key)).await?;
+        let tracker = self.kinds.record(&found, key.namespace.as_deref(), |reads| reads.use_kind(&key))?;
         Ok(self.open(&found, tracker))
     }
 

@@ -82,8 +82,13 @@ impl TrackedAny {
     /// [across namespaces](Self::across_namespaces): another namespace; a cluster-scoped Kind, unless
     /// [`Kinds::of`](crate::Kinds::of) names its plural.
     ///
-    /// These are retried at least every 15 seconds: a Kind that the API server does not know; a Kind whose objects
-    /// cannot be listed, or not within ten seconds.
+    /// Until the objects of a Kind are listed for the first time, the error [is waiting](crate::Error::is_waiting):
+    /// return it, and the list enqueues the observer. It is never waited for, since that would delay other objects.
+    ///
+    /// These are retried with a backoff of at most 15 seconds: a Kind that the API server does not know; a Kind whose
+    /// objects cannot be listed, or not within ten seconds. These are retried with the usual backoff: more than a hundred
+    /// Kinds, more than 25 for the objects of one namespace, or more than 256 MiB of objects, of Kinds that are not named
+    /// by the builder call.
     pub async fn get<O: Resource + Sync>(
         &self,
         observer: &O,
@@ -106,19 +111,17 @@ impl TrackedAny {
     ) -> Result<Vec<Arc<DynamicObject>>> {
         reference.check_trackable().permanent()?;
         self.check_namespace(observer, reference)?;
-        let found = self.kinds.find(&reference.api_version, &reference.kind).await?;
+        let key = Key::of(observer);
+        let found = self.kinds.find(&key, &reference.api_version, &reference.kind).await?;
         self.check_scope(observer, &found)?;
         let namespace = self.kinds.namespace(observer, reference.namespace.as_deref(), &found)?;
-        let observer = Key::of(observer);
         if let Some(labels) = &reference.selector {
             let selector: Selector = labels.clone().try_into().permanent()?;
-            self.kinds
-                .record(&found, namespace, |reads| reads.read_matching(&observer, namespace, &selector))
-                .await?;
+            self.kinds.record(&found, namespace, |reads| reads.read_matching(&key, namespace, &selector))?;
             return Ok(matching(&found.informer, namespace, &selector).collect());
         }
         let target = Key::new(namespace, reference.name.as_deref().unwrap_or_default());
-        self.kinds.record(&found, namespace, |reads| reads.record_read(&observer, &target)).await?;
+        self.kinds.record(&found, namespace, |reads| reads.record_read(&key, &target))?;
         Ok(found.informer.get(&target).into_iter().collect())
     }
 

@@ -21,16 +21,37 @@ use reknit_apis::{
 };
 use reknit_injection::{
     Informer, InformerHandle, Informers, Selection,
-    internal::{on_kind_changed, open_unsynced},
+    internal::{listed, on_first_lists, on_kind_changed, open_unsynced},
     select,
 };
+use tokio::{runtime::Handle, time::Instant};
 
 use super::index::{Index, Tracker};
 use crate::{Error, Kinds, Queue, Result, ResultExt, object_client::ObjectKind};
 
-/// The longest wait for the retry of a pass that used an unknown Kind or one that cannot be listed. No watch reports
-/// when that changes.
+/// The longest backoff of a pass that used an unknown Kind or one that cannot be listed. No watch reports when that
+/// changes.
 const RETRY_WITHIN: Duration = Duration::from_secs(15);
+
+/// The maximum number of Kinds that the references and templates of a controller's objects can open.
+const MAX_KINDS: usize = 100;
+
+/// The maximum number of Kinds that the objects of one namespace can use when one of them opens another Kind.
+const MAX_KINDS_OF_NAMESPACE: usize = 25;
+
+/// The maximum size of the objects of these Kinds, as compact JSON.
+const MAX_BYTES: usize = 256 << 20;
+
+/// The time after which a Kind that was closed because of the size is opened again.
+const CLOSED_FOR: Duration = Duration::from_secs(600);
+
+/// The error of a pass that used a Kind whose objects are not listed yet. Their list enqueues the key.
+#[derive(Debug, thiserror::Error)]
+#[error("the objects of {kind} of {api_version} are not listed yet")]
+pub(crate) struct NotListedYet {
+    api_version: String,
+    kind: String,
+}
 
 /// Finds Kinds at run time for one controller, and keeps their informers open while any of its keys uses them.
 #[derive(Clone)]
@@ -50,7 +71,10 @@ pub(crate) struct FoundKind {
     pub(crate) informer: Informer<DynamicObject>,
 }
 
-/// The Kinds found at run time that the keys of one controller have used.
+/// The Kinds found at run time that the keys of one controller use.
+///
+/// The Kinds that the code does not name are limited by number and by size, since the users who write references and
+/// templates choose them.
 #[derive(Clone, Default)]
 pub(crate) struct UsedKinds(Arc<Mutex<HashMap<ApiResource, UsedKind>>>);
 
@@ -59,12 +83,16 @@ pub(crate) struct UsedKinds(Arc<Mutex<HashMap<ApiResource, UsedKind>>>);
 struct UsedKind {
     tracker: Tracker,
     informer: Option<Informer<DynamicObject>>,
+    /// True if the code names the Kind, so that it is not limited.
+    is_named: bool,
+    opened_at: Option<Instant>,
+    /// The time until which the Kind stays closed, because the objects were too large.
+    closed_until: Option<Instant>,
     /// The informer to which the handler was added. It outlives `informer` if other code of the process keeps it, and
     /// must then not get a second handler.
     with_handler: Option<Weak<dyn InformerHandle>>,
-    /// True once a pass reads the objects of that informer. Until then the handler ignores events: each pass that has
-    /// recorded a read still waits for the first list. An event of that list would otherwise enqueue the key of the
-    /// pass that opened the informer.
+    /// True once a pass reads the objects of that informer. Until then the handler ignores events: the end of the first
+    /// list enqueues every key that has recorded a read.
     is_read: Arc<AtomicBool>,
 }
 
@@ -90,10 +118,10 @@ impl DynamicKinds {
         self.used.0.lock().values().filter_map(|used| used.informer.clone()).collect()
     }
 
-    /// Finds a Kind if it is allowed, and opens its informer, which may start a watch. The informer closes again when
-    /// the result is dropped, unless [`record`](Self::record) keeps it.
-    pub(crate) async fn find(&self, api_version: &str, kind: &str) -> Result<FoundKind> {
-        let found = self.find_known(api_version, kind).await?;
+    /// Finds a Kind for this observer if it is allowed, and opens its informer, which may start a watch. The informer
+    /// closes again when the result is dropped, unless [`record`](Self::record) keeps it.
+    pub(crate) async fn find(&self, observer: &Key, api_version: &str, kind: &str) -> Result<FoundKind> {
+        let found = self.find_known(observer, api_version, kind).await?;
         let unknown = || {
             format!(
                 "the API server does not know {kind} of {api_version}: is its CustomResourceDefinition installed?"
@@ -103,7 +131,12 @@ impl DynamicKinds {
     }
 
     /// Finds a Kind as [`find`](Self::find) does. `None` if the API server does not know it.
-    pub(crate) async fn find_known(&self, api_version: &str, kind: &str) -> Result<Option<FoundKind>> {
+    pub(crate) async fn find_known(
+        &self,
+        observer: &Key,
+        api_version: &str,
+        kind: &str,
+    ) -> Result<Option<FoundKind>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         if !(group.is_empty() || dns_subdomain(group).is_empty()) || !dns_label(version).is_empty() {
             return Err(Error::permanent(format!(
@@ -123,6 +156,9 @@ impl DynamicKinds {
             return Ok(None);
         };
         check_allowed(Some(&resource.plural))?;
+        if !self.allowed.names(&resource) {
+            self.used.check_room(&resource, observer)?;
+        }
         let is_namespaced = scope == Scope::Namespaced;
         let selection = if is_namespaced { self.namespaces.clone() } else { select() };
         let informer = open_unsynced(&self.informers, &resource, selection);
@@ -157,12 +193,13 @@ impl DynamicKinds {
         }
     }
 
-    /// Records a read of the Kind, waits for the first list of the namespace, or of all for `None`, and returns the
-    /// tracker of the Kind. The first read keeps the informer open, and makes its later events enqueue the observers. A
-    /// failure is retried like an unknown Kind.
+    /// Records a read of the Kind, and returns its tracker if the objects of the namespace, or all for `None`, are listed.
+    /// The first read keeps the informer open, and makes its later events enqueue the observers.
     ///
-    /// The read is recorded before the wait, so that no change between the list and the caller's read is missed.
-    pub(crate) async fn record(
+    /// Never waits. If the first list has neither succeeded nor failed yet, returns [`NotListedYet`], and the list
+    /// enqueues the key. A failure is retried like an unknown Kind. The read is recorded before the list is checked, so
+    /// that neither its end nor a later change is missed.
+    pub(crate) fn record(
         &self,
         found: &FoundKind,
         namespace: Option<&str>,
@@ -172,10 +209,15 @@ impl DynamicKinds {
             let mut used = self.used.0.lock();
             let kind = used.entry(found.kind.resource.clone()).or_default();
             read(&mut kind.tracker.lock());
-            kind.keep_open(&found.informer, &self.queue);
+            kind.is_named |= self.allowed.names(&found.kind.resource);
+            kind.keep_open(&found.informer, &self.queue, &self.used);
             (kind.tracker.clone(), kind.is_read.clone())
         };
-        found.informer.first_list(namespace).await.retry_within(RETRY_WITHIN)?;
+        let not_listed_yet = || {
+            let ApiResource { api_version, kind, .. } = found.kind.resource.clone();
+            NotListedYet { api_version, kind }
+        };
+        listed(&found.informer, namespace).ok_or_else(not_listed_yet)?.retry_within(RETRY_WITHIN)?;
         is_read.store(true, Ordering::Release);
         Ok(tracker)
     }
@@ -183,7 +225,7 @@ impl DynamicKinds {
 
 impl UsedKind {
     /// Keeps the informer open, and adds a handler to it unless it has one.
-    fn keep_open(&mut self, informer: &Informer<DynamicObject>, queue: &Queue) {
+    fn keep_open(&mut self, informer: &Informer<DynamicObject>, queue: &Queue, used: &UsedKinds) {
         if self.informer.as_ref().is_some_and(|open| open.is_same_as(informer)) {
             return;
         }
@@ -192,14 +234,46 @@ impl UsedKind {
         if with_handler.is_none_or(|informer| !Arc::ptr_eq(&informer, &handle)) {
             self.with_handler = Some(Arc::downgrade(&handle));
             self.is_read = Arc::default();
+            self.enqueue_at_first_lists(informer, queue);
             let (tracker, is_read, queue) = (self.tracker.clone(), self.is_read.clone(), queue.clone());
+            let used = Arc::downgrade(&used.0);
             informer.on_key_event(move |event| {
                 if is_read.load(Ordering::Acquire) {
                     tracker.enqueue_observers(event, &queue);
                 }
+                if let Some(used) = used.upgrade() {
+                    UsedKinds(used).close_excess(MAX_BYTES, &queue);
+                }
             });
         }
         self.informer = Some(informer.clone());
+        self.opened_at = Some(Instant::now());
+    }
+
+    /// Enqueues the observers when the first list succeeds or fails, unless it has succeeded.
+    fn enqueue_at_first_lists(&self, informer: &Informer<DynamicObject>, queue: &Queue) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        if informer.handle().is_synced() {
+            return;
+        }
+        let (tracker, queue) = (self.tracker.clone(), queue.clone());
+        let enqueue_all = move || {
+            let observers = tracker.lock().all_observers();
+            observers.into_iter().for_each(|observer| queue.add(observer));
+        };
+        drop(runtime.spawn(on_first_lists(informer, enqueue_all)));
+    }
+
+    /// The informer, if the code does not name the Kind.
+    fn limited_informer(&self) -> Option<&Informer<DynamicObject>> {
+        self.informer.as_ref().filter(|_| !self.is_named)
+    }
+
+    /// Returns true if nothing depends on the entry of the Kind.
+    fn is_unused(&self) -> bool {
+        let has_handler = self.with_handler.as_ref().is_some_and(|informer| informer.strong_count() > 0);
+        let is_closed = self.closed_until.is_some_and(|until| Instant::now() < until);
+        !has_handler && !is_closed && self.tracker.lock().is_empty()
     }
 }
 
@@ -221,34 +295,200 @@ impl UsedKinds {
         observers // `closed` is dropped without the lock, as in `close_unused`
     }
 
-    /// Closes the informers of Kinds that no key uses any more.
+    /// Closes the informers of Kinds that no key uses any more, and drops their entries.
     pub(super) fn close_unused(&self) {
         let mut used = self.0.lock();
         let unused = used.values_mut().filter(|kind| kind.tracker.lock().is_empty());
         let closed: Vec<_> = unused.filter_map(|kind| kind.informer.take()).collect();
+        if !closed.is_empty() {
+            drop(used);
+            drop(closed); // without the lock: an informer that stops drops its handlers
+            used = self.0.lock();
+        }
+        used.retain(|_, kind| !kind.is_unused());
+    }
+
+    /// Fails if the observer may not open this Kind.
+    fn check_room(&self, resource: &ApiResource, observer: &Key) -> Result<()> {
+        let ApiResource { api_version, kind, .. } = resource;
+        let used = self.0.lock();
+        let entry = used.get(resource);
+        if entry.is_some_and(|kind| kind.informer.is_some()) {
+            return Ok(());
+        }
+        if entry.and_then(|kind| kind.closed_until).is_some_and(|until| Instant::now() < until) {
+            let message = format!(
+                "{kind} of {api_version} is not read: the objects of the Kinds that references or templates have opened \
+                 take more than {} MiB, and this Kind was the last one; it is tried again after ten minutes. Name fewer \
+                 Kinds, or name this one in the `Kinds` of the controller",
+                MAX_BYTES >> 20
+            );
+            return Err(Error::from(message).reason("KindsTooLarge"));
+        }
+        let open = used.values().filter(|kind| kind.limited_informer().is_some());
+        let of_namespace = observer.namespace.as_deref().map_or(0, |namespace| {
+            open.clone().filter(|kind| kind.tracker.lock().has_observers_in(namespace)).count()
+        });
+        let (users, limit) = match (open.count(), of_namespace) {
+            (MAX_KINDS.., _) => ("the objects of the controller", MAX_KINDS),
+            (_, MAX_KINDS_OF_NAMESPACE..) => ("the objects of this namespace", MAX_KINDS_OF_NAMESPACE),
+            _ => return Ok(()),
+        };
+        let message = format!(
+            "{kind} of {api_version} is not read: the references and templates in {users} use {limit} other Kinds, which is \
+             the limit. Name fewer Kinds, or name this one in the `Kinds` of the controller"
+        );
+        Err(Error::from(message).reason("TooManyKinds"))
+    }
+
+    /// If the objects of the limited Kinds are larger than this, closes the Kind that was opened last, and enqueues the
+    /// keys that use it.
+    fn close_excess(&self, max_bytes: usize, queue: &Queue) {
+        // A handler calls this, so it must not wait for a pass that holds the lock and adds a handler.
+        let Some(mut used) = self.0.try_lock() else { return };
+        let size: usize = used.values().filter_map(UsedKind::limited_informer).map(Informer::bytes).sum();
+        if size <= max_bytes {
+            return;
+        }
+        let open = used.values_mut().filter(|kind| kind.limited_informer().is_some());
+        let Some(last) = open.max_by_key(|kind| kind.opened_at) else { return };
+        last.closed_until = Some(Instant::now() + CLOSED_FOR);
+        let (closed, observers) = (last.informer.take(), last.tracker.lock().all_observers());
         drop(used);
-        drop(closed); // without the lock: an informer that stops drops its handlers
+        if let Some(informer) = &closed {
+            tracing::warn!(
+                informer = informer.name(),
+                size,
+                limit = max_bytes,
+                "the objects of a Kind are not read: they are too large together with those of other Kinds"
+            );
+        }
+        observers.into_iter().for_each(|observer| queue.add(observer));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::Client;
     use reknit_injection::Context;
-    use reknit_testing::ApiServer;
+    use reknit_testing::{ApiServer, InformerExt};
 
     use super::*;
 
+    fn kinds_of(cx: &Context, allowed: Kinds) -> DynamicKinds {
+        DynamicKinds::new(allowed, cx.informers(), select(), Queue::new(), UsedKinds::default())
+    }
+
+    fn preloaded() -> Context {
+        Context::preloaded("test", ApiServer::new().client(), vec![])
+    }
+
+    /// Reads this Kind in a pass of the observer.
+    async fn read(kinds: &DynamicKinds, observer: &Key, kind: &str) -> Result<FoundKind> {
+        let found = kinds.find(observer, "example.com/v1", kind).await?;
+        kinds.record(&found, Some("default"), |reads| reads.use_kind(observer))?;
+        Ok(found)
+    }
+
+    async fn reason(kinds: &DynamicKinds, observer: &Key, kind: &str) -> String {
+        read(kinds, observer, kind)
+            .await
+            .err()
+            .map(|error| error.event_reason().to_owned())
+            .unwrap_or_default()
+    }
+
+    /// A client of an API server that never answers.
+    fn silent_client() -> Client {
+        let answer = |_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+        };
+        Client::new(tower::service_fn(answer), "default")
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_kind_that_is_not_listed_yet_is_retried_like_an_unknown_one() {
-        let cx = Context::new("test", ApiServer::new().client());
+    async fn a_list_that_does_not_come_is_not_waited_for_and_enqueues_the_keys_when_it_is_overdue() {
+        let cx = Context::new("test", silent_client());
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+        cx.informers().start();
         let informer: Informer<DynamicObject> = cx.informer_of(&resource, select());
-        let kinds =
-            DynamicKinds::new(Kinds::any(), cx.informers(), select(), Queue::new(), UsedKinds::default());
         let found = FoundKind { kind: ObjectKind { resource, is_namespaced: true }, informer };
-        let key = Key::new("default", "x");
-        let error = kinds.record(&found, None, |reads| reads.use_kind(&key)).await.err().unwrap();
-        assert!(!error.is_permanent());
-        assert_eq!(*error.retry_wait().end(), RETRY_WITHIN);
+        let (kinds, key, start) = (kinds_of(&cx, Kinds::any()), Key::new("default", "x"), Instant::now());
+        let record = || kinds.record(&found, None, |reads| reads.use_kind(&key)).err().unwrap();
+        let waiting = record().context("reading the sink");
+        assert!(waiting.is_waiting() && !waiting.is_permanent(), "{waiting:#}");
+        assert_eq!((start.elapsed(), kinds.queue.take_all()), (Duration::ZERO, vec![]));
+
+        assert_eq!(kinds.queue.next().await.as_deref(), Some(&key));
+        assert_eq!(start.elapsed().as_secs(), 10);
+        let overdue = record();
+        assert!(!overdue.is_waiting() && !overdue.is_permanent(), "{overdue:#}");
+        assert!(overdue.to_string().ends_with("the API server has not answered yet"), "{overdue:#}");
+        assert_eq!(*overdue.retry_wait().end(), RETRY_WITHIN);
+    }
+
+    #[tokio::test]
+    async fn the_objects_of_a_namespace_open_a_limited_number_of_kinds_and_leave_room_for_other_namespaces() {
+        let kinds = kinds_of(&preloaded(), Kinds::of([("example.com", "nameds")]).or_any());
+        let (hostile, honest) = (Key::new("hostile", "x"), Key::new("honest", "x"));
+        for n in 0..MAX_KINDS_OF_NAMESPACE {
+            read(&kinds, &hostile, &format!("Kind{n}")).await.unwrap();
+        }
+        assert_eq!(reason(&kinds, &Key::new("hostile", "y"), "Another").await, "TooManyKinds");
+        read(&kinds, &hostile, "Named").await.unwrap();
+        read(&kinds, &honest, "Another").await.unwrap();
+        read(&kinds, &hostile, "Another").await.unwrap();
+        for n in MAX_KINDS_OF_NAMESPACE + 1..MAX_KINDS {
+            read(&kinds, &Key::new(&format!("hostile{}", n % 9), "x"), &format!("Kind{n}")).await.unwrap();
+        }
+        let error = read(&kinds, &honest, "OneMore").await.err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "OneMore of example.com/v1 is not read: the references and templates in the objects of the controller use \
+             100 other Kinds, which is the limit. Name fewer Kinds, or name this one in the `Kinds` of the controller"
+        );
+        kinds.used.for_each_index(|index| index.forget(&hostile));
+        kinds.used.close_unused();
+        read(&kinds, &honest, "OneMore").await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_kind_that_was_opened_last_closes_if_the_objects_are_too_large() {
+        let cx = preloaded();
+        let kinds = kinds_of(&cx, Kinds::of([("example.com", "nameds")]).or_any());
+        let (first_key, last_key) = (Key::new("honest", "x"), Key::new("hostile", "x"));
+        for kind in ["Named", "First"] {
+            read(&kinds, &first_key, kind).await.unwrap();
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let insert = |found: &FoundKind, size: usize| {
+            let mut object = DynamicObject::new("o", &found.kind.resource).within("default");
+            object.data["data"] = "x".repeat(size).into();
+            found.informer.insert(object);
+            kinds.queue.take_all();
+            kinds.used.close_excess(1000, &kinds.queue);
+        };
+        insert(&read(&kinds, &first_key, "Named").await.unwrap(), 2000);
+        insert(&read(&kinds, &last_key, "Last").await.unwrap(), 500);
+        assert_eq!(reason(&kinds, &last_key, "Last").await, "");
+        insert(&read(&kinds, &first_key, "First").await.unwrap(), 500);
+        assert_eq!(kinds.queue.take_all(), [last_key.clone()]);
+        assert_eq!(reason(&kinds, &last_key, "Last").await, "KindsTooLarge");
+        assert_eq!(reason(&kinds, &first_key, "First").await, "");
+        tokio::time::advance(CLOSED_FOR).await;
+        assert_eq!(reason(&kinds, &last_key, "Last").await, "", "it is tried again");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_a_kind_that_no_key_uses_any_more() {
+        let (cx, key) = (preloaded(), Key::new("default", "x"));
+        let kinds = kinds_of(&cx, Kinds::any());
+        for n in 0..1000 {
+            read(&kinds, &key, &format!("Kind{n}")).await.unwrap();
+            kinds.used.for_each_index(|index| index.forget(&key));
+            kinds.used.close_unused();
+        }
+        assert_eq!(kinds.used.0.lock().len(), 0);
+        assert_eq!(cx.informers().states(), []);
     }
 }

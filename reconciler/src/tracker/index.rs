@@ -168,6 +168,13 @@ impl Index {
         stored_text(&self.reads, &text_of(observer)).is_some()
     }
 
+    /// Returns true if an observer in this namespace reads anything of the Kind, or uses it.
+    pub(super) fn has_observers_in(&self, namespace: &str) -> bool {
+        let prefix = format!("{namespace}/");
+        let first = self.reads.range((KeyText::from(&*prefix), Target::default())..).next();
+        first.is_some_and(|(observer, _)| observer.starts_with(&prefix))
+    }
+
     /// Returns true if any observer reads by labels.
     fn has_selectors(&self) -> bool {
         !self.matching.is_empty()

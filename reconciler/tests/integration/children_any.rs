@@ -53,6 +53,10 @@ async fn a_child_from_a_template_is_restored_and_the_informer_of_its_kind_closes
     let has_informer = || informers.states().iter().any(|(name, _)| name == "serviceaccounts");
     assert!(!has_informer());
 
+    controller.take_queued();
+    assert!(controller.once(&key).await.unwrap_err().is_waiting());
+    eventually("the list enqueues the owner", TIMEOUT, async || controller.take_queued() == [key.clone()])
+        .await;
     let _ = controller.once(&key).await.unwrap();
     assert!(has_informer());
     let accounts: Api<ServiceAccount> = Api::namespaced(fixture.client.clone(), &fixture.namespace);

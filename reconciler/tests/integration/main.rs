@@ -15,6 +15,7 @@ mod references;
 mod resync;
 mod schemas;
 mod status;
+mod tenants;
 
 use std::time::Duration;
 

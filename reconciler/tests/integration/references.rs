@@ -83,7 +83,10 @@ async fn the_watch_that_a_reference_opened_ends_with_the_last_reference() {
     eventually("the observer in the cache", TIMEOUT, async || maps.contains(&key)).await;
     assert_eq!(open_watches(&fixture).await, 0);
 
-    let _ = controller.once(&key).await.unwrap();
+    controller.take_queued();
+    assert!(controller.once(&key).await.unwrap_err().is_waiting());
+    eventually("the list enqueues the observer", TIMEOUT, async || controller.take_queued() == [key.clone()])
+        .await;
     eventually("the watch", TIMEOUT, async || open_watches(&fixture).await == 1).await;
     // With the watch open, a pass reads the object from it.
     let _ = controller.once(&key).await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::Resource;
 use reknit_apis::{Key, Kind};
 
-use super::{FinalizeFn, Found, KindDriver, ReleaseFn, Stored, defaulted, with_write_error};
+use super::{FinalizeFn, Found, KindDriver, ReleaseFn, Stored, defaulted, is_waiting, with_write_error};
 use crate::{
     Error, Event, Outcome, ReconcileKind, Result, ResultExt, error::describe, finalizer::Finalizer,
     kind_client::WriteMeta, object_client::status_code, readable::Readable,
@@ -65,6 +65,9 @@ impl<R: ReconcileKind> KindDriver<R> {
         let Readable { object, unreadable_status } = found;
         let mut status = object.read_status().cloned().unwrap_or_default();
         let result = finalize(&self.reconciler, &defaulted(object.clone()), &mut status).await;
+        if is_waiting(&result) {
+            return result;
+        }
         self.record_result(&**object, &result);
         let is_done = result.as_ref().is_ok_and(Outcome::is_done);
         let stored = Stored { status: object.read_status(), unreadable: unreadable_status.as_deref() };

@@ -1,0 +1,156 @@
+//! Namespaces that share a controller, on a real API server.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, api::PostParams};
+use reknit_apis::KReference;
+use reknit_injection::select;
+use reknit_reconciler::{Controller, Key, Kinds, Outcome, ReconcileKind, Result, TrackedAny};
+use reknit_testing::{ControlPlane, Controllers, eventually};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Kinds that the controller's account may not list.
+const FORBIDDEN: [(&str, &str); 28] = [
+    ("v1", "Pod"),
+    ("v1", "Service"),
+    ("v1", "Secret"),
+    ("v1", "Endpoints"),
+    ("v1", "PersistentVolumeClaim"),
+    ("v1", "ReplicationController"),
+    ("v1", "ResourceQuota"),
+    ("v1", "LimitRange"),
+    ("v1", "PodTemplate"),
+    ("v1", "Event"),
+    ("apps/v1", "Deployment"),
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "StatefulSet"),
+    ("apps/v1", "DaemonSet"),
+    ("apps/v1", "ControllerRevision"),
+    ("batch/v1", "Job"),
+    ("batch/v1", "CronJob"),
+    ("autoscaling/v1", "HorizontalPodAutoscaler"),
+    ("autoscaling/v2", "HorizontalPodAutoscaler"),
+    ("networking.k8s.io/v1", "Ingress"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("policy/v1", "PodDisruptionBudget"),
+    ("rbac.authorization.k8s.io/v1", "Role"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
+    ("coordination.k8s.io/v1", "Lease"),
+    ("discovery.k8s.io/v1", "EndpointSlice"),
+    ("storage.k8s.io/v1", "CSIStorageCapacity"),
+    ("example.com/v1", "Unknown"),
+];
+
+/// Does what the data of a ConfigMap says: follows a reference, is slow, or fails. Reports the ConfigMaps that succeed.
+struct Obedient {
+    objects: TrackedAny,
+    succeeded: mpsc::UnboundedSender<Key>,
+    failures: Arc<AtomicUsize>,
+}
+
+impl ReconcileKind for Obedient {
+    type Kind = ConfigMap;
+    async fn reconcile_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        let data = map.data.clone().unwrap_or_default();
+        if let (Some(api_version), Some(kind)) = (data.get("apiVersion"), data.get("kind")) {
+            let reference = KReference {
+                api_version: api_version.clone(),
+                kind: kind.clone(),
+                name: "default".into(),
+                ..KReference::default()
+            };
+            self.objects.get(map, &reference).await?;
+        }
+        if data.contains_key("slow") {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        if data.contains_key("fails") {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            return Err("as planned".into());
+        }
+        self.succeeded.send(Key::of(map))?;
+        Ok(Outcome::done())
+    }
+}
+
+async fn create(client: &Client, namespace: &str, name: &str, data: Value) {
+    let map = json!({"metadata": {"name": name, "labels": {"tenants": "yes"}}, "data": data});
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+}
+
+/// Lets the account read ConfigMaps and ServiceAccounts, and record events.
+async fn permit(plane: &ControlPlane, namespace: &str) {
+    let name = format!("tenants-{namespace}");
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["configmaps", "serviceaccounts"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+    ]);
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": name}, "rules": rules});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": "controller"}]});
+    plane.apply_yaml(&format!("{role}\n---\n{binding}")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_with_thousands_of_failing_and_slow_objects_and_forbidden_kinds_does_not_delay_another_one()
+ {
+    let plane = ControlPlane::shared().await.unwrap();
+    let (hostile, honest) =
+        (plane.namespace("hostile").await.unwrap(), plane.namespace("honest").await.unwrap());
+    permit(&plane, &honest).await;
+    let client = plane.client().unwrap();
+    for (n, (api_version, kind)) in FORBIDDEN.into_iter().enumerate() {
+        let data = json!({"apiVersion": api_version, "kind": kind});
+        create(&client, &hostile, &format!("forbidden-{n}"), data).await;
+    }
+    let rest = (0..2000).map(|n| {
+        let data = match n % 100 {
+            0 => json!({"slow": "yes", "fails": "yes"}),
+            _ => json!({"fails": "yes"}),
+        };
+        let (client, hostile) = (client.clone(), hostile.clone());
+        async move { create(&client, &hostile, &format!("other-{n}"), data).await }
+    });
+    stream::iter(rest).buffer_unordered(20).collect::<Vec<_>>().await;
+
+    let (succeeded, mut successes) = mpsc::unbounded_channel();
+    let failures = Arc::new(AtomicUsize::new(0));
+    let counted = failures.clone();
+    let controllers = Controllers::new(plane.client_as(&honest, "controller").await.unwrap());
+    let controllers = controllers.controller(move |cx| {
+        let mut build = Controller::selected::<ConfigMap>(cx, select().label("tenants", "yes"));
+        let objects = build.track_any(Kinds::any());
+        Ok(build.reconciler(Obedient { objects, succeeded, failures: counted }).build())
+    });
+    let running = controllers.start();
+    running.synced(TIMEOUT).await;
+    eventually("failures", TIMEOUT, async || failures.load(Ordering::Relaxed) > 100).await;
+
+    let mut longest = Duration::ZERO;
+    for n in 0..10 {
+        let (name, start) = (format!("honest-{n}"), Instant::now());
+        // The first one opens the informer of its Kind.
+        create(&client, &honest, &name, json!({"apiVersion": "v1", "kind": "ServiceAccount"})).await;
+        let success = tokio::time::timeout(TIMEOUT, successes.recv()).await;
+        assert_eq!(success.unwrap(), Some(Key::new(honest.as_str(), &name)));
+        longest = longest.max(start.elapsed());
+    }
+    println!("an honest object was reconciled after {longest:?} at most");
+    assert!(longest < Duration::from_secs(10), "{longest:?}");
+    running.stop().await;
+}
