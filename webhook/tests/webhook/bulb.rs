@@ -23,7 +23,8 @@ pub(crate) mod v1 {
     pub(crate) struct BulbSpec {
         pub(crate) milliwatts: u64,
         /// A field that the older version does not have.
-        #[serde(default)] // without `skip_serializing_if`: conversion leaves an unset field out all the same
+        #[serde(default)]
+        // without `skip_serializing_if`: conversion leaves an unset field out all the same
         pub(crate) socket: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub(crate) colour: Option<String>,
