@@ -61,6 +61,14 @@
 //! times a second, with a burst of a hundred, and namespaces take turns. An error can ask for an
 //! [earlier retry](Error::retry_within).
 //!
+//! # Causes
+//!
+//! A queued key keeps up to sixteen causes: the objects that changed and how they are related to the object of the key, the
+//! number of a retry and the error before it, a resync, a reason given to [`Queue::add_because`] and others. They are the
+//! field `causes` of the span and the log lines of the pass, and `reknit_reconcile_causes_total` counts them. A
+//! reconciler cannot read them: it acts on the state that it finds, so that it also works after a change that nobody
+//! reported.
+//!
 //! # RBAC
 //!
 //! The Role of a controller has to allow these requests. The builder calls declare them, and

@@ -23,6 +23,7 @@ pub(crate) struct Metrics {
     work_duration: HistogramVec,
     retries: CounterVec,
     running: RunningTimes,
+    causes: CounterVec,
     passes: CounterVec,
     pass_time: HistogramVec,
     status_writes: CounterVec,
@@ -37,6 +38,8 @@ pub(crate) struct QueueMetrics {
     pub(crate) queue_duration: Histogram,
     pub(crate) work_duration: Histogram,
     pub(crate) retries: Counter,
+    name: String,
+    causes: CounterVec,
 }
 
 /// The metrics of the passes of one controller.
@@ -93,6 +96,11 @@ impl Metrics {
                 &["name"],
             ),
             running: register_metric(registry, RunningTimes::new()),
+            causes: counter(
+                "reknit_reconcile_causes_total",
+                "Number of causes of passes: object, tracked, owned or watched objects, kind, config, start, resync, leadership, after, retry or queue",
+                &["controller", "cause", "source"],
+            ),
             passes: counter(
                 "reknit_reconcile_total",
                 "Number of passes by result: success, requeue, skip, waiting, error, conflict, panic, deadline or lost",
@@ -125,11 +133,20 @@ impl Metrics {
             queue_duration: self.queue_duration.with_label_values(&[name]),
             work_duration: self.work_duration.with_label_values(&[name]),
             retries: self.retries.with_label_values(&[name]),
+            name: name.into(),
+            causes: self.causes.clone(),
         }
     }
 
     pub(crate) fn passes(&self, controller: &str) -> PassMetrics {
         PassMetrics { metrics: self.clone(), controller: controller.into() }
+    }
+}
+
+impl QueueMetrics {
+    /// Counts a cause of a pass by its labels `cause` and `source`.
+    pub(crate) fn count_cause(&self, [cause, source]: [&str; 2]) {
+        self.causes.with_label_values(&[&*self.name, cause, source]).inc();
     }
 }
 

@@ -50,6 +50,11 @@ impl<'a> KeyEvent<'a> {
         self.new.is_none() && !self.is_undecodable
     }
 
+    /// Returns true if the object was not cached before.
+    pub fn is_added(&self) -> bool {
+        self.old.is_none() && self.new.is_some()
+    }
+
     /// Returns the resourceVersion of the new state. `None` if the object was deleted or could not be decoded.
     pub fn resource_version(&self) -> Option<&'a str> {
         let new = self.new.filter(|_| !self.is_undecodable)?;

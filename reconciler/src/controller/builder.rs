@@ -19,6 +19,7 @@ use crate::{
     finalizer::{FinalizerOptions, plural_and_group},
     object_client::ObjectClient,
     owned::owner_key,
+    queue::{Cause, Source},
     tracker::{DynamicKinds, Trackers},
 };
 
@@ -162,7 +163,7 @@ impl<K> Builder<K> {
     /// slow lane.
     pub fn config<T: FromConfigMap>(&mut self) -> Config<T> {
         let queue = self.queue();
-        self.config_with(move |_| queue.resync())
+        self.config_with(move |_| queue.resync_for(&Cause::Config(T::NAME)))
     }
 
     /// Reads a ConfigMap as [`config`](Self::config) does, but calls `on_changed` with each new value instead of
@@ -262,7 +263,7 @@ impl<K: Kind> Builder<K> {
         let informer = self.cx.informer(self.selection_of::<T>());
         self.depend_on(&informer);
         let tracker = self.trackers.add();
-        tracker.enqueue_observers_on_change(&informer, self.parts.queue.clone());
+        tracker.enqueue_observers_on_change(&informer, Source::TRACKED, self.parts.queue.clone());
         Tracked::new(informer, tracker)
     }
 
@@ -357,9 +358,9 @@ impl<K: Kind> Builder<K> {
     where
         T: Cached<DynamicType = (), Scope: Scope + OwnedBy<K::Scope>>,
     {
-        self.watch(informer).keys(owner_key::<K, T>);
+        self.watch(informer).by_owner().keys(owner_key::<K, T>);
         let tracker = self.trackers.add();
-        tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
+        tracker.enqueue_observers_on_change(informer, Source::OWNED, self.parts.queue.clone());
         let writes = Permission::of::<T>(options.verbs_of_writes().iter().copied());
         let namespaces = selection(informer).selected_namespaces();
         self.declare_children([writes.or_namespaces(namespaces)]);
@@ -416,7 +417,7 @@ impl Builder<Keys> {
     /// # let _ = of_one_secret;
     /// ```
     pub fn add_key(&mut self, key: Key) {
-        self.parts.queue.add(key.clone());
+        self.parts.queue.add_for(key.clone(), Cause::Start);
         self.parts.queue.add_key_source(move |keys| keys.push(key.clone()));
     }
 

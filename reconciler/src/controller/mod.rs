@@ -37,6 +37,7 @@ use crate::{
     metrics::{Metrics, PassMetrics},
     outcome::Next,
     per_key::PerKeyStores,
+    queue::Causes,
 };
 
 /// The longest wait for the retry of a pass in a namespace whose objects cannot be listed.
@@ -149,7 +150,7 @@ impl Controller {
     /// Reconciles a key without the queue. The events of the pass are published before this returns.
     pub(crate) async fn reconcile_once(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         self.run_on_synced().await;
-        let result = self.run_pass(key, mode).await;
+        let result = self.run_pass(key, &Causes::default(), mode).await;
         self.parts.recorder.flush().await;
         result
     }
@@ -175,7 +176,7 @@ impl Controller {
     }
 
     /// Runs one pass in its span, with metrics and a log line.
-    async fn run_pass(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
+    async fn run_pass(&self, key: &Key, causes: &Causes, mode: PassMode) -> Result<Outcome> {
         let pass = async {
             let start = Instant::now();
             let result = match self.check_listed(key) {
@@ -191,7 +192,7 @@ impl Controller {
             span::record_result(result_name(&result), is_failure);
             result
         };
-        pass.instrument(span::pass_span(&self.parts.name, &self.parts.kind, key)).await
+        pass.instrument(span::pass_span(&self.parts.name, &self.parts.kind, key, causes)).await
     }
 }
 

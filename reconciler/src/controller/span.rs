@@ -4,9 +4,11 @@ use reknit_apis::Key;
 use reknit_injection::internal::random_uuid;
 use tracing::{Span, field::Empty};
 
+use crate::queue::Causes;
+
 /// Creates a span with Knative's fields. Its level is error, so that every log line has the fields, whatever the log
 /// level.
-pub(crate) fn pass_span(controller: &str, kind: &str, key: &Key) -> Span {
+pub(crate) fn pass_span(controller: &str, kind: &str, key: &Key, causes: &Causes) -> Span {
     tracing::error_span!(
         "reconcile",
         "knative.dev/controller" = controller,
@@ -15,6 +17,7 @@ pub(crate) fn pass_span(controller: &str, kind: &str, key: &Key) -> Span {
         "knative.dev/namespace" = key.namespace,
         "knative.dev/name" = key.name,
         "knative.dev/kind" = kind,
+        causes = (!causes.is_empty()).then(|| display(causes)),
         result = Empty,
         otel.status_code = Empty,
     )

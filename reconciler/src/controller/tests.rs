@@ -1,3 +1,4 @@
+mod causes;
 mod lead;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

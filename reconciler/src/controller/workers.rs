@@ -16,7 +16,12 @@ use reknit_leadership::{
 use tokio::{task::JoinSet, time::Instant};
 
 use super::Controller;
-use crate::{Outcome, Result, driver::PassMode, outcome::Next, queue::ClaimedKey};
+use crate::{
+    Outcome, Result,
+    driver::PassMode,
+    outcome::Next,
+    queue::{Cause, ClaimedKey},
+};
 
 /// The parameters of running a controller.
 #[derive(Clone)]
@@ -90,12 +95,12 @@ impl Controller {
     /// reconciles, and is dropped if the term ends.
     async fn process(&self, claimed: &ClaimedKey, leadership: &Leadership) {
         let Some(pass) = self.start_pass(claimed, leadership) else {
-            let result = self.run_pass(claimed, PassMode::Observing).await;
+            let result = self.run_pass(claimed, &claimed.causes, PassMode::Observing).await;
             self.postpone(claimed, leadership);
             return self.requeue(claimed, &result);
         };
         let start = Instant::now();
-        match pass.run(self.run_pass(claimed, PassMode::Leading)).await {
+        match pass.run(self.run_pass(claimed, &claimed.causes, PassMode::Leading)).await {
             Some(result) => self.requeue(claimed, &result),
             None => {
                 self.metrics.record_pass("lost", start.elapsed());
@@ -104,7 +109,8 @@ impl Controller {
                 self.parts.queue.forget(claimed);
                 self.parts.per_key.drop_values_of(claimed);
                 if self.driver.observes_as_follower() {
-                    self.parts.queue.add((**claimed).clone()); // the dropped pass may not have seen the newest state
+                    // The dropped pass may not have seen the newest state.
+                    self.parts.queue.add_for((**claimed).clone(), Cause::Leadership);
                 }
             }
         }
@@ -130,7 +136,7 @@ impl Controller {
             }
             Err(error) if error.is_waiting() => {} // the list of the Kind enqueues the key
             Err(error) if error.is_permanent() && !error.is_conflict() => queue.forget(claimed),
-            Err(error) => queue.retry(claimed, error.retry_wait()),
+            Err(error) => queue.retry(claimed, error.retry_wait(), &error.in_full()),
         }
     }
 
@@ -166,7 +172,7 @@ impl Controller {
         let is_gained = |key: &Key| gained.iter().any(|bucket| leadership.bucket_owns(bucket, key));
         let promoted = self.driver.keys_to_promote().into_iter().filter(is_gained);
         let postponed = self.postponed.lock().take_where(is_gained).into_iter().map(Arc::unwrap_or_clone);
-        promoted.chain(postponed).for_each(|key| self.parts.queue.add_slow(key));
+        promoted.chain(postponed).for_each(|key| self.parts.queue.add_slow_for(key, Cause::Leadership));
     }
 
     /// Keeps a key that became due while this process did not lead it, if a promotion would miss it. If this process
@@ -179,7 +185,7 @@ impl Controller {
         // and finds the key.
         let mut postponed = self.postponed.lock();
         let led_before = match leadership.state(key) {
-            BucketState::Led { .. } => return self.parts.queue.add(key.clone()),
+            BucketState::Led { .. } => return self.parts.queue.add_for(key.clone(), Cause::Leadership),
             BucketState::Draining { .. } => true,
             BucketState::Other => false,
             BucketState::Unknown { was_led } => was_led,

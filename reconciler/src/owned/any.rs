@@ -24,6 +24,7 @@ use super::{
 use crate::{
     Error, Recorder, Result,
     object_client::ObjectClient,
+    queue::{Cause, Source},
     tracker::{DynamicKinds, FoundKind, Tracker},
 };
 
@@ -186,6 +187,7 @@ impl OwnedAny {
         let children =
             Owned::new(client, found.informer.clone(), options, tracker.clone(), self.recorder.clone());
         let (owner_key, queue) = (self.owner_key, self.kinds.queue.clone());
+        let source = Source::new(Source::OWNED, &found.informer);
         // The first calls are for the children that exist already. The owners that use the Kind read them after this,
         // so these calls enqueue only other owners: otherwise the pass that opens an informer would enqueue its own key.
         let is_open = Arc::new(AtomicBool::new(false));
@@ -195,7 +197,7 @@ impl OwnedAny {
             let owners = change.objects().filter_map(|child| owner_key(child));
             owners
                 .filter(|owner| is_open || !tracker.lock().has_reads_of(owner))
-                .for_each(|owner| queue.add(owner));
+                .for_each(|owner| queue.add_for(owner, Cause::other(&source, change)));
         });
         replayed.store(true, Ordering::Release);
         opened.retain(|_, children| children.upgrade().is_some());

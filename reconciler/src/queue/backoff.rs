@@ -4,23 +4,32 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use reknit_apis::Key;
 
+use super::cause::Cause;
+
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(5);
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(1000);
 
 /// The failed keys, with the waits of client-go's default controller rate limiter.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// The number of consecutive failures of each key. A BTreeMap, since its memory shrinks with its number of keys.
-    failures: BTreeMap<Arc<Key>, u32>,
+    /// The number of consecutive failures of each key, and the last one as the cause of the retry. A BTreeMap, since its
+    /// memory shrinks with its number of keys.
+    failures: BTreeMap<Arc<Key>, (u32, Cause)>,
 }
 
 impl Backoff {
-    /// Counts a failure, and returns the wait until the retry.
-    pub(super) fn failed(&mut self, key: &Arc<Key>) -> Duration {
-        let failures = self.failures.entry(key.clone()).or_default();
+    /// Counts a failure with this error, and returns the wait until the retry.
+    pub(super) fn failed(&mut self, key: &Arc<Key>, error: &str) -> Duration {
+        let (failures, cause) = self.failures.entry(key.clone()).or_insert((0, Cause::After));
         let wait = FIRST_WAIT.saturating_mul(1_u32.checked_shl(*failures).unwrap_or(u32::MAX));
         *failures = failures.saturating_add(1);
+        *cause = Cause::retry(*failures, error);
         wait.min(MAX_WAIT)
+    }
+
+    /// The cause of the key's retry.
+    pub(super) fn cause(&self, key: &Key) -> Cause {
+        self.failures.get(key).map_or(Cause::After, |(_, cause)| cause.clone())
     }
 
     /// Resets the key's failures. Returns true if there were any.
@@ -41,16 +50,16 @@ mod tests {
     #[test]
     fn a_key_waits_5_ms_and_twice_as_long_after_each_failure_up_to_1000_s() {
         let (mut backoff, key) = (Backoff::default(), Arc::new(Key::new("default", "a")));
-        let waits: Vec<_> = (0..5).map(|_| backoff.failed(&key).as_millis()).collect();
+        let waits: Vec<_> = (0..5).map(|_| backoff.failed(&key, "no").as_millis()).collect();
         assert_eq!(waits, [5, 10, 20, 40, 80]);
-        assert_eq!((0..40).map(|_| backoff.failed(&key)).last(), Some(MAX_WAIT));
+        assert_eq!((0..40).map(|_| backoff.failed(&key, "no")).last(), Some(MAX_WAIT));
     }
 
     #[test]
     fn a_forgotten_key_starts_at_the_first_wait_and_uses_no_memory() {
         let (mut backoff, key) = (Backoff::default(), Arc::new(Key::new("default", "a")));
-        backoff.failed(&key);
+        backoff.failed(&key, "no");
         assert!(backoff.forget(&key) && backoff.is_empty() && !backoff.forget(&key));
-        assert_eq!(backoff.failed(&key), FIRST_WAIT);
+        assert_eq!(backoff.failed(&key, "no"), FIRST_WAIT);
     }
 }

@@ -8,11 +8,14 @@ use std::sync::Arc;
 use reknit_apis::Key;
 use reknit_injection::internal::KeyEvent;
 
-use super::Queue;
+use super::{
+    Queue,
+    cause::{Cause, StateChange},
+};
 
 /// The writes in flight, at most one for each worker: the key, and the resourceVersions of its object that were reported
-/// since the write started (`None`: a deletion).
-pub(super) type PendingWrites = Vec<(Arc<Key>, Vec<Option<String>>)>;
+/// since the write started (`None`: a deletion), with the changes.
+pub(super) type PendingWrites = Vec<(Arc<Key>, Vec<(Option<String>, StateChange)>)>;
 
 /// A write in flight. While it exists, reported changes of its object are recorded and do not enqueue the key. When it
 /// is dropped, the key is enqueued if any of these changes is not the echo of the write.
@@ -51,23 +54,24 @@ impl Queue {
     /// state that cannot be decoded counts too, since the pass reports it. If the controller `observes_deletions`, a
     /// deletion is not taken for an echo.
     pub(crate) fn add_event(&self, event: &KeyEvent<'_>, observes_deletions: bool) {
+        let (key, change) = (event.key().clone(), StateChange::of(event));
         match (event.is_deleted(), event.resource_version()) {
-            (true, _) if observes_deletions => self.add(event.key().clone()),
+            (true, _) if observes_deletions => self.add_for(key, Cause::Object(change)),
             // A state that cannot be decoded has no version here, and is never an echo.
-            (false, None) => self.add(event.key().clone()),
-            (_, version) => self.add_changed(event.key().clone(), version),
+            (false, None) => self.add_for(key, Cause::Object(change)),
+            (_, version) => self.add_changed(key, version, change),
         }
     }
 
     /// Enqueues the key of an object that changed to this resourceVersion, or was deleted if `None`. During a write of
     /// the object, the change is only recorded: when the write ends, it enqueues the key unless the change is its echo.
-    pub(super) fn add_changed(&self, key: Key, version: Option<&str>) {
+    pub(super) fn add_changed(&self, key: Key, version: Option<&str>, change: StateChange) {
         let mut state = self.0.state.lock();
         if let Some((_, reported)) = state.pending_writes.iter_mut().find(|(written, _)| **written == key) {
-            return reported.push(version.map(str::to_owned));
+            return reported.push((version.map(str::to_owned), change));
         }
         drop(state);
-        self.add(key);
+        self.add_for(key, Cause::Object(change));
     }
 }
 
@@ -90,8 +94,8 @@ impl Drop for PendingWrite {
             let index = writes.iter().position(|(key, _)| *key == self.key);
             index.map(|index| writes.swap_remove(index).1).unwrap_or_default()
         };
-        if reported.iter().any(|version| self.is_foreign(version)) {
-            self.queue.add(Key::clone(&self.key));
+        if let Some((_, change)) = reported.into_iter().rfind(|(version, _)| self.is_foreign(version)) {
+            self.queue.add_for(Key::clone(&self.key), Cause::Object(change));
         }
     }
 }

@@ -5,6 +5,7 @@ use std::{hash::Hash, sync::Arc};
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
+use super::cause::{Cause, Causes};
 use crate::turns::Turns;
 
 /// The number of fast keys in a row after which a waiting slow key gets its turn.
@@ -37,10 +38,11 @@ enum KeyState {
         lane: Lane,
         ticket: u64,
         queued_at: Instant,
+        causes: Causes,
     },
-    /// `added`: the lane and time of an add during the claim.
+    /// `added`: the lane, the time and the causes of the adds during the claim.
     Claimed {
-        added: Option<(Lane, Instant)>,
+        added: Option<(Lane, Instant, Causes)>,
     },
 }
 
@@ -56,49 +58,53 @@ pub(super) enum AddResult {
 
 impl Lanes {
     /// Adds a key. A key of the slow lane that is added to the fast lane moves to the fast lane.
-    pub(super) fn add(&mut self, key: Arc<Key>, lane: Lane, now: Instant) -> AddResult {
+    pub(super) fn add(&mut self, key: Arc<Key>, lane: Lane, now: Instant, cause: Cause) -> AddResult {
         match self.states.get_mut(&key) {
             None => {
-                self.enqueue(key, lane, now);
+                self.enqueue(key, lane, now, cause.into());
                 return AddResult::Queued;
             }
             Some(KeyState::Claimed { added: added @ None }) => {
-                *added = Some((lane, now));
+                *added = Some((lane, now, cause.into()));
                 return AddResult::Deferred;
             }
-            Some(KeyState::Claimed { added: Some((previous_lane, _)) }) => {
+            Some(KeyState::Claimed { added: Some((previous_lane, _, causes)) }) => {
                 *previous_lane = lane.max(*previous_lane);
+                causes.add(cause);
             }
-            Some(KeyState::Queued { lane: previous_lane, ticket, queued_at }) if lane > *previous_lane => {
-                let (ticket, queued_at) = (*ticket, *queued_at);
-                self.slow.remove(key.namespace.as_deref(), ticket);
-                self.enqueue(key, lane, queued_at);
+            Some(KeyState::Queued { lane: previous_lane, ticket, queued_at, causes }) => {
+                causes.add(cause);
+                if lane > *previous_lane {
+                    let (ticket, queued_at, causes) = (*ticket, *queued_at, std::mem::take(causes));
+                    self.slow.remove(key.namespace.as_deref(), ticket);
+                    self.enqueue(key, lane, queued_at, causes);
+                }
             }
-            Some(KeyState::Queued { .. }) => {}
         }
         AddResult::Duplicate
     }
 
     /// Claims the next key of a namespace for which `admits` returns true, until [`done`](Self::done). Also returns the
-    /// time at which the key was queued.
-    pub(super) fn claim(&mut self, admits: impl Fn(&str) -> bool) -> Option<(Arc<Key>, Instant)> {
+    /// time at which the key was queued, and why.
+    pub(super) fn claim(&mut self, admits: impl Fn(&str) -> bool) -> Option<(Arc<Key>, Instant, Causes)> {
         let key = self.pop(admits)?;
         let state = self.states.insert(key.clone(), KeyState::Claimed { added: None });
-        let queued_at = match state {
-            Some(KeyState::Queued { queued_at, .. }) => queued_at,
-            _ => Instant::now(),
+        let (queued_at, causes) = match state {
+            Some(KeyState::Queued { queued_at, causes, .. }) => (queued_at, causes),
+            _ => (Instant::now(), Causes::default()),
         };
-        Some((key, queued_at))
+        Some((key, queued_at, causes))
     }
 
     /// Ends the claim. Returns true if the key was added during the claim, and so is queued again.
     pub(super) fn done(&mut self, key: &Arc<Key>) -> bool {
         let Some(KeyState::Claimed { added }) = self.states.remove(key) else { return false };
-        if let Some((lane, added_at)) = added {
-            self.enqueue(key.clone(), lane, added_at);
+        let is_added = added.is_some();
+        if let Some((lane, added_at, causes)) = added {
+            self.enqueue(key.clone(), lane, added_at, causes);
         }
         shrink(&mut self.states);
-        added.is_some()
+        is_added
     }
 
     /// The number of queued keys.
@@ -116,13 +122,13 @@ impl Lanes {
         keys
     }
 
-    fn enqueue(&mut self, key: Arc<Key>, lane: Lane, queued_at: Instant) {
+    fn enqueue(&mut self, key: Arc<Key>, lane: Lane, queued_at: Instant, causes: Causes) {
         let keys = match lane {
             Lane::Fast => &mut self.fast,
             Lane::Slow => &mut self.slow,
         };
         let ticket = keys.push(key.namespace.as_deref(), key.clone());
-        self.states.insert(key, KeyState::Queued { lane, ticket, queued_at });
+        self.states.insert(key, KeyState::Queued { lane, ticket, queued_at, causes });
     }
 
     fn pop(&mut self, admits: impl Fn(&str) -> bool) -> Option<Arc<Key>> {
@@ -160,10 +166,10 @@ mod tests {
         let (mut lanes, now) = (Lanes::default(), Instant::now());
         let key = |n: usize| Arc::new(Key::new("default", &n.to_string()));
         for n in 0..100_000 {
-            assert_eq!(lanes.add(key(n), Lane::Fast, now), AddResult::Queued);
+            assert_eq!(lanes.add(key(n), Lane::Fast, now, Cause::Start), AddResult::Queued);
         }
         for n in 0..100_000 {
-            let (claimed, _) = lanes.claim(|_| true).unwrap();
+            let (claimed, ..) = lanes.claim(|_| true).unwrap();
             assert_eq!(claimed, key(n));
             assert!(!lanes.done(&claimed));
         }

@@ -5,6 +5,7 @@
 //! namespace runs. So no namespace can occupy every worker, however many keys it has and however long their passes take.
 
 mod backoff;
+mod cause;
 mod delayed;
 mod echo;
 mod lanes;
@@ -29,7 +30,11 @@ use reknit_injection::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-pub(crate) use self::{delayed::Delayed, lanes::shrink};
+pub(crate) use self::{
+    cause::{Cause, Causes, Source, StateChange},
+    delayed::Delayed,
+    lanes::shrink,
+};
 use self::{
     echo::PendingWrites,
     lanes::{AddResult, Lane, Lanes},
@@ -101,12 +106,28 @@ impl Queue {
 
     /// Enqueues a key.
     pub fn add(&self, key: Key) {
-        self.add_to(Lane::Fast, key);
+        self.add_for(key, Cause::Queue(None));
+    }
+
+    /// Enqueues a key for a reason, such as `the probe ended`, that the log lines of the pass show among the
+    /// [causes](crate#causes). Only the first 200 bytes are kept.
+    pub fn add_because(&self, key: Key, reason: &str) {
+        self.add_for(key, Cause::queue(reason));
     }
 
     /// Enqueues a key in the slow lane. Keys of the fast lane go first, except for one turn in ten.
     pub fn add_slow(&self, key: Key) {
-        self.add_to(Lane::Slow, key);
+        self.add_slow_for(key, Cause::Queue(None));
+    }
+
+    /// Enqueues a key for this cause.
+    pub(crate) fn add_for(&self, key: Key, cause: Cause) {
+        self.add_to(Lane::Fast, key, cause);
+    }
+
+    /// Enqueues a key for this cause in the slow lane.
+    pub(crate) fn add_slow_for(&self, key: Key, cause: Cause) {
+        self.add_to(Lane::Slow, key, cause);
     }
 
     /// Enqueues a key after this time. The earliest of several times counts. The time is measured by the [`Clock`] of
@@ -141,8 +162,8 @@ impl Queue {
                     return None;
                 }
                 state.enqueue_due(&self.0.clock);
-                if let Some(key) = state.claim() {
-                    return Some(ClaimedKey { key, queue: self.clone() });
+                if let Some((key, causes)) = state.claim() {
+                    return Some(ClaimedKey { key, causes, queue: self.clone() });
                 }
                 state.next_due(&self.0.clock)
             };
@@ -155,9 +176,9 @@ impl Queue {
         }
     }
 
-    /// Enqueues a failed key after its backoff and within the [retry rate](retries) of the queue, but within the limits
-    /// of `wait`.
-    pub(crate) fn retry(&self, claimed: &ClaimedKey, wait: RangeInclusive<Duration>) {
+    /// Enqueues a key that failed with this error, after its backoff, which `wait` limits, and within the
+    /// [retry rate](retries) of the queue.
+    pub(crate) fn retry(&self, claimed: &ClaimedKey, wait: RangeInclusive<Duration>, error: &str) {
         let is_next_due_earlier = {
             let mut state = self.0.state.lock();
             if state.closed {
@@ -166,7 +187,7 @@ impl Queue {
             if let Some(metrics) = &state.metrics {
                 metrics.retries.inc();
             }
-            state.retries.failed(&claimed.key, wait, Instant::now())
+            state.retries.failed(&claimed.key, wait, error, Instant::now())
         };
         if is_next_due_earlier {
             self.0.changed.notify_waiters();
@@ -218,8 +239,8 @@ impl Queue {
         self.0.state.lock().running.iter().map(|(key, claimed_at)| (Key::clone(key), *claimed_at)).collect()
     }
 
-    fn add_to(&self, lane: Lane, key: Key) {
-        let is_new = self.0.state.lock().add(Arc::new(key), lane);
+    fn add_to(&self, lane: Lane, key: Key, cause: Cause) {
+        let is_new = self.0.state.lock().add(Arc::new(key), lane, cause);
         if is_new {
             self.0.changed.notify_one();
         }
@@ -239,11 +260,11 @@ impl Queue {
 
 impl State {
     /// Adds the key to the lane. Returns true if it is now queued and was not before.
-    fn add(&mut self, key: Arc<Key>, lane: Lane) -> bool {
+    fn add(&mut self, key: Arc<Key>, lane: Lane, cause: Cause) -> bool {
         if self.closed {
             return false;
         }
-        let result = self.lanes.add(key, lane, Instant::now());
+        let result = self.lanes.add(key, lane, Instant::now(), cause);
         if let Some(metrics) = self.metrics.as_ref().filter(|_| result != AddResult::Duplicate) {
             metrics.adds.inc();
         }
@@ -253,8 +274,11 @@ impl State {
 
     fn enqueue_due(&mut self, clock: &Clock) {
         let (now, set_time) = (Instant::now(), clock_instant(clock));
-        while let Some(key) = self.delayed.pop_due(set_time).or_else(|| self.retries.pop_due(now)) {
-            self.add(key, Lane::Fast);
+        while let Some(key) = self.delayed.pop_due(set_time) {
+            self.add(key, Lane::Fast, Cause::After);
+        }
+        while let Some((key, cause)) = self.retries.pop_due(now) {
+            self.add(key, Lane::Fast, cause);
         }
     }
 
@@ -265,18 +289,19 @@ impl State {
         delayed.into_iter().chain(self.retries.next_due()).min()
     }
 
-    fn claim(&mut self) -> Option<Arc<Key>> {
+    fn claim(&mut self) -> Option<(Arc<Key>, Causes)> {
         let has_no_pass = |namespace: &str| {
             self.running.iter().all(|(key, _)| key.namespace.as_deref().unwrap_or_default() != namespace)
         };
         let is_reserve = self.running.len() >= self.workers;
-        let (key, queued_at) = self.lanes.claim(|namespace| !is_reserve || has_no_pass(namespace))?;
+        let (key, queued_at, causes) = self.lanes.claim(|namespace| !is_reserve || has_no_pass(namespace))?;
         if let Some(metrics) = &self.metrics {
             metrics.queue_duration.observe(queued_at.elapsed().as_secs_f64());
+            causes.iter().for_each(|cause| metrics.count_cause(cause.labels()));
         }
         self.running.push((key.clone(), Instant::now()));
         self.report_depth();
-        Some(key)
+        Some((key, causes))
     }
 
     /// Ends the claim of the key. Returns true if a waiting worker may find a key that it could not claim before, other
@@ -321,6 +346,7 @@ impl RunningPasses for Shared {
 /// A key that a worker processes. It is not claimed again until this is dropped.
 pub(crate) struct ClaimedKey {
     key: Arc<Key>,
+    pub(crate) causes: Causes,
     queue: Queue,
 }
 
@@ -336,7 +362,7 @@ impl Drop for ClaimedKey {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!(key = %self.key, "a pass panicked while it was dropped: its key is retried");
-            self.queue.retry(self, retries::ANY_WAIT);
+            self.queue.retry(self, retries::ANY_WAIT, "a panic");
         }
         let is_claimable = self.queue.0.state.lock().done(&self.key);
         if is_claimable {

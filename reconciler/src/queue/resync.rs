@@ -2,7 +2,7 @@
 
 use reknit_apis::Key;
 
-use super::Queue;
+use super::{Cause, Queue};
 
 /// The sources of all keys of a controller: the keys of the objects of its Kind or, without a Kind, the keys to which
 /// its watches map and those that [`Builder::add_key`](crate::Builder::add_key) added.
@@ -26,7 +26,13 @@ impl Queue {
     /// }
     /// ```
     pub fn resync_where(&self, mut admits: impl FnMut(&Key) -> bool) {
-        self.all_keys().into_iter().filter(|key| admits(key)).for_each(|key| self.add_slow(key));
+        let keys = self.all_keys().into_iter().filter(|key| admits(key));
+        keys.for_each(|key| self.add_slow_for(key, Cause::Resync));
+    }
+
+    /// Enqueues every key of the controller in the slow lane, for this cause.
+    pub(crate) fn resync_for(&self, cause: &Cause) {
+        self.all_keys().into_iter().for_each(|key| self.add_slow_for(key, cause.clone()));
     }
 
     /// Adds a source of keys, which pushes its current keys.

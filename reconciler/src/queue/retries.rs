@@ -18,7 +18,7 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
-use super::{backoff::Backoff, delayed::Delayed, lanes::shrink, token_bucket::TokenBucket};
+use super::{backoff::Backoff, cause::Cause, delayed::Delayed, lanes::shrink, token_bucket::TokenBucket};
 use crate::turns::Turns;
 
 /// The number of tokens that the success of a key adds if it had failed before.
@@ -52,9 +52,15 @@ impl Retries {
 
     /// Adds a failed key, to be retried with a token after its backoff, which is limited by `wait`. A key that already
     /// waits keeps its earlier time. Returns true if the next retry may be due earlier than before.
-    pub(super) fn failed(&mut self, key: &Arc<Key>, wait: RangeInclusive<Duration>, now: Instant) -> bool {
+    pub(super) fn failed(
+        &mut self,
+        key: &Arc<Key>,
+        wait: RangeInclusive<Duration>,
+        error: &str,
+        now: Instant,
+    ) -> bool {
         let (least, most) = wait.into_inner();
-        let wait = self.backoff.failed(key).clamp(least, most);
+        let wait = self.backoff.failed(key, error).clamp(least, most);
         !self.tickets.contains_key(key) && self.waiting.add(key.clone(), now + wait)
     }
 
@@ -77,8 +83,8 @@ impl Retries {
         self.backoff.forget(key)
     }
 
-    /// Removes and returns a key whose retry is due, if any, and takes a token.
-    pub(super) fn pop_due(&mut self, now: Instant) -> Option<Arc<Key>> {
+    /// Removes and returns a key whose retry is due, if any, with the cause of the retry. Takes a token.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Arc<Key>, Cause)> {
         while let Some(key) = self.waiting.pop_due(now) {
             let ticket = self.ready.push(key.namespace.as_deref(), key.clone());
             self.tickets.insert(key, ticket);
@@ -89,7 +95,8 @@ impl Retries {
         let key = self.ready.pop()?;
         self.tickets.remove(&key);
         shrink(&mut self.tickets);
-        Some(key)
+        let cause = self.backoff.cause(&key);
+        Some((key, cause))
     }
 
     /// The time at which the next retry is due.
@@ -123,7 +130,7 @@ mod tests {
     /// Adds failed keys with these numbers.
     fn fail(retries: &mut Retries, numbers: std::ops::Range<usize>, wait: RangeInclusive<Duration>) {
         for n in numbers {
-            retries.failed(&key(n), wait.clone(), Instant::now());
+            retries.failed(&key(n), wait.clone(), "no", Instant::now());
         }
     }
 
@@ -172,9 +179,10 @@ mod tests {
         advance(5.0).await;
         pop_all(&mut retries);
         let honest = Arc::new(Key::new("honest", "a"));
-        retries.failed(&honest, ANY_WAIT, Instant::now());
+        retries.failed(&honest, ANY_WAIT, "no", Instant::now());
         advance(0.2).await;
-        let due: Vec<_> = std::iter::from_fn(|| retries.pop_due(Instant::now())).collect();
+        let due: Vec<_> =
+            std::iter::from_fn(|| retries.pop_due(Instant::now()).map(|(key, _)| key)).collect();
         assert_eq!(due.len(), 2);
         assert!(due.contains(&honest));
     }
@@ -201,8 +209,8 @@ mod tests {
     async fn a_key_waits_at_least_as_long_as_the_server_asked() {
         let mut retries = Retries::new(Instant::now());
         let asked = Duration::from_secs(10);
-        retries.failed(&key(1), asked..=Duration::MAX, Instant::now());
-        retries.failed(&key(2), asked..=asked, Instant::now());
+        retries.failed(&key(1), asked..=Duration::MAX, "no", Instant::now());
+        retries.failed(&key(2), asked..=asked, "no", Instant::now());
         advance(9.9).await;
         assert_eq!(pop_all(&mut retries), 0);
         advance(0.1).await;
@@ -212,7 +220,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_that_succeeds_before_its_retry_is_not_retried() {
         let mut retries = Retries::new(Instant::now());
-        retries.failed(&key(1), ANY_WAIT, Instant::now());
+        retries.failed(&key(1), ANY_WAIT, "no", Instant::now());
         retries.succeeded(&key(1), Instant::now());
         advance(2.0).await;
         assert_eq!((pop_all(&mut retries), retries.is_empty()), (0, true));

@@ -168,7 +168,7 @@ async fn a_failed_key_is_retried_after_its_backoff() {
     let queue = queue_of(&["a"]);
     for wait in [5, 10, 20] {
         let claimed = queue.next().await.unwrap();
-        queue.retry(&claimed, retries::ANY_WAIT);
+        queue.retry(&claimed, retries::ANY_WAIT, "no");
         drop(claimed);
         let start = Instant::now();
         let again = queue.next().await.unwrap();
@@ -213,15 +213,15 @@ async fn the_echo_of_an_own_write_enqueues_its_key_in_other_queues_only() {
     let (own, other) = (Queue::new(), Queue::new());
     let write = async {
         for queue in [&own, &other] {
-            queue.add_changed(key("a"), Some("2"));
-            queue.add_changed(key("b"), Some("2"));
+            queue.add_changed(key("a"), Some("2"), StateChange::to(Some("2")));
+            queue.add_changed(key("b"), Some("2"), StateChange::to(Some("2")));
         }
         Ok::<_, ()>("2".to_owned())
     };
     own.suppressing_echo(key("a").into(), write, |version| Some(version)).await.unwrap();
     assert_eq!(own.take_all(), [key("b")]);
     assert_eq!(other.take_all(), [key("a"), key("b")]);
-    own.add_changed(key("a"), Some("3"));
+    own.add_changed(key("a"), Some("3"), StateChange::to(Some("3")));
     assert_eq!(own.take_all(), [key("a")], "a change after the write enqueues the key");
 }
 
@@ -238,8 +238,8 @@ async fn enqueued_by(reported: &[Option<&str>], answer: Result<&str, ()>) -> Vec
         }
     });
     tokio::task::yield_now().await;
-    reported.iter().for_each(|version| queue.add_changed(key("a"), *version));
-    queue.add_changed(key("b"), Some("2"));
+    reported.iter().for_each(|version| queue.add_changed(key("a"), *version, StateChange::to(*version)));
+    queue.add_changed(key("b"), Some("2"), StateChange::to(Some("2")));
     assert_eq!(queue.take_all(), [key("b")], "before the answer, only other keys are enqueued");
     send_answer.send(answer.map(str::to_owned)).unwrap();
     let _ = writing.await.unwrap();
@@ -341,7 +341,7 @@ impl Outage {
                 tokio::time::sleep(Self::PASS).await;
                 if Instant::now() < *until.lock() {
                     failures.lock().push(Instant::now());
-                    queue.retry(&claimed, retries::ANY_WAIT);
+                    queue.retry(&claimed, retries::ANY_WAIT, "no");
                 } else {
                     recovered.lock().insert(claimed.clone());
                     queue.succeeded(&claimed);
@@ -410,7 +410,7 @@ async fn delayed_keys_follow_a_clock_that_is_set_and_failed_keys_do_not() {
 
     queue.add(key("failed"));
     let claimed = queue.next().await.unwrap();
-    queue.retry(&claimed, retries::ANY_WAIT);
+    queue.retry(&claimed, retries::ANY_WAIT, "no");
     drop(claimed);
     assert_eq!(queue.next().await.as_deref(), Some(&key("failed")));
 }
@@ -483,9 +483,9 @@ async fn thousands_of_slow_failing_and_storming_keys_of_a_namespace_do_not_delay
                         3 => tokio::time::sleep(Duration::from_secs(60)).await,
                         _ => queue.add(claimed.clone()),
                     }
-                    queue.retry(&claimed, retries::ANY_WAIT);
+                    queue.retry(&claimed, retries::ANY_WAIT, "no");
                 } else if failed.insert(claimed.clone()) {
-                    queue.retry(&claimed, retries::ANY_WAIT);
+                    queue.retry(&claimed, retries::ANY_WAIT, "no");
                 } else {
                     queue.succeeded(&claimed);
                     succeeded.send(claimed.clone()).unwrap();

@@ -27,7 +27,11 @@ use reknit_injection::{
 use tokio::{runtime::Handle, time::Instant};
 
 use super::index::{Index, Tracker};
-use crate::{Error, Kinds, Queue, Result, ResultExt, object_client::ObjectKind};
+use crate::{
+    Error, Kinds, Queue, Result, ResultExt,
+    object_client::ObjectKind,
+    queue::{Cause, Source},
+};
 
 /// The longest backoff of a pass that used an unknown Kind or one that cannot be listed. No watch reports when that
 /// changes.
@@ -108,7 +112,9 @@ impl DynamicKinds {
     ) -> Self {
         let (changed, changed_queue) = (used.clone(), queue.clone());
         on_kind_changed(&informers, move |kind| {
-            changed.close(kind).into_iter().for_each(|observer| changed_queue.add(observer));
+            let cause = Cause::Kind(kind.kind.as_str().into());
+            let observers = changed.close(kind).into_iter();
+            observers.for_each(|observer| changed_queue.add_for(observer, cause.clone()));
         });
         Self { allowed, informers, namespaces, queue, used }
     }
@@ -235,11 +241,12 @@ impl UsedKind {
             self.with_handler = Some(Arc::downgrade(&handle));
             self.is_read = Arc::default();
             self.enqueue_at_first_lists(informer, queue);
+            let source = Source::new(Source::TRACKED, informer);
             let (tracker, is_read, queue) = (self.tracker.clone(), self.is_read.clone(), queue.clone());
             let used = Arc::downgrade(&used.0);
             informer.on_key_event(move |event| {
                 if is_read.load(Ordering::Acquire) {
-                    tracker.enqueue_observers(event, &queue);
+                    tracker.enqueue_observers(event, &source, &queue);
                 }
                 if let Some(used) = used.upgrade() {
                     UsedKinds(used).close_excess(MAX_BYTES, &queue);
@@ -256,10 +263,10 @@ impl UsedKind {
         if informer.handle().is_synced() {
             return;
         }
-        let (tracker, queue) = (self.tracker.clone(), queue.clone());
+        let (tracker, queue, cause) = (self.tracker.clone(), queue.clone(), Cause::kind_of(informer));
         let enqueue_all = move || {
             let observers = tracker.lock().all_observers();
-            observers.into_iter().for_each(|observer| queue.add(observer));
+            observers.into_iter().for_each(|observer| queue.add_for(observer, cause.clone()));
         };
         drop(runtime.spawn(on_first_lists(informer, enqueue_all)));
     }
@@ -355,15 +362,15 @@ impl UsedKinds {
         last.closed_until = Some(Instant::now() + CLOSED_FOR);
         let (closed, observers) = (last.informer.take(), last.tracker.lock().all_observers());
         drop(used);
-        if let Some(informer) = &closed {
-            tracing::warn!(
-                informer = informer.name(),
-                size,
-                limit = max_bytes,
-                "the objects of a Kind are not read: they are too large together with those of other Kinds"
-            );
-        }
-        observers.into_iter().for_each(|observer| queue.add(observer));
+        let Some(informer) = closed else { return };
+        tracing::warn!(
+            informer = informer.name(),
+            size,
+            limit = max_bytes,
+            "the objects of a Kind are not read: they are too large together with those of other Kinds"
+        );
+        let cause = Cause::kind_of(&informer);
+        observers.into_iter().for_each(|observer| queue.add_for(observer, cause.clone()));
     }
 }
 
@@ -419,7 +426,11 @@ mod tests {
         assert!(waiting.is_waiting() && !waiting.is_permanent(), "{waiting:#}");
         assert_eq!((start.elapsed(), kinds.queue.take_all()), (Duration::ZERO, vec![]));
 
-        assert_eq!(kinds.queue.next().await.as_deref(), Some(&key));
+        let claimed = kinds.queue.next().await.unwrap();
+        assert_eq!(
+            (&*claimed, &*claimed.causes.to_string()),
+            (&key, "the state of the Kind configmaps changed")
+        );
         assert_eq!(start.elapsed().as_secs(), 10);
         let overdue = record();
         assert!(!overdue.is_waiting() && !overdue.is_permanent(), "{overdue:#}");

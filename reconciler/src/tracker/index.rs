@@ -16,7 +16,10 @@ use reknit_apis::{
 };
 use reknit_injection::{Cached, Change, Informer, internal::KeyEvent};
 
-use crate::Queue;
+use crate::{
+    Queue,
+    queue::{Cause, Source, StateChange},
+};
 
 /// A key as text, shared by all entries with that key.
 type KeyText = Arc<str>;
@@ -36,9 +39,14 @@ impl Tracker {
     }
 
     /// Enqueues the observers of each object of this informer that changes.
-    pub(crate) fn enqueue_observers_on_change<T: Cached>(&self, informer: &Informer<T>, queue: Queue) {
-        let tracker = self.clone();
-        informer.on_key_event(move |event| tracker.enqueue_observers(event, &queue));
+    pub(crate) fn enqueue_observers_on_change<T: Cached>(
+        &self,
+        informer: &Informer<T>,
+        relation: &'static str,
+        queue: Queue,
+    ) {
+        let (tracker, source) = (self.clone(), Source::new(relation, informer));
+        informer.on_key_event(move |event| tracker.enqueue_observers(event, &source, &queue));
     }
 
     /// Enqueues the observers of each object of this informer whose change is relevant.
@@ -48,7 +56,7 @@ impl Tracker {
         queue: Queue,
         is_relevant: impl Fn(&Change<T>) -> bool + Send + Sync + 'static,
     ) {
-        let tracker = self.clone();
+        let (tracker, source) = (self.clone(), Source::new(Source::TRACKED, informer));
         informer.on(move |change| {
             if is_relevant(change) {
                 let states: Vec<&T> = match change {
@@ -56,25 +64,33 @@ impl Tracker {
                     Change::Updated { old, new } => vec![&***old, &**new],
                 };
                 let labels: Vec<_> = states.iter().map(|state| state.labels().clone()).collect();
-                let observers =
-                    states.first().map(|state| tracker.lock().observers(&Key::of(*state), &labels));
-                observers.iter().flatten().for_each(|observer| queue.add(Key::from(&**observer)));
+                let Some(state) = states.first() else { return };
+                let (key, namespace) = (text_of(&Key::of(*state)), state.namespace());
+                let observers = tracker.lock().observers(&key, namespace.as_deref(), &labels);
+                add_observers(observers, &Cause::other(&source, change), &queue);
             }
         });
     }
 
     /// Enqueues the observers of the object of this event.
-    pub(super) fn enqueue_observers(&self, event: &KeyEvent<'_>, queue: &Queue) {
-        self.observers(event).iter().for_each(|observer| queue.add(Key::from(&**observer)));
+    pub(super) fn enqueue_observers(&self, event: &KeyEvent<'_>, source: &Arc<Source>, queue: &Queue) {
+        let key = text_of(event.key());
+        let observers = self.observers(event, &key);
+        let cause = Cause::Other { source: source.clone(), key, change: StateChange::of(event) };
+        add_observers(observers, &cause, queue);
     }
 
     /// The observers of the object of this event, by its name and by its labels before and after the change.
-    pub(super) fn observers(&self, event: &KeyEvent<'_>) -> HashSet<KeyText> {
+    pub(super) fn observers(&self, event: &KeyEvent<'_>, key: &KeyText) -> HashSet<KeyText> {
         let has_selectors = self.lock().has_selectors();
         // The labels may have to be decoded, so the lock is not held.
         let labels: Vec<_> = if has_selectors { event.labels().collect() } else { Vec::new() };
-        self.lock().observers(event.key(), &labels)
+        self.lock().observers(key, event.key().namespace.as_deref(), &labels)
     }
+}
+
+fn add_observers(observers: HashSet<KeyText>, cause: &Cause, queue: &Queue) {
+    observers.iter().for_each(|observer| queue.add_for(Key::from(&**observer), cause.clone()));
 }
 
 /// The target of a read: an object by name, whether it exists or not, the objects in a namespace that match a selector,
@@ -139,12 +155,16 @@ impl Index {
     }
 
     /// The observers that read this object by its name, or by labels that one of these sets has.
-    fn observers(&self, key: &Key, labels: &[BTreeMap<String, String>]) -> HashSet<KeyText> {
-        let text = text_of(key);
-        let by_name = pairs_starting_with(&self.exact, &text).map(|(_, observer)| observer.clone());
+    fn observers(
+        &self,
+        key: &KeyText,
+        namespace: Option<&str>,
+        labels: &[BTreeMap<String, String>],
+    ) -> HashSet<KeyText> {
+        let by_name = pairs_starting_with(&self.exact, key).map(|(_, observer)| observer.clone());
         let mut observers: HashSet<_> = by_name.collect();
         if !labels.is_empty() {
-            let namespace: Namespace = key.namespace.as_deref().map(Into::into);
+            let namespace: Namespace = namespace.map(Into::into);
             let selectors = self.matching.get(&namespace).into_iter().flat_map(HashMap::values);
             let matching =
                 selectors.filter(|entry| labels.iter().any(|labels| entry.selector.matches(labels)));
@@ -243,7 +263,7 @@ impl Index {
     }
 }
 
-fn text_of(key: &Key) -> KeyText {
+pub(super) fn text_of(key: &Key) -> KeyText {
     [key.namespace.as_deref().unwrap_or_default(), "/", &key.name].concat().into()
 }
 

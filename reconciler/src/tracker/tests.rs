@@ -10,7 +10,10 @@ use reknit_apis::Key;
 use reknit_injection::{Context, Informer};
 use reknit_testing::{ApiServer, InformerExt};
 
-use super::{index::Tracker, trackers::Trackers};
+use super::{
+    index::{Tracker, text_of},
+    trackers::Trackers,
+};
 
 fn key(name: &str) -> Key {
     Key::new("default", name)
@@ -112,7 +115,9 @@ async fn an_observer_that_reads_an_object_by_name_and_by_labels_is_found_once() 
     let services: Informer<Service> = Context::preloaded("test", ApiServer::new().client(), Vec::new()).get();
     let found = Arc::new(Mutex::new(Vec::new()));
     let (results, handler_tracker) = (found.clone(), tracker.clone());
-    services.on_key_event(move |event| results.lock().push(handler_tracker.observers(event)));
+    services.on_key_event(move |event| {
+        results.lock().push(handler_tracker.observers(event, &text_of(event.key())))
+    });
     let mut service = Service::default();
     service.metadata.name = Some("web".into());
     service.metadata.namespace = Some("default".into());

@@ -1,0 +1,287 @@
+//! The causes for which a key is queued: what its next pass is for.
+//!
+//! They are shown on the span and the log lines of the pass, and counted. Reconcilers do not get them: a pass acts on the
+//! state that it finds, whatever has changed, so that it is right also after a change that nobody reported.
+
+use std::{fmt, sync::Arc};
+
+use kube::ResourceExt;
+use reknit_injection::{Cached, Change, Informer, internal::KeyEvent};
+
+/// The maximum number of causes that a queued key keeps. Further ones are counted.
+const MAX_CAUSES: usize = 16;
+
+/// The maximum length of the text of a cause in bytes.
+const MAX_TEXT: usize = 200;
+
+/// A cause for which a key is queued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The object of the key changed.
+    Object(StateChange),
+    /// Another object changed. The key is `namespace/name`, without a namespace `/name`.
+    Other { source: Arc<Source>, key: Arc<str>, change: StateChange },
+    /// A Kind that the key uses was listed, cannot be listed, or is served in another way.
+    Kind(Arc<str>),
+    /// A ConfigMap changed.
+    Config(&'static str),
+    /// The key was added when the controller was built.
+    Start,
+    /// A resync of all keys, or of some.
+    Resync,
+    /// This process leads the key now, or leads it no longer.
+    Leadership,
+    /// The wait of [`Outcome::after`](crate::Outcome::after) or [`Queue::add_after`](crate::Queue::add_after) is over.
+    After,
+    /// The last pass failed.
+    Retry { number: u32, error: Arc<str> },
+    /// [`Queue::add`](crate::Queue::add), with the reason of the caller.
+    Queue(Option<Arc<str>>),
+}
+
+/// The objects of one informer whose changes enqueue keys, and the relation by which they do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    relation: &'static str,
+    /// The resource, such as `services` or `deployments.apps`.
+    resource: String,
+}
+
+impl Source {
+    /// The objects that passes read through a tracker.
+    pub(crate) const TRACKED: &str = "tracked";
+    /// The objects that are controlled by the object of the key.
+    pub(crate) const OWNED: &str = "owned";
+    /// The objects that a watch maps to keys.
+    pub(crate) const WATCHED: &str = "watched";
+
+    pub(crate) fn new<T: Cached>(relation: &'static str, informer: &Informer<T>) -> Arc<Self> {
+        Arc::new(Self { relation, resource: resource_of(informer).into() })
+    }
+}
+
+/// The resource of the informer, without its selection.
+fn resource_of<T: Cached>(informer: &Informer<T>) -> &str {
+    informer.name().split(' ').next().unwrap_or_default()
+}
+
+/// A change of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StateChange {
+    kind: ChangeKind,
+    /// The new resourceVersion, if it is a number.
+    version: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChangeKind {
+    Added,
+    Changed,
+    Deleted,
+}
+
+impl StateChange {
+    pub(crate) fn of(event: &KeyEvent<'_>) -> Self {
+        let kind = match (event.is_deleted(), event.is_added()) {
+            (true, _) => ChangeKind::Deleted,
+            (_, true) => ChangeKind::Added,
+            _ => ChangeKind::Changed,
+        };
+        Self { kind, version: event.resource_version().and_then(|version| version.parse().ok()) }
+    }
+
+    pub(crate) fn of_change<T: Cached>(change: &Change<T>) -> Self {
+        let (kind, object) = match change {
+            Change::Added(object) => (ChangeKind::Added, &**object),
+            Change::Updated { new, .. } => (ChangeKind::Changed, &**new),
+            Change::Deleted { last } => (ChangeKind::Deleted, &**last),
+        };
+        Self { kind, version: object.resource_version().and_then(|version| version.parse().ok()) }
+    }
+
+    /// The change of an object to this resourceVersion, or its deletion if `None`.
+    #[cfg(test)]
+    pub(crate) fn to(version: Option<&str>) -> Self {
+        let kind = if version.is_some() { ChangeKind::Changed } else { ChangeKind::Deleted };
+        Self { kind, version: version.and_then(|version| version.parse().ok()) }
+    }
+}
+
+impl Cause {
+    /// The first list of this informer, or its end.
+    pub(crate) fn kind_of<T: Cached>(informer: &Informer<T>) -> Self {
+        Self::Kind(resource_of(informer).into())
+    }
+
+    /// The change of another object.
+    pub(crate) fn other<T: Cached>(source: &Arc<Source>, change: &Change<T>) -> Self {
+        let key = change.key().to_string().into();
+        Self::Other { source: source.clone(), key, change: StateChange::of_change(change) }
+    }
+
+    pub(crate) fn retry(number: u32, error: &str) -> Self {
+        Self::Retry { number, error: bounded(error) }
+    }
+
+    pub(crate) fn queue(reason: &str) -> Self {
+        Self::Queue(Some(bounded(reason)))
+    }
+
+    /// The label of the cause in the metrics, and the resource or the ConfigMap that it comes from.
+    pub(crate) fn labels(&self) -> [&str; 2] {
+        match self {
+            Self::Object(_) => ["object", ""],
+            Self::Other { source, .. } => [source.relation, &source.resource],
+            Self::Kind(resource) => ["kind", resource],
+            Self::Config(name) => ["config", name],
+            Self::Start => ["start", ""],
+            Self::Resync => ["resync", ""],
+            Self::Leadership => ["leadership", ""],
+            Self::After => ["after", ""],
+            Self::Retry { .. } => ["retry", ""],
+            Self::Queue(_) => ["queue", ""],
+        }
+    }
+
+    /// Returns true if the other cause differs only in the state, so that the later one replaces the earlier one.
+    fn is_repeated_by(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Object(_), Self::Object(_)) | (Self::Retry { .. }, Self::Retry { .. }) => true,
+            (Self::Other { source, key, .. }, Self::Other { source: other_source, key: other_key, .. }) => {
+                source == other_source && key == other_key
+            }
+            _ => self == other,
+        }
+    }
+}
+
+fn bounded(text: &str) -> Arc<str> {
+    text[..text.floor_char_boundary(MAX_TEXT)].into()
+}
+
+/// The merged causes of a queued key. One cause needs no allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Causes {
+    first: Option<Cause>,
+    others: Option<Box<Others>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Others {
+    causes: Vec<Cause>,
+    /// The number of causes beyond the maximum.
+    uncounted: u32,
+}
+
+impl From<Cause> for Causes {
+    fn from(cause: Cause) -> Self {
+        Self { first: Some(cause), others: None }
+    }
+}
+
+impl Causes {
+    /// Adds a cause. If it repeats one, it replaces that one.
+    pub(crate) fn add(&mut self, cause: Cause) {
+        let Some(first) = &mut self.first else { return self.first = Some(cause) };
+        if first.is_repeated_by(&cause) {
+            return *first = cause;
+        }
+        let others = self.others.get_or_insert_default();
+        let is_full = others.causes.len() >= MAX_CAUSES - 1;
+        match others.causes.iter_mut().find(|other| other.is_repeated_by(&cause)) {
+            Some(other) => *other = cause,
+            None if is_full => others.uncounted = others.uncounted.saturating_add(1),
+            None => others.causes.push(cause),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Cause> {
+        self.first.iter().chain(self.others.iter().flat_map(|others| &others.causes))
+    }
+}
+
+/// Formats as `the object changed (12); services default/web deleted (tracked); and 3 more`.
+impl fmt::Display for Causes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, cause) in self.iter().enumerate() {
+            write!(f, "{}{cause}", if n > 0 { "; " } else { "" })?;
+        }
+        match &self.others {
+            Some(others) if others.uncounted > 0 => write!(f, "; and {} more", others.uncounted),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object(change) => write!(f, "the object {change}"),
+            Self::Other { source, key, change } => {
+                let key = key.trim_start_matches('/');
+                write!(f, "{} {key} {change}, {}", source.resource, source.relation)
+            }
+            Self::Kind(kind) => write!(f, "the state of the Kind {kind} changed"),
+            Self::Config(name) => write!(f, "{name} changed"),
+            Self::Start => f.write_str("start"),
+            Self::Resync => f.write_str("resync"),
+            Self::Leadership => f.write_str("leadership changed"),
+            Self::After => f.write_str("after a wait"),
+            Self::Retry { number, error } => write!(f, "retry {number} after: {error}"),
+            Self::Queue(None) => f.write_str("added to the queue"),
+            Self::Queue(Some(reason)) => write!(f, "added to the queue: {reason}"),
+        }
+    }
+}
+
+impl fmt::Display for StateChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            ChangeKind::Added => "added",
+            ChangeKind::Changed => "changed",
+            ChangeKind::Deleted => "deleted",
+        })?;
+        self.version.map_or(Ok(()), |version| write!(f, " ({version})"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(version: &str) -> Cause {
+        Cause::Object(StateChange::to(Some(version)))
+    }
+
+    fn service(name: &str) -> Cause {
+        let source = Arc::new(Source { relation: Source::TRACKED, resource: "services".into() });
+        Cause::Other { source, key: format!("default/{name}").into(), change: StateChange::to(None) }
+    }
+
+    #[test]
+    fn a_repeated_cause_replaces_the_earlier_one_and_needs_no_allocation() {
+        let mut causes = Causes::from(object("1"));
+        causes.add(object("2"));
+        assert_eq!((causes.to_string().as_str(), causes.others.is_none()), ("the object changed (2)", true));
+        (0..2).for_each(|_| causes.add(service("a")));
+        causes.add(Cause::retry(3, "no"));
+        assert_eq!(
+            causes.to_string(),
+            "the object changed (2); services default/a deleted, tracked; retry 3 after: no"
+        );
+    }
+
+    #[test]
+    fn causes_beyond_sixteen_are_counted_and_texts_are_cut() {
+        let mut causes = Causes::default();
+        (0..20).for_each(|n| causes.add(service(&n.to_string())));
+        assert_eq!(causes.iter().count(), MAX_CAUSES);
+        assert!(causes.to_string().ends_with("services default/15 deleted, tracked; and 4 more"), "{causes}");
+        let Cause::Retry { error, .. } = Cause::retry(1, &"ä".repeat(1000)) else { unreachable!() };
+        assert_eq!(error.len(), MAX_TEXT);
+    }
+}
