@@ -1,4 +1,4 @@
-# The sample controller and its webhook. Build it from the root of the repository: docker build -t IMAGE .
+# The sample controller with its webhook. Build it from the root of the repository: docker build -t IMAGE .
 # VERSION and REVISION are build arguments for the labels of the image.
 
 FROM docker.io/library/rust:1.95.0-bookworm AS build
@@ -10,8 +10,8 @@ COPY . .
 # is not part of a layer: the programs are copied out of it in the same step.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --profile deploy --package reknit-samples --bin controller --bin webhook && \
-    install -t /usr/local/bin target/deploy/controller target/deploy/webhook
+    cargo build --locked --profile deploy --package reknit-samples --bin controller && \
+    install -t /usr/local/bin target/deploy/controller
 
 # glibc, certificates and time zones; no shell.
 FROM gcr.io/distroless/cc-debian12:nonroot
@@ -23,7 +23,7 @@ LABEL org.opencontainers.image.title="reknit sample controller" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
-COPY --from=build /usr/local/bin/controller /usr/local/bin/webhook /
-# The programs write nothing but CPU profiles, to /tmp, and run as any other user too.
+COPY --from=build /usr/local/bin/controller /
+# The program writes nothing but CPU profiles, to /tmp, and runs as any other user too.
 USER 65532:65532
 ENTRYPOINT ["/controller"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Generates the CustomResourceDefinitions from the types, and the RBAC manifests from the constructors: config/300-crds.yaml,
-# config/200-rbac.yaml and config/namespaced/rbac.yaml of the sample, and crd.yaml and rbac.yaml of each example.
+# config/200-rbac.yaml and those of config/namespaced/ of the sample, and crd.yaml and rbac.yaml of each example.
 #
 #   hack/update-codegen.sh
 set -euo pipefail
@@ -11,10 +11,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../samples"
 for manifests in crd rbac; do
   cargo run --quiet --package cargo-reknit -- "$manifests" --write
 done
-rbac=$(cargo run --quiet --bin controller-rbac -- --in team-a -- --namespace team-a)
-echo "$rbac" >config/namespaced/rbac.yaml
+rbac() { cargo run --quiet --bin rbac -- "$@" -- --namespace team-a; }
+roles=$(rbac --in team-a) cluster_role=$(rbac --kinds ClusterRole)
+echo "$roles" >config/namespaced/rbac.yaml
+echo "$cluster_role" >config/namespaced/cluster-role.yaml
 
 cd ..
 UPDATE_DEFINITIONS=1 cargo test --quiet --package examples --test unit -- \
   the_definitions_are_those_of_the_types the_rbac_manifests_are_those_of_the_constructors >/dev/null
-ls config/{200-rbac,300-crds,namespaced/rbac}.yaml examples/*/crd.yaml examples/*/rbac.yaml
+ls config/{200-rbac,300-crds,namespaced/rbac,namespaced/cluster-role}.yaml examples/*/crd.yaml examples/*/rbac.yaml

@@ -41,11 +41,12 @@ pub(crate) const PROJECT: &[File] = files!("project":
     "config/300-crds.yaml",
     "config/400-config-leader-election.yaml",
     "config/400-disruption-budget.yaml",
+    "config/400-network-policies.yaml",
     "config/500-controller.yaml",
     "config/monitoring/kustomization.yaml",
     "config/monitoring/service-monitor.yaml",
-    "config/network-policy/kustomization.yaml",
-    "config/network-policy/network-policy.yaml",
+    "config/egress/kustomization.yaml",
+    "config/egress/network-policy.yaml",
 );
 
 /// The files of a Kind.
@@ -63,7 +64,14 @@ pub(crate) const KIND_ROLES: &[File] = files!("project": "config/200-warm_greeti
 
 /// The files of the webhook server, which a project gets once.
 pub(crate) const WEBHOOK: &[File] = files!("webhook": "src/webhook.rs");
-pub(crate) const WEBHOOK_MANIFESTS: &[File] = files!("webhook": "config/400-webhook-service.yaml", "config/500-webhook-config.yaml", "config/500-webhook-secret.yaml");
+pub(crate) const WEBHOOK_MANIFESTS: &[File] = files!("webhook":
+    "config/400-webhook-disruption-budget.yaml",
+    "config/400-webhook-network-policy.yaml",
+    "config/400-webhook-service.yaml",
+    "config/500-webhook.yaml",
+    "config/500-webhook-config.yaml",
+    "config/500-webhook-secret.yaml",
+);
 
 /// The defaults of a Kind.
 pub(crate) const DEFAULTING_CODE: &[File] = files!("webhook": "src/warm_greeting/defaults.rs");

@@ -80,7 +80,8 @@ expect_refusal() {
 # process_of POD: prints node and process id of the program in the pod.
 process_of() {
   local node uid program
-  read -r node uid program <<<"$(ks get pod "$1" -o 'jsonpath={.spec.nodeName} {.metadata.uid} {.spec.containers[0].name}')"
+  read -r node uid program <<<"$(ks get pod "$1" -o 'jsonpath={.spec.nodeName} {.metadata.uid} {.spec.containers[0].command[0]}')"
+  program=${program##*/}
   # shellcheck disable=SC2016 # expanded by the shell in the node
   echo "$node" "$(on_node "$node" sh -c '
     for process in $(grep -lE "$1" /proc/[0-9]*/cgroup 2>/dev/null); do
@@ -262,7 +263,8 @@ check_uninstall() {
   done
   k delete -f config/example/ --ignore-not-found --timeout=60s >/dev/null
   k delete -k "$work/layer" --timeout=120s >/dev/null
-  left=$(k get clusterrole,clusterrolebinding,crd,mutatingwebhookconfiguration,validatingwebhookconfiguration,namespace \
+  left=$(k get clusterrole,clusterrolebinding,crd,mutatingwebhookconfiguration,validatingwebhookconfiguration,namespace,\
+validatingadmissionpolicy,validatingadmissionpolicybinding \
     -o name | grep samples || true)
   [ -z "$left" ] || die "left behind: $left"
   row "uninstalling" "nothing is left"

@@ -1,19 +1,15 @@
-//! The programs of the samples, each with its constructors and flags.
+//! The program of the samples, with its constructors and flags.
 
 use reknit::{prelude::*, sharedmain::NamespaceFlag};
 
 use crate::{addressable_service, simple_deployment, webhook};
 
-/// The program of the controllers.
-pub fn controllers() -> Main {
+/// The program: the controllers and the webhook.
+pub fn program() -> Main {
     Main::new("controller")
         .flags::<NamespaceFlag>()
         .controller(addressable_service::controller)
         .controller(simple_deployment::controller)
+        .webhook(webhook)
         .version(env!("CARGO_PKG_VERSION"))
-}
-
-/// The program of the webhook.
-pub fn webhook_server() -> Main {
-    Main::new("webhook").webhook(webhook).version(env!("CARGO_PKG_VERSION"))
 }

@@ -17,15 +17,23 @@ use crate::{
     config::{logging::LoggingConfig, maps::ConfigMapNames, observability::ObservabilityConfig},
     health::{checks::WebhookChecks, probes::Check},
     process::{
-        constructors::WebhookParts,
+        constructors::{WebhookContexts, WebhookParts, WebhookWrites},
         task::{ShutdownTimeout, Task},
     },
 };
 
 impl Main {
-    /// Adds the webhook: its server, and a controller named `webhook` that renews its certificate and registers it with
-    /// the API server. It runs beside the controllers, or alone in its own process. A process has one webhook at most.
-    /// For the objects that must exist, see [the configurations](reknit_webhook#configurations).
+    /// Adds the webhook, which has two parts: its server, and a controller named `webhook` that renews its certificate and
+    /// registers it with the API server. They run beside the other controllers. A program has one webhook at most. For the
+    /// objects that must exist, see [the configurations](reknit_webhook#configurations).
+    ///
+    /// In a cluster, run the server as a service account of its own, since it parses what anybody sends and needs no right
+    /// to write: `--only=webhook` runs the server, as the component `webhook`, and `--only=controllers` all the rest. The two
+    /// processes have only the Secret of the certificate in common, which the controller writes and the server watches.
+    /// [`rbac`](Self::rbac) generates the rights of both accounts.
+    ///
+    /// The constructor has the flags and values of the program, but no values that constructors of controllers provide.
+    /// With `--only=controllers` it is called for what it declares, and its informers do not start.
     ///
     /// The webhook refuses invalid values in `config-logging`, `config-observability`, `config-leader-election`, and
     /// the ConfigMaps of [`Webhook::config_validation`].
@@ -48,38 +56,57 @@ impl Main {
     ///
     /// fn main() -> ExitCode {
     ///     let lamps = |_: &_| Ok(Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>());
-    ///     Main::new("webhook").webhook(lamps).run()
+    ///     Main::new("lamps").webhook(lamps).run()
     /// }
     /// ```
     pub fn webhook(mut self, constructor: impl FnOnce(&Context) -> Result<Webhook> + 'static) -> Self {
-        // The controller of the certificate has its own Context, so that it does not wait for the informers of the
-        // webhook's code: their CustomResourceDefinitions may be missing.
-        let assemble = move |cx: &Context| {
-            let webhook = internal::await_informers(constructor(cx)?, cx);
-            assemble(&cx.scoped(), webhook)
+        let construct = move |cx: WebhookContexts<'_>| {
+            let webhook = constructor(cx.code)?;
+            assemble(&cx, internal::await_informers(webhook, cx.code))
         };
-        self.constructors.webhooks.push(Box::new(assemble));
+        self.constructors.webhooks.push(Box::new(construct));
         self
     }
 }
 
-/// Assembles the parts of the webhook, which also refuses ConfigMaps that the process itself could not parse.
-fn assemble(cx: &Context, webhook: Webhook) -> Result<WebhookParts> {
-    let settings: WebhookSettings = cx.provided().unwrap_or_default();
+/// Constructs the parts that run. The controller of the certificate and the server have Contexts of their own, so that
+/// they do not wait for the informers of the webhook's code: their CustomResourceDefinitions may be missing.
+fn assemble(cx: &WebhookContexts<'_>, webhook: Webhook) -> Result<WebhookParts> {
+    let settings = |cx: &Context| cx.provided::<WebhookSettings>().unwrap_or_default();
+    let webhook = validate_own_config_maps(cx.server().unwrap_or(cx.code), webhook);
+    let controller = cx
+        .controller()
+        .map(|cx| internal::certificate_controller(&webhook, &cx.scoped(), &service_names(settings(cx))));
+    let controller = controller.transpose()?;
+    let writes =
+        WebhookWrites { secret: ServiceNames::default().secret, entries: internal::entries(&webhook) };
+    let server = cx.server().map(|cx| server(&cx.scoped(), webhook, settings(cx))).transpose()?;
+    Ok(WebhookParts { writes, controller, server })
+}
+
+fn service_names(settings: WebhookSettings) -> ServiceNames {
     let default_names = ServiceNames::default();
-    let service_names = ServiceNames {
+    ServiceNames {
         service: settings.service.unwrap_or(default_names.service),
         secret: settings.secret.unwrap_or(default_names.secret),
         configurations: settings.configurations,
         owned_by_namespace: settings.owned_by_namespace,
-    };
+    }
+}
+
+/// Refuses changes of the ConfigMaps of the process that it could not parse.
+fn validate_own_config_maps(cx: &Context, webhook: Webhook) -> Webhook {
     let names: ConfigMapNames = cx.provided().unwrap_or_default();
     let webhook = validate_config(webhook, &names.logging, |data| error_text(LoggingConfig::parse(data)));
     let webhook =
         validate_config(webhook, &names.observability, |data| error_text(ObservabilityConfig::parse(data)));
-    let webhook = validate_config(webhook, &names.leader_election, check_leader_election);
-    let webhook = match settings.client_ca_file {
-        Some(file) => require_client_certificate(webhook, file, settings.client_names),
+    validate_config(webhook, &names.leader_election, check_leader_election)
+}
+
+/// Constructs the server with its health checks.
+fn server(cx: &Context, webhook: Webhook, settings: WebhookSettings) -> Result<(Task, WebhookChecks)> {
+    let webhook = match &settings.client_ca_file {
+        Some(file) => require_client_certificate(webhook, file.clone(), settings.client_names.clone()),
         None => webhook,
     };
     let webhook = match cx.provided() {
@@ -92,9 +119,8 @@ fn assemble(cx: &Context, webhook: Webhook) -> Result<WebhookParts> {
     };
     let identity = Identity::default();
     let checks = checks(internal::health(&webhook), identity.clone());
-    let (controller, server) = internal::assemble(webhook, cx, &service_names, identity, listener)?;
-    let server = Task::new("webhook", server);
-    Ok(WebhookParts { controller, server, checks })
+    let server = internal::server(webhook, cx, &service_names(settings), identity, listener)?;
+    Ok((Task::new("webhook", server), checks))
 }
 
 /// Checks that the webhook has a certificate to serve, and for a function that has not returned for too long.

@@ -1,9 +1,15 @@
-//! The sample controllers with the permissions of their service account in config/.
+//! Both parts of the sample with the permissions of their service accounts in config/.
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role};
-use kube::{Api, Client, ResourceExt, api::DeleteParams};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Secret},
+    rbac::v1::{ClusterRole, PolicyRule, Role},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use reknit::testing::{ControlPlane, eventually};
 use reknit_samples::{AddressableService, SimpleDeployment};
 use serde_json::{Value, json};
@@ -18,7 +24,8 @@ use crate::support::{
 
 const IMAGE: &str = "registry.k8s.io/pause:3.10";
 const SYSTEM_NAMESPACE: &str = "knative-samples";
-const USER: &str = "system:serviceaccount:knative-samples:controller";
+/// The service accounts of both parts.
+const ACCOUNTS: [&str; 2] = ["controller", "webhook"];
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
 /// The granted verbs that this test need not use. Table tests show the need of `get` of the Kind after a conflict, and
 /// of `update` on `finalizers`, which the API server checks when a child names its owner. Events are patched when they
@@ -36,34 +43,62 @@ const OPTIONAL: [&str; 5] = [
 async fn the_permissions_in_config_suffice_and_are_used() {
     let server = Server::own(ControlPlane::builder().audited()).await;
     server.apply_path(CONFIG).await.expect("config/ is applied");
-    let kubeconfig = server.kubeconfig_as(SYSTEM_NAMESPACE, "controller").await.expect("the service account");
     let objects = server.objects_in_new_namespace("anywhere").await;
-    let start = |pod| process::controller(&kubeconfig).with_leader_election(SYSTEM_NAMESPACE, pod).spawn();
+    exclude_from_webhook(&objects).await;
+    let start = async |part, account, pod| {
+        let kubeconfig = server.kubeconfig_as(SYSTEM_NAMESPACE, account).await.expect("the service account");
+        process::part(part, &kubeconfig).with_leader_election(SYSTEM_NAMESPACE, pod).spawn()
+    };
 
-    let (first, second) = (start("one"), start("two"));
-    first.wait_until_ready().await;
-    second.wait_until_ready().await;
+    let webhook = start("webhook", "webhook", "zero").await;
+    let first = start("controllers", "controller", "one").await;
+    let second = start("controllers", "controller", "two").await;
+    for process in [&webhook, &first, &second] {
+        process.wait_until_ready().await;
+    }
+    delete_secret(&server).await;
     exercise_controllers(&objects, "x").await;
     first.stop().await;
     exercise_controllers(&objects, "y").await;
     second.stop().await;
+    webhook.stop().await;
     assert_no_request_was_refused(&server);
     assert_each_granted_verb_was_used(&server).await;
 
-    assert_role_in_one_namespace_suffices(&server, &kubeconfig).await;
+    assert_role_in_one_namespace_suffices(&server).await;
 }
 
-/// Replaces the ClusterRole of the service account by a Role in one namespace, and runs the controllers with that Role.
-async fn assert_role_in_one_namespace_suffices(server: &Server, kubeconfig: &std::path::Path) {
-    let client = server.client().expect("a client");
-    delete_cluster_role(&client).await;
+/// Keeps the API server from calling the webhook for the objects of the namespace: there is no network for Services.
+async fn exclude_from_webhook(objects: &Objects) {
+    let label = json!({"metadata": {"labels": {"webhooks.knative.dev/exclude": "true"}}});
+    let namespaces: Api<Namespace> = Api::all(objects.client.clone());
+    let labelled = namespaces.patch(&objects.namespace, &PatchParams::default(), &Patch::Merge(label)).await;
+    labelled.expect("the namespace is labelled");
+}
+
+/// Deletes the Secret of the certificate, and waits until the controller has created another one.
+async fn delete_secret(server: &Server) {
+    let secrets: Api<Secret> = Api::namespaced(server.client().expect("a client"), SYSTEM_NAMESPACE);
+    secrets.delete("webhook-certs", &DeleteParams::default()).await.expect("the Secret is deleted");
+    eventually("another Secret", TIMEOUT, async || {
+        let secret = secrets.get_opt("webhook-certs").await.map_err(|error| error.to_string())?;
+        secret.and_then(|secret| secret.data).map(drop).ok_or("there is none".to_owned())
+    })
+    .await;
+}
+
+/// Replaces the ClusterRole of the controllers by what `config/namespaced` leaves of it and a Role in one namespace, and
+/// runs the controllers with these.
+async fn assert_role_in_one_namespace_suffices(server: &Server) {
     server
         .apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: team-a}}")
         .await
         .expect("a namespace");
     server.apply_path(format!("{CONFIG}/namespaced")).await.expect("config/namespaced is applied");
-    let objects = Objects { client, namespace: "team-a".into() };
-    let controller = process::controller(kubeconfig)
+    let objects = Objects { client: server.client().expect("a client"), namespace: "team-a".into() };
+    exclude_from_webhook(&objects).await;
+    let kubeconfig = server.kubeconfig_as(SYSTEM_NAMESPACE, "controller").await.expect("the service account");
+    let controller = process::part("controllers", &kubeconfig)
         .with_leader_election(SYSTEM_NAMESPACE, "three")
         .in_namespace("team-a")
         .spawn();
@@ -153,31 +188,22 @@ async fn exercise_simple_deployment(objects: &Objects, name: &str) {
     objects.delete_pod_now(&released).await;
 }
 
-async fn delete_cluster_role(client: &Client) {
-    let roles: Api<ClusterRole> = Api::all(client.clone());
-    roles
-        .delete("knative-samples-controller", &DeleteParams::default())
-        .await
-        .expect("the ClusterRole is deleted");
-    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-    let deleted = bindings.delete("knative-samples-controller", &DeleteParams::default()).await;
-    deleted.expect("the ClusterRoleBinding is deleted");
-}
-
-/// Asserts that the controllers sent a request for each verb of each resource that their roles grant.
+/// Asserts that each part sent a request for each verb of each resource that its roles grant.
 async fn assert_each_granted_verb_was_used(server: &Server) {
     let client = server.client().expect("a client");
-    let (name, roles) = ("knative-samples-controller", Api::<ClusterRole>::all(client.clone()));
-    let of_cluster = roles.get(name).await.expect("the ClusterRole").rules;
-    let roles: Api<Role> = Api::namespaced(client, SYSTEM_NAMESPACE);
-    let of_namespace = roles.get(name).await.expect("the Role").rules;
-    let rules = of_cluster.into_iter().chain(of_namespace).flatten();
-    let mut unused: BTreeSet<String> = rules.flat_map(|rule| granted_requests(&rule)).collect();
-    for event in requests_of_controller(server) {
-        unused.remove(&request(&event));
+    for account in ACCOUNTS {
+        let (name, roles) = (format!("knative-samples-{account}"), Api::<ClusterRole>::all(client.clone()));
+        let of_cluster = roles.get_opt(&name).await.expect("a response").and_then(|role| role.rules);
+        let roles: Api<Role> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+        let of_namespace = roles.get(&name).await.expect("the Role").rules;
+        let rules = of_cluster.into_iter().chain(of_namespace).flatten();
+        let mut unused: BTreeSet<String> = rules.flat_map(|rule| granted_requests(&rule)).collect();
+        for event in requests_of(server, account) {
+            unused.remove(&request(&event));
+        }
+        unused.retain(|request| !OPTIONAL.contains(&request.as_str()));
+        assert_eq!(unused, BTreeSet::new(), "verbs that are granted to {account} and not used");
     }
-    unused.retain(|request| !OPTIONAL.contains(&request.as_str()));
-    assert_eq!(unused, BTreeSet::new(), "verbs that are granted and not used");
 }
 
 /// The verb and the resource of each request that the rule grants.
@@ -196,16 +222,17 @@ fn request(event: &Value) -> String {
     request.trim_end_matches('/').to_owned()
 }
 
-fn requests_of_controller(server: &Server) -> Vec<Value> {
+fn requests_of(server: &Server, account: &str) -> Vec<Value> {
     let events = server.audit_events().expect("the audit log");
-    events.into_iter().filter(|event| event["user"]["username"] == USER).collect()
+    let user = format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{account}");
+    events.into_iter().filter(|event| event["user"]["username"] == *user).collect()
 }
 
 fn assert_no_request_was_refused(server: &Server) {
-    let ours = requests_of_controller(server);
+    let ours: Vec<Value> = ACCOUNTS.iter().flat_map(|account| requests_of(server, account)).collect();
     let refused: Vec<String> = ours.iter().filter(|event| is_refusal(event)).map(summary).collect();
-    println!("the audit log holds {} requests of the controller, {} refused", ours.len(), refused.len());
-    assert!(!ours.is_empty(), "the audit log has no requests of the controller");
+    println!("the audit log holds {} requests of the sample, {} refused", ours.len(), refused.len());
+    assert!(!ours.is_empty(), "the audit log has no requests of the sample");
     assert_eq!(refused, [""; 0]);
 }
 

@@ -16,9 +16,14 @@ use serde_json::Value;
 
 use super::cargo::reuse_build_cache;
 
-/// The sample controller, listening on free ports of 127.0.0.1. Choose whether it elects a leader.
+/// The sample controller without its webhook, listening on free ports of 127.0.0.1. Choose whether it elects a leader.
 pub(crate) fn controller(kubeconfig: &Path) -> Program {
-    example("controller", kubeconfig)
+    example("controller", kubeconfig).env("ENABLE_WEBHOOKS", "false")
+}
+
+/// One part of the sample program, `controllers` or `webhook`.
+pub(crate) fn part(part: &str, kubeconfig: &Path) -> Program {
+    example("controller", kubeconfig).args([format!("--only={part}")]).env("WEBHOOK_PORT", "0")
 }
 
 /// An example of the workspace, with the same settings as [`controller`].
@@ -26,10 +31,11 @@ pub(crate) fn example(name: &str, kubeconfig: &Path) -> Program {
     Program::new(executable(name), kubeconfig)
 }
 
-/// The RBAC manifests of the sample controller for these namespaces, as its program `controller-rbac` prints them.
+/// The RBAC manifests of the sample controllers for these namespaces, as the program `rbac` prints them.
 pub(crate) fn rbac_manifests(namespaces: &[&str]) -> String {
-    let mut rbac = std::process::Command::new(executable("controller-rbac"));
-    let output = rbac.args(["--", "--namespace", &namespaces.join(",")]).output().expect("the program runs");
+    let mut rbac = std::process::Command::new(executable("rbac"));
+    let rbac = rbac.args(["--", "--disable-controllers", "webhook", "--namespace", &namespaces.join(",")]);
+    let output = rbac.output().expect("the program runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("the manifests are text")
 }

@@ -3,10 +3,14 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use reknit_injection::Context;
+use serde_json::Value;
 
-use crate::{admission::rules::Caches, server::clients::ClientAuthority, webhook::Webhook};
+use crate::{
+    admission::rules::Caches, assemble::registrations, certificates::registration::Registration,
+    server::clients::ClientAuthority, webhook::Webhook,
+};
 pub use crate::{
-    assemble::assemble,
+    assemble::{certificate_controller, server},
     certificates::{identity::Identity, service::ServiceNames},
     health::Health,
     server::{
@@ -20,7 +24,7 @@ pub fn health(webhook: &Webhook) -> Health {
     Health::new(webhook.running.clone(), &webhook.limits)
 }
 
-/// Watches the ConfigMaps of [`Webhook::config`], as [`assemble`] does. Must be called before [`serve`].
+/// Watches the ConfigMaps of [`Webhook::config`], as [`server`] does. Must be called before [`serve`].
 pub fn watch_configs(mut webhook: Webhook, cx: &Context) -> Webhook {
     webhook.request_values.watch(cx);
     webhook
@@ -56,6 +60,14 @@ pub fn validate_config(
 ) -> Webhook {
     webhook.config_maps.add(name, parse);
     webhook
+}
+
+/// Returns what the controller of the certificate sets in the entries of webhook configurations: their names, their paths
+/// and their other fields.
+pub fn entries(webhook: &Webhook) -> Vec<(String, &'static str, Value)> {
+    let registrations = registrations(webhook, &ServiceNames::default());
+    let entries = registrations.iter().filter_map(Registration::entry);
+    entries.map(|(name, path, fields)| (name.to_owned(), path, fields)).collect()
 }
 
 /// Returns the names of the CustomResourceDefinitions whose objects the webhook converts.

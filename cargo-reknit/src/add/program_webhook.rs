@@ -9,7 +9,7 @@ use crate::{
 /// The file with the constructor of the webhook.
 const FILE: &str = "src/webhook.rs";
 
-/// Plans the webhook with its Service and its port, unless the project has one.
+/// Plans the webhook with its Deployment and its Service, unless the project has one.
 pub(super) fn ensure(plan: &mut Plan, names: &Names) {
     if plan.is_in_project(FILE) {
         return;
@@ -18,7 +18,6 @@ pub(super) fn ensure(plan: &mut Plan, names: &Names) {
     plan.insert("Cargo.toml", "features", "\"webhook\",");
     plan.insert("src/lib.rs", "modules", "pub mod webhook;");
     plan.insert("src/lib.rs", "controllers", ".webhook(webhook::webhook)");
-    plan.insert("config/500-controller.yaml", "ports", "- {name: https-webhook, containerPort: 8443}");
     ensure_manifests(plan, WEBHOOK_MANIFESTS, names);
 }
 

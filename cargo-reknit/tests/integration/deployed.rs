@@ -1,9 +1,12 @@
-//! The program of a project as its Deployment runs it: with its service account and with leader election.
+//! The program of a project as its Deployments run it: each part with its service account, and with leader election.
 
 use std::time::Duration;
 
 use k8s_openapi::{
-    api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::Secret,
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
@@ -11,17 +14,18 @@ use kube::{
     api::{ApiResource, DynamicObject, PostParams},
     core::GroupVersionKind,
 };
-use reknit_testing::{ControlPlane, Program, eventually};
+use reknit_testing::{ControlPlane, Program, RunningProgram, eventually};
 use serde_json::{Value, json};
 
 use crate::project::Project;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A program that runs against a control plane of its own, to which the project's `config/` is applied.
+/// Both parts of a program, against a control plane of their own, to which the project's `config/` is applied.
 pub(crate) struct Deployed {
     plane: ControlPlane,
-    program: reknit_testing::RunningProgram,
+    controllers: RunningProgram,
+    webhook: RunningProgram,
     namespace: String,
     group: String,
 }
@@ -31,12 +35,17 @@ impl Deployed {
     pub(crate) async fn start(project: &Project, name: &str, group: &str) -> Self {
         let plane = ControlPlane::builder().audited().start().await.unwrap();
         plane.apply_path(project.folder.join("config")).await.unwrap();
-        let kubeconfig = plane.kubeconfig_as(name, "controller").await.unwrap();
-        let program = Program::new(project.program(name), &kubeconfig).with_leader_election(name, "pod-1");
-        let program = program.env("WEBHOOK_PORT", "0").spawn();
-        let deployed = Self { plane, program, namespace: name.into(), group: group.into() };
-        deployed.program.wait_until_ready().await;
-        deployed
+        let spawn = async |part: &str, account: &str| {
+            let kubeconfig = plane.kubeconfig_as(name, account).await.unwrap();
+            let program =
+                Program::new(project.program(name), &kubeconfig).with_leader_election(name, account);
+            program.args([format!("--only={part}")]).env("WEBHOOK_PORT", "0").spawn()
+        };
+        let (controllers, webhook) =
+            (spawn("controllers", "controller").await, spawn("webhook", "webhook").await);
+        controllers.wait_until_ready().await;
+        webhook.wait_until_ready().await;
+        Self { plane, controllers, webhook, namespace: name.into(), group: group.into() }
     }
 
     fn client(&self) -> Client {
@@ -52,7 +61,7 @@ impl Deployed {
     /// Makes the API server call the webhook by its address, since there is no network for Services: for admission, and
     /// for conversions of the CustomResourceDefinition of this name.
     pub(crate) async fn reach_webhook(&self, crd: &str) {
-        let (address, group) = (self.program.address("webhook").await, &self.group);
+        let (address, group) = (self.webhook.address("webhook").await, &self.group);
         let url = |path: &str| json!({"url": format!("https://{address}/{path}")});
         let (defaulting, validation) =
             (format!("defaulting.webhook.{group}"), format!("validation.webhook.{group}"));
@@ -110,21 +119,53 @@ impl Deployed {
         .await
     }
 
-    /// Stops the program, and asserts that the API server refused no request of its service account, except for the
-    /// check at the start that the namespace exists, which is optional.
+    /// Stops the program, and asserts that the API server refused no request of its service accounts, except for the
+    /// check at the start that the namespace exists, which is optional, that the webhook wrote nothing, and that the
+    /// admission policy bounds the controllers.
     pub(crate) async fn stop(self) {
-        self.program.stop().await;
-        let user = format!("system:serviceaccount:{}:controller", self.namespace);
-        let optional = format!("/api/v1/namespaces/{}", self.namespace);
-        let events = self.plane.audit_events().unwrap();
-        let requests: Vec<&Value> =
-            events.iter().filter(|event| event["user"]["username"] == *user).collect();
-        let is_refused = |event: &&&Value| {
-            let code = event["responseStatus"]["code"].as_i64();
-            matches!(code, Some(401 | 403)) && event["requestURI"] != *optional
-        };
-        let refused: Vec<_> = requests.iter().filter(is_refused).map(|event| &event["requestURI"]).collect();
-        assert!(!requests.is_empty(), "the audit log has no requests of {user}");
-        assert!(refused.is_empty(), "{refused:?}");
+        let Self { plane, controllers, webhook, namespace, .. } = self;
+        webhook.stop().await;
+        controllers.stop().await;
+        let optional = format!("/api/v1/namespaces/{namespace}");
+        let events = plane.audit_events().unwrap();
+        for account in ["controller", "webhook"] {
+            let user = format!("system:serviceaccount:{namespace}:{account}");
+            let requests: Vec<&Value> =
+                events.iter().filter(|event| event["user"]["username"] == *user).collect();
+            let is_refused = |event: &&&Value| {
+                let code = event["responseStatus"]["code"].as_i64();
+                matches!(code, Some(401 | 403)) && event["requestURI"] != *optional
+            };
+            let is_write = |event: &&&Value| {
+                let is_review = matches!(
+                    event["objectRef"]["resource"].as_str(),
+                    Some("tokenreviews" | "subjectaccessreviews")
+                );
+                !is_review && !matches!(event["verb"].as_str(), Some("get" | "list" | "watch"))
+            };
+            let uris = |selected: Vec<&&Value>| -> Vec<String> {
+                selected.iter().map(|event| event["requestURI"].to_string()).collect()
+            };
+            assert!(!requests.is_empty(), "the audit log has no requests of {user}");
+            assert_eq!(uris(requests.iter().filter(is_refused).collect()), [""; 0]);
+            if account == "webhook" {
+                assert_eq!(uris(requests.iter().filter(is_write).collect()), [""; 0]);
+            }
+        }
+        assert_bounded(&plane, &namespace).await;
     }
+}
+
+/// Asserts that the admission policy bounds what the controllers may write.
+async fn assert_bounded(plane: &ControlPlane, namespace: &str) {
+    let secrets: Api<Secret> =
+        Api::namespaced(plane.client_as(namespace, "controller").await.unwrap(), namespace);
+    let mut secret = Secret::default();
+    secret.metadata.name = Some("other".into());
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("a refusal by the policy", TIMEOUT, async || match secrets.create(&dry_run, &secret).await {
+        Err(error) if error.to_string().contains("may not write this Secret") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
 }

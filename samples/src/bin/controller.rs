@@ -1,7 +1,7 @@
-//! Runs the sample controllers.
+//! Runs the sample controllers and their webhook.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    reknit_samples::program::controllers().run()
+    reknit_samples::program().run()
 }

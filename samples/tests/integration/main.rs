@@ -4,6 +4,8 @@
 #[path = "../../../tests/support/cargo.rs"]
 mod cargo;
 mod manifests;
+mod policy;
+mod rights;
 mod run_local;
 mod storage_migration;
 mod webhook;

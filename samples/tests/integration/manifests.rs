@@ -25,19 +25,19 @@ use kube::{
 use reknit::testing::{ControlPlane, eventually};
 use serde_json::{Value, json};
 
-use crate::webhook::{Webhook, wait_until_configured};
+use crate::webhook::{Process, wait_until_configured};
 
-type TestResult<T = ()> = Result<T, Box<dyn Error>>;
+pub(crate) type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
-const SYSTEM_NAMESPACE: &str = "knative-samples";
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const SYSTEM_NAMESPACE: &str = "knative-samples";
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Runs kubectl in the root of the repository, and returns what it printed.
-fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> TestResult<String> {
+pub(crate) fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> TestResult<String> {
     let assets = std::env::var("KUBEBUILDER_ASSETS").unwrap_or_default();
     let mut command = Command::new(Path::new(&assets).join("kubectl"));
     command.arg("--kubeconfig").arg(plane.kubeconfig()).args(arguments).current_dir(root());
@@ -47,7 +47,7 @@ fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> TestResult<String> {
 }
 
 /// Runs `kubectl kustomize`, and returns the objects.
-fn kustomize(plane: &ControlPlane, folder: &str) -> TestResult<Vec<DynamicObject>> {
+pub(crate) fn kustomize(plane: &ControlPlane, folder: &str) -> TestResult<Vec<DynamicObject>> {
     objects(&kubectl(plane, &["kustomize", folder])?)
 }
 
@@ -56,7 +56,7 @@ fn objects(yaml: &str) -> TestResult<Vec<DynamicObject>> {
 }
 
 /// Writes a kustomization that has `config/` as its resource, and returns its folder.
-fn layer(plane: &ControlPlane, name: &str, settings: &str) -> TestResult<String> {
+pub(crate) fn layer(plane: &ControlPlane, name: &str, settings: &str) -> TestResult<String> {
     let folder = plane.folder().join(name);
     fs::create_dir(&folder)?;
     // A resource has to be a relative path.
@@ -66,7 +66,7 @@ fn layer(plane: &ControlPlane, name: &str, settings: &str) -> TestResult<String>
 }
 
 /// The kind, name and content of each object.
-fn by_name(objects: Vec<DynamicObject>) -> TestResult<BTreeMap<String, serde_json::Value>> {
+pub(crate) fn by_name(objects: Vec<DynamicObject>) -> TestResult<BTreeMap<String, serde_json::Value>> {
     let named = objects.into_iter().map(|object| {
         let kind = object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default();
         let name = object.metadata.name.clone().unwrap_or_default();
@@ -95,11 +95,10 @@ async fn config_is_the_same_with_and_without_kustomize() -> TestResult {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn applying_config_again_changes_nothing_and_never_conflicts_with_the_webhook() -> TestResult {
+async fn applying_config_again_changes_nothing_and_never_conflicts_with_the_controller() -> TestResult {
     let plane = ControlPlane::start().await?;
     kubectl(&plane, &["apply", "-f", "config/"])?;
-    let access = plane.kubeconfig_as(SYSTEM_NAMESPACE, "webhook").await?;
-    let _webhook = Webhook::start(&access, plane.folder(), "webhook")?;
+    let _controllers = Process::start(&plane, "controllers", "controller").await?;
     let client = plane.client()?;
     wait_until_configured::<MutatingWebhookConfiguration>(&client, "defaulting", "/defaulting").await;
     for (name, path) in [("validation", "/resource-validation"), ("config", "/config-validation")] {
@@ -161,24 +160,26 @@ fn referred_names(object: &Value) -> Vec<String> {
     of_rules.chain(of_variables).filter_map(|name| Some(name.as_str()?.to_owned())).collect()
 }
 
-/// A running program of a release, with its environment variables.
-struct Program {
-    process: Webhook,
+/// A running part of a release, with its environment variables.
+struct Part {
+    process: Process,
     variables: BTreeMap<String, String>,
 }
 
-/// Starts a program of a release as its Deployment would, and waits until it holds a Lease of its component.
-async fn start_program(
+/// Starts a part of a release as its Deployment would.
+async fn start_part(
     plane: &ControlPlane,
     objects: &BTreeMap<String, Value>,
     namespace: &str,
-    program: &str,
-    binary: &str,
-) -> TestResult<Program> {
+    name: &str,
+) -> TestResult<Part> {
     let mut deployments = objects.iter().filter(|(key, _)| key.starts_with("Deployment "));
-    let (_, deployment) = deployments.find(|(key, _)| key.contains(program)).ok_or("no Deployment")?;
+    let (_, deployment) = deployments.find(|(key, _)| key.contains(name)).ok_or("no Deployment")?;
     let pod = &deployment["spec"]["template"]["spec"];
-    let variables = pod["containers"][0]["env"].as_array().into_iter().flatten();
+    let container = &pod["containers"][0];
+    let args = container["args"].as_array().into_iter().flatten();
+    let args: Vec<String> = args.filter_map(|arg| Some(arg.as_str()?.to_owned())).collect();
+    let variables = container["env"].as_array().into_iter().flatten();
     let variables = variables.filter_map(|variable| {
         Some((variable["name"].as_str()?.to_owned(), variable["value"].as_str()?.to_owned()))
     });
@@ -186,35 +187,44 @@ async fn start_program(
     variables.insert("SYSTEM_NAMESPACE".into(), namespace.into());
     let account = pod["serviceAccountName"].as_str().ok_or("no service account")?;
     let access = plane.kubeconfig_as(namespace, account).await?;
-    let log = format!("{namespace}-{program}");
-    let process = Webhook::start_program(binary, &variables, &access, plane.folder(), &log)?;
+    let log = format!("{namespace}-{name}");
+    let process = Process::start_with(&args, &variables, &access, plane.folder(), &log)?;
+    Ok(Part { process, variables })
+}
 
+/// Waits until the controllers hold a Lease of their component.
+async fn wait_for_lease(plane: &ControlPlane, namespace: &str, controllers: &Part) -> TestResult {
     let leases: Api<Lease> = Api::namespaced(plane.client()?, namespace);
-    let prefix = format!("{}.", variables["LEADERELECTION_COMPONENT"]);
+    let prefix = format!("{}.", controllers.variables["LEADERELECTION_COMPONENT"]);
     eventually(format!("a Lease {prefix}* with a holder"), TIMEOUT, async || {
         let leases = leases.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
         let is_held = |lease: &Lease| lease.spec.as_ref().is_some_and(|spec| spec.holder_identity.is_some());
         let is_led = |name: String| name.starts_with(&prefix) && name.contains("-of-");
         match leases.iter().any(|lease| is_led(lease.name_any()) && is_held(lease)) {
             true => Ok(()),
-            false => Err(process.log()),
+            false => Err(controllers.process.log()),
         }
     })
     .await;
-    Ok(Program { process, variables })
+    Ok(())
 }
 
-/// Starts the programs of a release, and waits until both lead, and until the webhook configurations trust the webhook's
-/// certificate and belong to the namespace.
-async fn run_release(plane: &ControlPlane, rendered: &str, namespace: &str) -> TestResult<[Webhook; 2]> {
+/// Starts both parts of a release, and waits until the controllers lead, until the webhook serves the certificate, and
+/// until the webhook configurations trust it and belong to the namespace.
+async fn run_release(plane: &ControlPlane, rendered: &str, namespace: &str) -> TestResult<[Process; 2]> {
     let objects = by_name(objects(rendered)?)?;
     let names: Vec<&str> = objects.keys().filter_map(|key| Some(key.split_once(' ')?.1)).collect();
     for name in objects.values().flat_map(referred_names) {
         assert!(names.contains(&&*name), "{name} is no object of this release");
     }
-    let start = async |program, binary| start_program(plane, &objects, namespace, program, binary).await;
-    let controller = start("controller", env!("CARGO_BIN_EXE_controller")).await?;
-    let webhook = start("webhook", env!("CARGO_BIN_EXE_webhook")).await?;
+    let controller = start_part(plane, &objects, namespace, "controller").await?;
+    let webhook = start_part(plane, &objects, namespace, "webhook").await?;
+    wait_for_lease(plane, namespace, &controller).await?;
+    eventually("the webhook to serve the certificate", TIMEOUT, async || {
+        let log = webhook.process.log();
+        if log.contains("serving the certificate of the webhook's Secret") { Ok(()) } else { Err(log) }
+    })
+    .await;
 
     let client = plane.client()?;
     let uid = Api::<Namespace>::all(client.clone()).get(namespace).await?.metadata.uid;
@@ -236,8 +246,8 @@ async fn run_release(plane: &ControlPlane, rendered: &str, namespace: &str) -> T
         })
         .await;
     }
-    for program in [&controller, &webhook] {
-        let log = program.process.log();
+    for part in [&controller, &webhook] {
+        let log = part.process.log();
         assert!(!log.contains("forbidden") && !log.contains("ConfigMap does not exist"), "{log}");
     }
     Ok([controller.process, webhook.process])
@@ -284,7 +294,7 @@ async fn every_overlay_is_accepted_by_the_api_server() -> TestResult {
     kubectl(&plane, &["create", "namespace", "team-a"])?;
     // The Prometheus operator is not installed here.
     plane.apply_yaml(SERVICE_MONITORS).await?;
-    for overlay in ["development", "one-namespace", "monitoring"] {
+    for overlay in ["development", "egress", "one-namespace", "monitoring"] {
         kubectl(&plane, &["apply", "--validate=strict", "-k", &format!("overlays/{overlay}")])?;
     }
     Ok(())
@@ -306,14 +316,16 @@ async fn the_overlay_for_development_has_no_webhook_and_one_replica() -> TestRes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_overlay_for_one_namespace_grants_the_controller_nothing_beyond_it() -> TestResult {
+async fn the_overlay_for_one_namespace_grants_the_controller_only_registration_beyond_it() -> TestResult {
     let objects = by_name(kustomize(ControlPlane::shared().await?, "overlays/one-namespace")?)?;
-    let of_the_cluster: Vec<_> = objects
-        .keys()
-        .filter(|name| name.starts_with("ClusterRole") && !name.ends_with(" knative-samples-webhook"))
-        .collect();
-    assert_eq!(of_the_cluster, [""; 0]);
+    let cluster_roles = objects.iter().filter(|(name, _)| name.starts_with("ClusterRole "));
+    let rules = cluster_roles.flat_map(|(_, role)| role["rules"].as_array().into_iter().flatten());
+    for rule in rules {
+        assert!(rule["resourceNames"].is_array(), "{rule}");
+    }
     assert_eq!(objects["Role knative-samples-controller"]["metadata"]["namespace"], "team-a");
+    let args = &objects["Deployment controller"]["spec"]["template"]["spec"]["containers"][0]["args"];
+    assert_eq!(*args, json!(["--only=controllers", "--namespace=team-a"]));
     Ok(())
 }
 

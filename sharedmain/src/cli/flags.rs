@@ -47,6 +47,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) disable_controllers: Vec<String>,
 
+    /// Run only this part of the program; the default is both in one process
+    #[arg(long, value_name = "PART")]
+    pub(crate) only: Option<Part>,
+
     /// The address that probes, metrics and other servers listen on [default: all interfaces]
     #[arg(long, value_name = "IP")]
     pub(crate) bind_address: Option<IpAddr>,
@@ -58,6 +62,15 @@ pub(crate) struct Flags {
     /// Time for running reconciles and tasks to end after SIGTERM; keep it below the grace period of the pod
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = parse_duration)]
     pub(crate) shutdown_timeout: Duration,
+}
+
+/// A part of a program, which a Deployment runs as a service account of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// The controllers, with the one that owns the certificate of the webhook, and the tasks
+    Controllers,
+    /// The server of the webhook, which writes nothing
+    Webhook,
 }
 
 impl Flags {

@@ -6,9 +6,9 @@ use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
 
 use crate::{
-    cli::flags::{self, AugmentArgs},
+    cli::flags::{self, AugmentArgs, Part},
     process::Task,
-    process::constructors::Constructors,
+    process::constructors::{Constructors, Parts, WEBHOOK},
     process::program::Program,
 };
 
@@ -139,9 +139,14 @@ impl Main {
 
     /// Parses the command line. [`Constructors::run`] provides the values of user flags from the matches.
     fn into_program(mut self, args: &[OsString]) -> clap::error::Result<Program> {
-        let (flags, matches) = flags::parse(self.command()?, args)?;
+        let (mut flags, matches) = flags::parse(self.command()?, args)?;
         self.constructors.matches = matches;
-        let Self { component, version, constructors, .. } = self;
+        let Self { mut component, version, constructors, .. } = self;
+        if flags.only == Some(Part::Webhook) {
+            component = WEBHOOK.into();
+            // Every replica serves, and none of them writes.
+            flags.disable_ha = true;
+        }
         Ok(Program { component, version, flags, constructors })
     }
 
@@ -174,7 +179,8 @@ impl Main {
     pub fn construct(self, cx: &Context) -> Result<(Vec<Controller>, Vec<Task>)> {
         let args = [OsString::from(&self.component)];
         let constructors = self.into_program(&args)?.constructors;
-        let constructed = constructors.run(cx, &[]).map_err(|failure| failure.to_string())?;
+        let constructed =
+            constructors.run(Parts::of(None, cx), &[]).map_err(|failure| failure.to_string())?;
         Ok((constructed.controllers, constructed.tasks))
     }
 }
@@ -198,7 +204,12 @@ mod tests {
             let cx = Context::new("test", kube::Client::new(refused, "default"));
             let args: Vec<_> = args.into_iter().map(OsString::from).collect();
             let program = Main::new("test").flags::<NamespaceFlag>().into_program(&args).unwrap();
-            program.constructors.run(&cx, &[]).map(drop).map_err(|failure| failure.to_string()).unwrap();
+            program
+                .constructors
+                .run(Parts::of(None, &cx), &[])
+                .map(drop)
+                .map_err(|failure| failure.to_string())
+                .unwrap();
             assert_eq!(cx.get::<Selection>(), expected);
         }
     }

@@ -35,19 +35,24 @@ pub(crate) struct ConfigMaps {
 }
 
 impl ConfigMaps {
-    /// Reads all ConfigMaps. If none exists, checks that the namespace exists: its name may be misspelt.
+    /// Reads the ConfigMaps, `config-leader-election` only if the process elects leaders. If none exists, checks that the namespace exists: its name may be misspelt.
     pub(crate) async fn read(
         startup: &Startup<'_>,
         client: &Client,
         namespace: &str,
         names: &ConfigMapNames,
+        has_leader_election: bool,
     ) -> Result<Self, Failure> {
         let api = &Api::namespaced(client.clone(), namespace);
         let logging = read(startup, api, namespace, &names.logging, LoggingConfig::parse).await?;
         let observability =
             read(startup, api, namespace, &names.observability, ObservabilityConfig::parse).await?;
-        let leader_election =
-            read(startup, api, namespace, &names.leader_election, LeaderElectionConfig::from_data).await?;
+        let leader_election = match has_leader_election {
+            true => {
+                read(startup, api, namespace, &names.leader_election, LeaderElectionConfig::from_data).await?
+            }
+            false => None,
+        };
         if logging.is_none() && observability.is_none() && leader_election.is_none() {
             check_namespace(startup, client, namespace).await?;
         }

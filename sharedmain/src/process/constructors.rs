@@ -5,17 +5,19 @@ use clap::ArgMatches;
 use kube::{Client, client::Body};
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
+use serde_json::Value;
 
 use super::{failure::Failure, panics, task::Task};
 use crate::{
-    cli::{environment::WebhookSettings, namespace::NamespaceFlag},
+    cli::{environment::WebhookSettings, flags::Part, namespace::NamespaceFlag},
     health::checks::WebhookChecks,
 };
 
-/// The name of the controller that renews the certificate of the webhook.
-const WEBHOOK: &str = "webhook";
+/// The name of the controller that renews the certificate of the webhook, and the component that only serves the webhook.
+pub(crate) const WEBHOOK: &str = "webhook";
 
 type Constructor<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
+type ConstructWebhook = Box<dyn FnOnce(WebhookContexts<'_>) -> Result<WebhookParts>>;
 type ConstructController = Box<dyn Fn(&Context) -> Result<Controller>>;
 type Provide = Box<dyn Fn(&Context)>;
 type ProvideFlags = fn(&Context, &ArgMatches) -> clap::error::Result<()>;
@@ -29,14 +31,70 @@ pub(crate) struct Constructors {
     pub(crate) values: Vec<Provide>,
     pub(crate) controllers: Vec<ConstructController>,
     pub(crate) tasks: Vec<Constructor<Task>>,
-    pub(crate) webhooks: Vec<Constructor<WebhookParts>>,
+    pub(crate) webhooks: Vec<ConstructWebhook>,
 }
 
-/// The parts of a webhook: the controller that renews its certificate, its server, and its health check.
+/// The Contexts in which the parts of a program are constructed. A part without a Context does not run.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    any: &'a Context,
+    /// The controllers, with that of the webhook's certificate, and the tasks.
+    controllers: Option<&'a Context>,
+    /// The server of the webhook.
+    webhook: Option<&'a Context>,
+}
+
+impl<'a> Parts<'a> {
+    /// All parts in one process, or only one of them.
+    pub(crate) fn of(only: Option<Part>, cx: &'a Context) -> Self {
+        Self {
+            any: cx,
+            controllers: (only != Some(Part::Webhook)).then_some(cx),
+            webhook: (only != Some(Part::Controllers)).then_some(cx),
+        }
+    }
+
+    /// All parts, each in a Context of its own.
+    pub(crate) fn separate(controllers: &'a Context, webhook: &'a Context) -> Self {
+        Self { any: controllers, controllers: Some(controllers), webhook: Some(webhook) }
+    }
+}
+
+/// The Contexts in which a webhook is constructed.
+#[cfg_attr(not(feature = "webhook"), allow(dead_code, reason = "only the webhook reads it"))]
+pub(crate) struct WebhookContexts<'a> {
+    /// That of the webhook's own code. Without the server it is a scratch Context, which opens no informers.
+    pub(crate) code: &'a Context,
+    pub(crate) parts: Parts<'a>,
+}
+
+#[cfg_attr(not(feature = "webhook"), allow(dead_code, reason = "only the webhook calls it"))]
+impl<'a> WebhookContexts<'a> {
+    /// The Context of the controller that renews the certificate, if it runs.
+    pub(crate) fn controller(&self) -> Option<&'a Context> {
+        self.parts.controllers
+    }
+
+    /// The Context of the server, if it runs.
+    pub(crate) fn server(&self) -> Option<&'a Context> {
+        self.parts.webhook
+    }
+}
+
+/// What the controller of a webhook's certificate writes.
+#[derive(Default)]
+pub(crate) struct WebhookWrites {
+    /// The default name of the Secret.
+    pub(crate) secret: String,
+    /// The name, the path and other fields of each entry in webhook configurations.
+    pub(crate) entries: Vec<(String, &'static str, Value)>,
+}
+
+/// The parts of a webhook: the controller that renews its certificate, and its server with its health checks.
 pub(crate) struct WebhookParts {
-    pub(crate) controller: Controller,
-    pub(crate) server: Task,
-    pub(crate) checks: WebhookChecks,
+    pub(crate) writes: WebhookWrites,
+    pub(crate) controller: Option<Controller>,
+    pub(crate) server: Option<(Task, WebhookChecks)>,
 }
 
 /// The results of the constructors. Nothing has started.
@@ -44,29 +102,46 @@ pub(crate) struct Constructed {
     pub(crate) controllers: Vec<Controller>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) webhook_checks: Vec<WebhookChecks>,
+    /// `None` without a webhook.
+    pub(crate) webhook_writes: Option<WebhookWrites>,
 }
 
 impl Constructors {
     /// Provides flags and values, which all constructors can use, and then constructs controllers, webhook and tasks,
     /// except the disabled ones.
-    pub(crate) fn run(mut self, cx: &Context, disabled: &[String]) -> Result<Constructed, Failure> {
+    pub(crate) fn run(mut self, parts: Parts<'_>, disabled: &[String]) -> Result<Constructed, Failure> {
         check_webhooks(&self.webhooks)?;
-        self.provide(cx)?;
-        self.remove_disabled(disabled, cx)?;
-        let mut controllers = construct_all("controller", self.controllers, cx)?;
-        let webhooks = construct_all("webhook", enabled_webhooks(self.webhooks, cx), cx)?;
-        let (mut servers, mut webhook_checks) = (Vec::new(), Vec::new());
-        for WebhookParts { controller, server, checks } in webhooks {
-            controllers.push(controller);
-            servers.push(server);
-            webhook_checks.push(checks);
+        for cx in [parts.controllers, parts.webhook].into_iter().flatten() {
+            self.provide(cx)?;
+        }
+        self.remove_disabled(disabled, parts.any)?;
+        if !self.webhooks.is_empty() && !is_webhook_enabled(parts.any) {
+            self.webhooks.clear();
+        }
+        if parts.controllers.is_none() && self.webhooks.is_empty() {
+            return Err(Failure::usage("--only=webhook: the program has no webhook, or it is disabled"));
+        }
+        let scratch = self.scratch(parts.any)?;
+        let mut controllers = construct_in(parts.controllers, "controller", self.controllers)?;
+        let (mut servers, mut webhook_checks, mut webhook_writes) = (Vec::new(), Vec::new(), None);
+        let code = parts.webhook.unwrap_or(&scratch);
+        let webhooks = self
+            .webhooks
+            .into_iter()
+            .map(|construct| |cx: &Context| construct(WebhookContexts { code: cx, parts }));
+        for WebhookParts { writes, controller, server } in construct_all("webhook", webhooks, code)? {
+            controllers.extend(controller);
+            let (server, checks): (Option<_>, Option<_>) = server.unzip();
+            servers.extend(server);
+            webhook_checks.extend(checks);
+            webhook_writes = Some(writes);
         }
         check_names(&controllers)?;
         check_settings(&controllers)?;
         check_finalizers(&controllers)?;
-        let mut tasks = construct_all("task", self.tasks, cx)?;
+        let mut tasks = construct_in(parts.controllers, "task", self.tasks)?;
         tasks.extend(servers);
-        Ok(Constructed { controllers, tasks, webhook_checks })
+        Ok(Constructed { controllers, tasks, webhook_checks, webhook_writes })
     }
 
     /// Provides flags and values.
@@ -112,13 +187,18 @@ impl Constructors {
     /// Returns the names of the controllers. Constructs them in another Context, so that this process opens no informers
     /// and declares no permissions for them.
     fn names(&self, cx: &Context) -> Result<Vec<String>, Failure> {
+        let controllers = construct_all("controller", self.controllers.iter(), &self.scratch(cx)?)?;
+        Ok(controllers.iter().map(|controller| controller.name().to_owned()).collect())
+    }
+
+    /// Returns a Context with the same flags and values whose informers never start.
+    fn scratch(&self, cx: &Context) -> Result<Context, Failure> {
         let scratch = Context::builder(cx.component(), unreachable_client())
             .system_namespace(cx.system_namespace().map(Into::into))
             .preloaded(Vec::new())
             .build();
         self.provide(&scratch)?;
-        let controllers = construct_all("controller", self.controllers.iter(), &scratch)?;
-        Ok(controllers.iter().map(|controller| controller.name().to_owned()).collect())
+        Ok(scratch)
     }
 }
 
@@ -130,14 +210,22 @@ pub(crate) fn unreachable_client() -> Client {
     Client::new(unreachable, "default")
 }
 
-/// Returns the webhooks to construct, none if `ENABLE_WEBHOOKS=false` disables them.
-fn enabled_webhooks<T>(webhooks: Vec<Constructor<T>>, cx: &Context) -> Vec<Constructor<T>> {
+/// Returns false if `ENABLE_WEBHOOKS=false` disables the webhook.
+fn is_webhook_enabled(cx: &Context) -> bool {
     let settings: WebhookSettings = cx.provided().unwrap_or_default();
-    if settings.enabled || webhooks.is_empty() {
-        return webhooks;
+    if !settings.enabled {
+        tracing::info!("the webhook is disabled");
     }
-    tracing::info!("the webhook is disabled");
-    vec![]
+    settings.enabled
+}
+
+/// Runs the constructors of a part, which has no Context if it does not run.
+fn construct_in<T, C: FnOnce(&Context) -> Result<T>>(
+    cx: Option<&Context>,
+    what: &str,
+    constructors: Vec<C>,
+) -> Result<Vec<T>, Failure> {
+    cx.map_or(Ok(Vec::new()), |cx| construct_all(what, constructors, cx))
 }
 
 /// Runs each constructor with its own Context, so that a controller only waits for the informers of its constructor.
@@ -156,7 +244,7 @@ fn construct_all<T, C: FnOnce(&Context) -> Result<T>>(
 }
 
 /// Refuses a second webhook: the environment variables set the name, port and Secret of one webhook only.
-fn check_webhooks<T>(webhooks: &[Constructor<T>]) -> Result<(), Failure> {
+fn check_webhooks(webhooks: &[ConstructWebhook]) -> Result<(), Failure> {
     match webhooks.len() {
         0 | 1 => Ok(()),
         count => Err(Failure::new(format!(
@@ -217,6 +305,7 @@ mod tests {
     use reknit_reconciler::{FinalizeKind, Outcome, ReconcileKind};
 
     use super::*;
+    use crate::health::probes::Check;
 
     /// A reconciler that does nothing.
     struct Idle<K>(PhantomData<fn() -> K>);
@@ -266,7 +355,9 @@ mod tests {
     ) -> Result<Vec<String>, String> {
         let constructors = Constructors { controllers, ..Constructors::default() };
         let disabled: Vec<_> = disabled.iter().map(ToString::to_string).collect();
-        let constructed = constructors.run(&context(), &disabled).map_err(|failure| failure.to_string())?;
+        let constructed = constructors
+            .run(Parts::of(None, &context()), &disabled)
+            .map_err(|failure| failure.to_string())?;
         Ok(constructed.controllers.iter().map(|controller| controller.name().to_owned()).collect())
     }
 
@@ -278,9 +369,9 @@ mod tests {
 
     #[tokio::test]
     async fn two_webhooks_are_refused() {
-        let webhook = || -> Constructor<WebhookParts> { Box::new(|_| Err("not called".into())) };
+        let webhook = || -> ConstructWebhook { Box::new(|_| Err("not called".into())) };
         let constructors = Constructors { webhooks: vec![webhook(), webhook()], ..Constructors::default() };
-        let failure = constructors.run(&context(), &[]).err().unwrap();
+        let failure = constructors.run(Parts::of(None, &context()), &[]).err().unwrap();
         assert!(failure.to_string().starts_with("2 webhooks in one process"), "{failure}");
     }
 
@@ -317,7 +408,7 @@ mod tests {
         };
         for (disabled, expected) in [(vec![], 2), (vec!["nodes".to_owned()], 1)] {
             let cx = context();
-            let _constructed = constructors().run(&cx, &disabled).unwrap();
+            let _constructed = constructors().run(Parts::of(None, &cx), &disabled).unwrap();
             assert_eq!(cx.informers().states().len(), expected);
             let permissions = format!("{:?}", cx.permissions().declared());
             assert_eq!(permissions.contains("nodes"), expected == 2, "{permissions}");
@@ -334,12 +425,15 @@ mod tests {
         let names = |constructed: Constructed| {
             constructed.controllers.iter().map(|controller| controller.name().to_owned()).collect::<Vec<_>>()
         };
-        let failure = with_webhook().run(&context(), &[]).err().unwrap();
+        let failure = with_webhook().run(Parts::of(None, &context()), &[]).err().unwrap();
         assert!(failure.to_string().contains("constructed"), "{failure}");
-        assert_eq!(names(with_webhook().run(&context(), &["webhook".into()]).unwrap()), ["a"]);
+        assert_eq!(
+            names(with_webhook().run(Parts::of(None, &context()), &["webhook".into()]).unwrap()),
+            ["a"]
+        );
         let cx = context();
         cx.provide(WebhookSettings { enabled: false, ..WebhookSettings::default() });
-        assert_eq!(names(with_webhook().run(&cx, &[]).unwrap()), ["a"]);
+        assert_eq!(names(with_webhook().run(Parts::of(None, &cx), &[]).unwrap()), ["a"]);
         assert_eq!(
             construct_enabled(vec![controller("a", None)], &["webhook"]).unwrap_err(),
             "--disable-controllers: there is no controller \"webhook\", only: a"
@@ -353,8 +447,9 @@ mod tests {
             Ok(Controller::of::<ConfigMap>(cx).name("reads-nodes").reconciler(Idle(PhantomData)).build())
         });
         let controllers = vec![reads_nodes, controller("other", None)];
-        let constructed =
-            Constructors { controllers, ..Constructors::default() }.run(&context(), &[]).unwrap();
+        let constructed = Constructors { controllers, ..Constructors::default() }
+            .run(Parts::of(None, &context()), &[])
+            .unwrap();
         let informers = |controller: &Controller| {
             controller.informers().iter().map(|informer| informer.name().to_owned()).collect::<Vec<_>>()
         };
@@ -367,7 +462,55 @@ mod tests {
         let mut constructors = Constructors::default();
         constructors.tasks.push(Box::new(|cx| Ok(Task::new(&cx.provided::<String>()?, async { Ok(()) }))));
         constructors.values.push(Box::new(|cx| cx.provide("named by a value".to_owned())));
-        let constructed = constructors.run(&context(), &[]).unwrap();
+        let constructed = constructors.run(Parts::of(None, &context()), &[]).unwrap();
         assert_eq!(constructed.tasks[0].name(), "named by a value");
+    }
+
+    /// A program with a controller, a task, and a webhook whose code reads Nodes.
+    fn with_all_parts() -> Constructors {
+        Constructors {
+            controllers: vec![controller("a", None)],
+            tasks: vec![Box::new(|_| Ok(Task::new("task", async { Ok(()) })))],
+            webhooks: vec![Box::new(|cx| {
+                let _nodes: Informer<Node> = cx.code.get();
+                let controller =
+                    cx.controller().map(|cx| controller("certificates", None)(cx)).transpose()?;
+                let checks = || Box::new(|| Check::new("webhook", vec![]));
+                let server = cx.server().map(|_| {
+                    let checks = WebhookChecks { readiness: checks(), health: checks() };
+                    (Task::new("server", async { Ok(()) }), checks)
+                });
+                Ok(WebhookParts { writes: WebhookWrites::default(), controller, server })
+            })],
+            ..Constructors::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_constructs_only_the_part_that_it_runs() {
+        for (only, controllers, tasks, reads_nodes) in [
+            (None, vec!["a", "certificates"], vec!["task", "server"], true),
+            (Some(Part::Controllers), vec!["a", "certificates"], vec!["task"], false),
+            (Some(Part::Webhook), vec![], vec!["server"], true),
+        ] {
+            let cx = context();
+            let constructed = with_all_parts().run(Parts::of(only, &cx), &[]).unwrap();
+            let names: Vec<_> = constructed.controllers.iter().map(Controller::name).collect();
+            assert_eq!(names, controllers, "{only:?}");
+            assert_eq!(constructed.tasks.iter().map(Task::name).collect::<Vec<_>>(), tasks, "{only:?}");
+            let permissions = format!("{:?}", cx.permissions().declared());
+            assert_eq!(permissions.contains("nodes"), reads_nodes, "{only:?}: {permissions}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_part_of_a_missing_or_disabled_webhook_is_refused() {
+        let expected = "--only=webhook: the program has no webhook, or it is disabled";
+        let none = Constructors { controllers: vec![controller("a", None)], ..Constructors::default() };
+        for (constructors, disabled) in [(none, vec![]), (with_all_parts(), vec!["webhook".to_owned()])] {
+            let failure =
+                constructors.run(Parts::of(Some(Part::Webhook), &context()), &disabled).err().unwrap();
+            assert_eq!(failure.to_string(), expected);
+        }
     }
 }

@@ -7,7 +7,7 @@ use reknit_injection::{Context, InformerHandle, Shutdown};
 use tokio::runtime::Handle;
 
 use super::{
-    constructors::Constructors,
+    constructors::{Constructors, Parts},
     failure::Failure,
     lifecycle::Lifecycle,
     listen::{self, Host},
@@ -23,7 +23,7 @@ use crate::{
     client::{
         self,
         credentials::Credentials,
-        kubeconfig::{self, Access},
+        kubeconfig::{self, Access, Origin},
     },
     config::{
         maps::ConfigMaps,
@@ -148,7 +148,13 @@ impl Program {
         cx.provide(ShutdownTimeout(flags.shutdown_timeout));
         cx.provide(environment.webhook.clone());
         cx.provide(environment.config_maps.clone());
-        let constructed = constructors.run(&cx, &flags.disable_controllers)?;
+        let constructed = constructors.run(Parts::of(flags.only, &cx), &flags.disable_controllers)?;
+        if flags.only.is_none() && access.origin == Origin::Pod && !constructed.webhook_checks.is_empty() {
+            tracing::warn!(
+                "the webhook is served with the rights of the controllers: run --only=controllers and --only=webhook in \
+                 Deployments of their own, each as its own service account"
+            );
+        }
         let config = ConfigWatcher::new(&component, logging.clone());
         let config_informers = environment.system_namespace.as_deref().map_or_else(Vec::new, |namespace| {
             config.watch(&cx, namespace, &environment.config_maps, participant.is_some())
@@ -217,7 +223,8 @@ impl Process {
         tracing::info!(server = %config.cluster_url, version, "connected to the API server of {origin}");
         let maps = match self.environment.system_namespace.as_deref() {
             Some(namespace) => {
-                ConfigMaps::read(&startup, &self.bare, namespace, &self.environment.config_maps).await?
+                let names = &self.environment.config_maps;
+                ConfigMaps::read(&startup, &self.bare, namespace, names, participant.is_some()).await?
             }
             None => ConfigMaps::default(),
         };

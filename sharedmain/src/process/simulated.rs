@@ -8,7 +8,11 @@ use reknit_reconciler::{Controller, Recorder, Result};
 use tokio::runtime::Handle;
 
 use super::{
-    constructors::Constructors, failure::Failure, lifecycle::Lifecycle, replica::Replica, running::Running,
+    constructors::{Constructors, Parts},
+    failure::Failure,
+    lifecycle::Lifecycle,
+    replica::Replica,
+    running::Running,
 };
 use crate::{
     client,
@@ -101,7 +105,7 @@ impl SimulatedProgram {
             .metrics(registry.clone())
             .shutdown(lifecycle.shutdown.clone())
             .build();
-        let constructed = self.constructors.run(&cx, &[])?;
+        let constructed = self.constructors.run(Parts::of(None, &cx), &[])?;
         let participant = Participant::in_namespace(namespace);
         let replica = Replica::new(&cx, constructed, Some(&participant), bare, Handle::current());
         let pod = Pod { name: Some(pod), uid: None, termination_message_path: None };

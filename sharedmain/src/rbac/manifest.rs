@@ -1,11 +1,14 @@
-//! The manifests of RBAC: a service account, roles and their bindings.
+//! The manifests of an account: the service account, roles and their bindings, and the admission policy.
 
 use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::rules::{Rule, Rules};
+use super::{
+    policy::{self, Policy},
+    rules::{Rule, Rules},
+};
 
 /// The first line of the output.
 const HEADER: &str =
@@ -21,6 +24,8 @@ pub(super) enum ObjectKind {
     ClusterRoleBinding,
     Role,
     RoleBinding,
+    ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding,
 }
 
 /// The names and labels of the objects.
@@ -30,6 +35,10 @@ pub(super) struct Names {
     pub(super) service_account: String,
     pub(super) system_namespace: String,
     pub(super) labels: BTreeMap<String, String>,
+    /// The Secret that the account may write.
+    pub(super) secret: Option<String>,
+    /// The name of the admission policy that bounds the account.
+    pub(super) policy: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -39,11 +48,21 @@ struct Object<'a> {
     kind: ObjectKind,
     metadata: Metadata<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    secrets: Option<[SecretName<'a>; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<&'a [Rule]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     subjects: Option<[Subject<'a>; 1]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     role_ref: Option<RoleRef<'a>>,
+    /// The field `spec` in YAML.
+    #[serde(skip)]
+    spec: String,
+}
+
+#[derive(Serialize)]
+struct SecretName<'a> {
+    name: &'a str,
 }
 
 #[derive(Serialize)]
@@ -70,21 +89,27 @@ struct RoleRef<'a> {
     name: &'a str,
 }
 
-/// Returns the objects that the filter of kinds and namespaces admits, as YAML documents.
-pub(super) fn yaml(
+/// Returns the objects of an account that the filter of kinds and namespaces admits, as YAML documents.
+pub(super) fn documents(
     names: &Names,
     rules: &Rules,
+    policy: Option<&Policy<'_>>,
     admits: impl Fn(ObjectKind, Option<&str>) -> bool,
-) -> Result<String, serde_saphyr::ser::Error> {
-    let objects = objects(names, rules).into_iter();
+) -> Result<Vec<String>, serde_saphyr::ser::Error> {
+    let objects = objects(names, rules).into_iter().chain(names.admission(policy));
     let printed = objects.filter(|object| admits(object.kind, object.metadata.namespace));
-    let documents: Vec<_> = printed.map(|object| to_yaml(&object)).collect::<Result<_, _>>()?;
-    Ok(format!("{HEADER}{}", documents.join("---\n")))
+    printed.map(|object| to_yaml(&object)).collect()
+}
+
+/// Joins the documents.
+pub(super) fn text(documents: &[String]) -> String {
+    format!("{HEADER}{}", documents.join("---\n"))
 }
 
 /// Indents lists as kubectl's documentation does.
 fn to_yaml(object: &Object<'_>) -> Result<String, serde_saphyr::ser::Error> {
-    serde_saphyr::to_string_with_options(object, serde_saphyr::ser_options! { compact_list_indent: false })
+    let options = serde_saphyr::ser_options! { compact_list_indent: false };
+    Ok(serde_saphyr::to_string_with_options(object, options)? + &object.spec)
 }
 
 /// The service account, the ClusterRole with its binding, and the Role with its binding of each namespace, the system
@@ -109,14 +134,39 @@ impl Names {
     fn object<'a>(&'a self, kind: ObjectKind, name: &'a str, namespace: Option<&'a str>) -> Object<'a> {
         let api_version = match kind {
             ObjectKind::ServiceAccount => "v1".to_owned(),
+            ObjectKind::ValidatingAdmissionPolicy | ObjectKind::ValidatingAdmissionPolicyBinding => {
+                "admissionregistration.k8s.io/v1".to_owned()
+            }
             _ => format!("{API_GROUP}/v1"),
         };
         let metadata = Metadata { name, namespace, labels: &self.labels };
-        Object { api_version, kind, metadata, rules: None, subjects: None, role_ref: None }
+        Object {
+            api_version,
+            kind,
+            metadata,
+            secrets: None,
+            rules: None,
+            subjects: None,
+            role_ref: None,
+            spec: String::new(),
+        }
     }
 
     fn service_account(&self) -> Object<'_> {
-        self.object(ObjectKind::ServiceAccount, &self.service_account, Some(&self.system_namespace))
+        let namespace = Some(self.system_namespace.as_str());
+        let secrets = self.secret.as_deref().map(|name| [SecretName { name }]);
+        Object { secrets, ..self.object(ObjectKind::ServiceAccount, &self.service_account, namespace) }
+    }
+
+    /// The admission policy, if it is printed with this account, and its binding to the account.
+    fn admission(&self, policy: Option<&Policy<'_>>) -> impl Iterator<Item = Object<'_>> {
+        let object = |kind, spec| Object { spec, ..self.object(kind, &self.role, None) };
+        let policy = policy.map(|policy| object(ObjectKind::ValidatingAdmissionPolicy, policy.spec()));
+        let binding = self.policy.as_deref().map(|policy| {
+            let spec = policy::binding(policy, &self.service_account, &self.system_namespace);
+            object(ObjectKind::ValidatingAdmissionPolicyBinding, spec)
+        });
+        policy.into_iter().chain(binding)
     }
 
     /// The Role of a namespace, or else the ClusterRole.

@@ -1,6 +1,7 @@
 //! RBAC manifests, generated from the constructors of a program.
 
 mod manifest;
+mod policy;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -14,17 +15,32 @@ use tokio::runtime::{Handle, Runtime};
 
 use self::{
     manifest::{Names, ObjectKind},
+    policy::Policy,
     rules::Rules,
 };
 use crate::{
     Main,
     cli::flags::{self, Flags},
     config::maps::ConfigMapNames,
-    process::{constructors::unreachable_client, failure::Failure, runtimes::build_workers},
+    process::{
+        constructors::{Parts, WEBHOOK, WebhookWrites, unreachable_client},
+        failure::Failure,
+        runtimes::build_workers,
+    },
 };
 
-/// The RBAC manifests of a program: its service account, and the roles that allow exactly the requests that its
+/// The label with the name of the component.
+const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+
+/// The RBAC manifests of a program: its service accounts, and the roles that allow exactly the requests that its
 /// constructors declare. Comes from [`Main::rbac`].
+///
+/// A program with a webhook has two accounts: one for the controllers and the certificate (`--only=controllers`), and the
+/// account `webhook` for the server of the webhook (`--only=webhook`), which may write nothing. A ValidatingAdmissionPolicy
+/// bounds what a stolen token of them could do: of Secrets, they may write only the one of the certificate, as a Secret of
+/// type `Opaque`, and in webhook configurations and CustomResourceDefinitions only the rules, selectors, paths and CA bundles
+/// of the program. If controllers write such objects themselves, the policy leaves these resources out, and refuses only
+/// Secrets that hold credentials of the cluster. Each object has the label `app.kubernetes.io/component`.
 ///
 /// The builder of a controller, the informers, the webhook and leader election declare what they need themselves.
 /// Declare the requests that your own code sends through the client by [`Builder::allows`] or [`Context::allows`].
@@ -120,14 +136,16 @@ impl Main {
 }
 
 impl Rbac {
-    /// Sets the name of the service account. The default is the name of the component.
+    /// Sets the name of the service account. The default is the name of the component. That of the server of the webhook is
+    /// `webhook`, or else this name with `-webhook` appended.
     pub fn service_account(mut self, name: &str) -> Self {
         self.service_account = Some(name.into());
         self
     }
 
     /// Sets the name of the roles and their bindings. The default is `<system namespace>-<component>`, since the name
-    /// of a ClusterRole must be unique in the cluster.
+    /// of a ClusterRole must be unique in the cluster. Those of the server of the webhook are named
+    /// `<system namespace>-webhook`, or else this name with `-webhook` appended.
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.into());
         self
@@ -205,18 +223,76 @@ impl Rbac {
             Ok(parsed) => parsed,
             Err(error) => return refuse(error),
         };
-        let names = Names {
-            role: self.name.unwrap_or_else(|| format!("{}-{component}", self.system_namespace)),
-            service_account: self.service_account.unwrap_or_else(|| component.clone()),
-            system_namespace: self.system_namespace,
-            labels: self.labels,
+        let (name, account) = (self.name, self.service_account);
+        let mut accounts = Accounts::new(&component, self.system_namespace, name, account, &self.labels);
+        let namespace = accounts.controllers.system_namespace.clone();
+        let Permissions { controllers, webhook } =
+            Permissions::declared(self.program, matches, &flags, &namespace)?;
+        let writes = webhook.as_ref().map(|(_, writes)| writes);
+        if let Some(writes) = writes {
+            accounts.bound_by_policy(writes)?;
+        }
+        let policy =
+            writes.map(|writes| Policy { writes, permissions: &controllers, system_namespace: &namespace });
+        let documents = |names, permissions: &[Permission], policy: Option<&Policy<'_>>| {
+            let admits = |kind, namespace: Option<&str>| filter.admits(kind, namespace);
+            manifest::documents(names, &Rules::of(permissions), policy, admits).map_err(Failure::new)
         };
-        let permissions = permissions(self.program, matches, &flags, &names.system_namespace)?;
-        let text = manifest::yaml(&names, &Rules::of(&permissions), |kind, namespace| {
-            filter.admits(kind, namespace)
-        })
-        .map_err(Failure::new)?;
-        Ok((text, permissions.iter().filter_map(escalation).collect()))
+        let mut text = documents(&accounts.controllers, &controllers, policy.as_ref())?;
+        let of_webhook = webhook.iter().flat_map(|(permissions, _)| permissions);
+        let warnings = controllers.iter().chain(of_webhook).filter_map(escalation).collect();
+        if let Some((permissions, _)) = &webhook {
+            text.extend(documents(&accounts.webhook, permissions, None)?);
+        }
+        Ok((manifest::text(&text), warnings))
+    }
+}
+
+/// The names of the objects of both accounts.
+struct Accounts {
+    controllers: Names,
+    webhook: Names,
+}
+
+impl Accounts {
+    fn new(
+        component: &str,
+        system_namespace: String,
+        role: Option<String>,
+        service_account: Option<String>,
+        labels: &BTreeMap<String, String>,
+    ) -> Self {
+        let names = |component: &str, role, service_account| {
+            let component_label = (COMPONENT_LABEL.to_owned(), component.to_owned());
+            let labels = labels.clone().into_iter().chain([component_label]).collect();
+            let system_namespace = system_namespace.clone();
+            Names { role, service_account, system_namespace, labels, secret: None, policy: None }
+        };
+        let of_webhook = |name: &Option<String>| name.as_ref().map(|name| format!("{name}-{WEBHOOK}"));
+        let default_role = |component: &str| format!("{system_namespace}-{component}");
+        let webhook = names(
+            WEBHOOK,
+            of_webhook(&role).unwrap_or_else(|| default_role(WEBHOOK)),
+            of_webhook(&service_account).unwrap_or_else(|| WEBHOOK.into()),
+        );
+        let role = role.unwrap_or_else(|| default_role(component));
+        let service_account = service_account.unwrap_or_else(|| component.to_owned());
+        Self { controllers: names(component, role, service_account), webhook }
+    }
+
+    /// Binds both accounts to the admission policy. Fails if they would be one account.
+    fn bound_by_policy(&mut self, writes: &WebhookWrites) -> Result<(), Failure> {
+        let Self { controllers, webhook } = self;
+        if controllers.service_account != webhook.service_account && controllers.role != webhook.role {
+            controllers.secret = Some(writes.secret.clone());
+            controllers.policy = Some(controllers.role.clone());
+            webhook.policy.clone_from(&controllers.policy);
+            return Ok(());
+        }
+        Err(Failure::new(
+            "the component is named webhook, which is the account of the webhook's server: give Main::new another name, or set \
+             others by Rbac::name and Rbac::service_account",
+        ))
     }
 }
 
@@ -230,27 +306,42 @@ fn escalation(permission: &Permission) -> Option<String> {
     })
 }
 
-/// Runs the constructors, and returns the permissions that they and the process itself need.
-fn permissions(
-    program: Main,
-    matches: ArgMatches,
-    flags: &Flags,
-    namespace: &str,
-) -> Result<Vec<Permission>, Failure> {
-    // A Context needs a runtime. A test may already be in one.
-    let runtime = Handle::try_current().is_err().then(|| build_workers(1)).transpose();
-    let runtime =
-        runtime.map_err(|error| Failure::new(format!("failed to start the tokio runtime: {error}")))?;
-    let _guard = runtime.as_ref().map(Runtime::enter);
-    let cx = Context::builder(program.component(), unreachable_client())
-        .system_namespace(Some(namespace.into()))
-        .preloaded(Vec::new())
-        .build();
-    // The controllers and tasks are dropped, and their declarations stay in the Context.
-    program.into_constructors(matches).run(&cx, &flags.disable_controllers)?;
-    let mut permissions = cx.permissions().all().map_err(Failure::new)?;
-    permissions.extend(process_permissions(namespace, flags.disable_ha));
-    Ok(permissions)
+/// The permissions of both accounts.
+struct Permissions {
+    controllers: Vec<Permission>,
+    /// Those of the server, and what the controllers write for it. `None` without a webhook.
+    webhook: Option<(Vec<Permission>, WebhookWrites)>,
+}
+
+impl Permissions {
+    /// Runs the constructors of all parts, and returns the permissions that they and their processes need.
+    fn declared(program: Main, matches: ArgMatches, flags: &Flags, namespace: &str) -> Result<Self, Failure> {
+        // A Context needs a runtime. A test may already be in one.
+        let runtime = Handle::try_current().is_err().then(|| build_workers(1)).transpose();
+        let runtime =
+            runtime.map_err(|error| Failure::new(format!("failed to start the tokio runtime: {error}")))?;
+        let _guard = runtime.as_ref().map(Runtime::enter);
+        let context = || {
+            Context::builder(program.component(), unreachable_client())
+                .system_namespace(Some(namespace.into()))
+                .preloaded(Vec::new())
+                .build()
+        };
+        let (controllers, webhook) = (context(), context());
+        let parts = Parts::separate(&controllers, &webhook);
+        // The controllers and tasks are dropped, and their declarations stay in the Contexts.
+        let constructed = program.into_constructors(matches).run(parts, &flags.disable_controllers)?;
+        let declared = |cx: &Context, disable_ha| {
+            let mut permissions = cx.permissions().all().map_err(Failure::new)?;
+            permissions.extend(process_permissions(namespace, disable_ha));
+            Ok(permissions)
+        };
+        let of_webhook = |writes| Ok((declared(&webhook, true)?, writes));
+        Ok(Self {
+            controllers: declared(&controllers, flags.disable_ha)?,
+            webhook: constructed.webhook_writes.map(of_webhook).transpose()?,
+        })
+    }
 }
 
 /// The permissions of the process itself: its ConfigMaps and its Leases.

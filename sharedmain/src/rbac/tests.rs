@@ -117,3 +117,86 @@ fn rights_that_grant_further_rights_are_printed_with_a_warning() {
     assert_eq!(warnings.len(), named.len(), "{warnings:?}");
     assert!(warnings.iter().zip(named).all(|(warning, name)| warning.contains(name)), "{warnings:?}");
 }
+
+#[cfg(feature = "webhook")]
+mod webhook {
+    use reknit_injection::Informer;
+    use reknit_webhook::Webhook;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// A webhook whose code reads Secrets.
+    fn webhook(cx: &Context) -> Result<Webhook> {
+        let _secrets: Informer<Secret> = cx.get();
+        Ok(Webhook::new("demo.reknit.dev"))
+    }
+
+    fn program(component: &str) -> Rbac {
+        Main::new(component).controller(declared).webhook(webhook).rbac("system")
+    }
+
+    /// Returns true for reviews, which are created to get an answer.
+    fn stores_nothing(rule: &Value) -> bool {
+        let reviews = ["tokenreviews", "subjectaccessreviews"];
+        rule["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|resource| reviews.iter().any(|review| resource == review))
+    }
+
+    /// The documents whose label names this component.
+    fn of_component(yaml: &str, component: &str) -> String {
+        let label = format!("app.kubernetes.io/component: {component}\n");
+        yaml.split("---\n").filter(|document| document.contains(&label)).collect()
+    }
+
+    #[test]
+    fn the_server_of_a_webhook_has_an_account_that_writes_nothing() {
+        let yaml = program("follower").args(["--only=controllers"]).to_yaml().unwrap();
+        let server = of_component(&yaml, "webhook");
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&server).unwrap();
+        let rules = objects.iter().flat_map(|object| object["rules"].as_array().into_iter().flatten());
+        for rule in rules.filter(|rule| !stores_nothing(rule)) {
+            let verbs = rule["verbs"].as_array().unwrap();
+            assert!(
+                verbs.iter().all(|verb| ["get", "list", "watch"].iter().any(|read| verb == read)),
+                "{rule}"
+            );
+        }
+        assert!(!server.contains("leases") && !server.contains("config-leader-election"), "{server}");
+        for rule in [
+            "kind: ServiceAccount\nmetadata:\n  name: webhook\n",
+            "[secrets]\n    verbs: [list, watch]",
+            "resourceNames: [config-logging, config-observability]",
+        ] {
+            assert!(server.contains(rule), "{rule}: {server}");
+        }
+        let controllers = of_component(&yaml, "follower");
+        for rule in [
+            "[secrets]\n    resourceNames: [webhook-certs]\n    verbs: [list, watch, patch]",
+            "resourceNames: [config.webhook.demo.reknit.dev]\n    verbs: [list, watch, patch]",
+            "[leases]",
+        ] {
+            assert!(controllers.contains(rule), "{rule}: {controllers}");
+        }
+        assert!(!controllers.contains("[secrets]\n    verbs: [list, watch]"), "{controllers}");
+    }
+
+    #[test]
+    fn a_disabled_webhook_needs_no_account() {
+        let yaml = program("follower").args(["--disable-controllers=webhook"]).to_yaml().unwrap();
+        assert_eq!(yaml.matches("kind: ServiceAccount\nmetadata").count(), 1, "{yaml}");
+    }
+
+    #[test]
+    fn the_accounts_of_a_program_differ() {
+        let error = program("webhook").to_yaml().unwrap_err().to_string();
+        assert!(error.contains("the component is named webhook"), "{error}");
+        let yaml = program("webhook").service_account("lamps").name("lamps").to_yaml().unwrap();
+        for name in ["lamps", "lamps-webhook"] {
+            assert!(yaml.contains(&format!("kind: ServiceAccount\nmetadata:\n  name: {name}\n")), "{yaml}");
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! The controller that writes the certificate to its Secret, and its CA bundle to the objects by which the API server
 //! calls the webhook.
 //!
-//! Only the leader writes. Every replica serves the certificate of the Secret.
+//! Only the leader writes.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,12 @@ use kube::{
 };
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Change, Context, Informer, Permission, Verb, select};
+use reknit_injection::{Context, Informer, Permission, Verb};
 use reknit_reconciler::{Controller, Outcome, ReconcileKey, Result, ResultExt};
 use serde_json::{Value, json};
 
 use super::{
-    identity::Identity,
+    identity::secret_informer,
     registration::{ReadObject, Registration, host},
     secret::{Certificates, IssueParams, Lifetime, Step, next_step},
     service::ServiceNames,
@@ -54,20 +54,17 @@ pub(crate) struct CertificateReconciler {
 }
 
 impl CertificateReconciler {
-    /// Creates the controller and the informer of the Secret. While the caller keeps the informer, the TLS identity
-    /// of each replica serves the certificate of the Secret. The caller keeps it because the server outlives the
-    /// controller.
+    /// Creates the controller.
     pub(crate) fn controller(
         cx: &Context,
         namespace: &str,
         names: &ServiceNames,
         lifetime: Lifetime,
         registrations: Vec<Registration>,
-        identity: &Identity,
-    ) -> (Controller, Informer<Secret>) {
+    ) -> Controller {
         let mut builder = Controller::named(CONTROLLER, cx);
         let secret = Key::new(namespace, &names.secret);
-        let secrets = cx.informer(select().namespace(namespace).field("metadata.name", &names.secret));
+        let secrets = secret_informer(cx, &secret);
         // RBAC cannot restrict `create` to names.
         builder
             .allows(Permission::of::<Secret>([Verb::Patch]).names([&names.secret]).namespaces([namespace]));
@@ -76,7 +73,6 @@ impl CertificateReconciler {
         if names.owned_by_namespace && has_configurations {
             builder.allows(Permission::of::<Namespace>([Verb::Get]).names([namespace]));
         }
-        serve_certificate(&secrets, identity.clone());
         builder.watch(&secrets).resync_every_key();
         builder.add_key(secret.clone());
         let registrations = registrations.into_iter().map(|registration| {
@@ -87,7 +83,7 @@ impl CertificateReconciler {
         let reconciler = Self {
             client: builder.client(),
             secret,
-            secrets: secrets.clone(),
+            secrets,
             service_names: names.dns_names(namespace),
             owned_by_namespace: names.owned_by_namespace,
             lifetime,
@@ -95,7 +91,7 @@ impl CertificateReconciler {
             published: Mutex::default(),
             labels: Mutex::default(),
         };
-        (builder.reconciler(reconciler), secrets)
+        builder.reconciler(reconciler)
     }
 
     fn certificates(&self) -> Option<Certificates> {
@@ -259,19 +255,6 @@ impl ReconcileKey for CertificateReconciler {
             None => Ok(Outcome::skip()),
         }
     }
-}
-
-/// Serves the certificate of the Secret after each change. A certificate that cannot be served leaves the previous one
-/// in use.
-fn serve_certificate(secrets: &Informer<Secret>, identity: Identity) {
-    secrets.on(move |change| {
-        let (Change::Added(secret) | Change::Updated { new: secret, .. }) = change else { return };
-        let Some(Certificates { server, .. }) = Certificates::from_secret(secret) else { return };
-        match identity.replace(server.certificate.as_bytes(), server.key.as_bytes()) {
-            Ok(()) => tracing::info!("serving the certificate of the webhook's Secret"),
-            Err(error) => tracing::error!(%error, "failed to serve the certificate of the webhook's Secret: keeping the previous one"),
-        }
-    });
 }
 
 /// Adds the hosts in the URLs of the client configurations, each once.

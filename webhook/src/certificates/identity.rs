@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Secret;
 use parking_lot::RwLock;
+use reknit_apis::Key;
+use reknit_injection::{Change, Context, Informer, select};
 use reknit_reconciler::Result;
 use rustls::{
     ServerConfig,
@@ -12,6 +15,8 @@ use rustls::{
     sign::CertifiedKey,
     version::TLS13,
 };
+
+use super::secret::Certificates;
 
 /// The certificate that is served in TLS handshakes. Clones share it.
 ///
@@ -33,6 +38,21 @@ impl Identity {
         Ok(())
     }
 
+    /// Serves the certificate of a Secret after each change, while the caller keeps the returned informer. A certificate
+    /// that cannot be served leaves the previous one in use.
+    pub(crate) fn follow(&self, cx: &Context, secret: &Key) -> Informer<Secret> {
+        let (informer, identity) = (secret_informer(cx, secret), self.clone());
+        informer.on(move |change| {
+            let (Change::Added(secret) | Change::Updated { new: secret, .. }) = change else { return };
+            let Some(Certificates { server, .. }) = Certificates::from_secret(secret) else { return };
+            match identity.replace(server.certificate.as_bytes(), server.key.as_bytes()) {
+                Ok(()) => tracing::info!("serving the certificate of the webhook's Secret"),
+                Err(error) => tracing::error!(%error, "failed to serve the certificate of the webhook's Secret: keeping the previous one"),
+            }
+        });
+        informer
+    }
+
     /// Returns true if a certificate is set.
     pub fn is_set(&self) -> bool {
         self.0.read().is_some()
@@ -49,6 +69,12 @@ impl Identity {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
+}
+
+/// Returns the informer of one Secret.
+pub(super) fn secret_informer(cx: &Context, secret: &Key) -> Informer<Secret> {
+    let namespace = secret.namespace.as_deref().unwrap_or_default();
+    cx.informer(select().namespace(namespace).field("metadata.name", &secret.name))
 }
 
 #[derive(Debug)]

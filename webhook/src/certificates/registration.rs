@@ -125,17 +125,11 @@ impl Registration {
             });
         }
         for entry in entries {
-            if let Some(rules) = &self.rules {
-                if host(&entry["clientConfig"]).as_ref().is_none_or(&covers) {
-                    entry["rules"].clone_from(rules);
-                }
-                if self.excludes_namespaces {
-                    exclude_labelled_namespaces(&mut entry["namespaceSelector"]);
-                }
+            let is_covered = host(&entry["clientConfig"]).as_ref().is_none_or(&covers);
+            if let Some(rules) = self.rules.as_ref().filter(|_| is_covered) {
+                entry["rules"].clone_from(rules);
             }
-            if let Some(mutator) = &self.mutator {
-                mutator.configure(entry);
-            }
+            self.select(entry);
             let client_config = &mut entry["clientConfig"];
             client_config["caBundle"] = ca_bundle(bundle);
             set_path(client_config, self.path);
@@ -145,6 +139,26 @@ impl Registration {
             None => json!({"spec": {"conversion": filled["spec"]["conversion"]}}),
         };
         Ok(Some(patch).filter(|_| !are_equal(&filled, object)))
+    }
+}
+
+impl Registration {
+    /// Sets the selectors of an entry, and what its mutator configures.
+    fn select(&self, entry: &mut Value) {
+        if self.is_configuration() && self.excludes_namespaces {
+            exclude_labelled_namespaces(&mut entry["namespaceSelector"]);
+        }
+        if let Some(mutator) = &self.mutator {
+            mutator.configure(entry);
+        }
+    }
+
+    /// Returns the name, the path and the fields of the entries that [`patch`](Self::patch) sets, apart from the client
+    /// configuration. `None` for a CustomResourceDefinition.
+    pub(crate) fn entry(&self) -> Option<(&str, &'static str, Value)> {
+        let mut entry = json!({"rules": self.rules.as_ref()?});
+        self.select(&mut entry);
+        Some((&self.entry, self.path, entry))
     }
 }
 

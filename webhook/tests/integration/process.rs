@@ -33,7 +33,7 @@ use reknit_reconciler::Run;
 use reknit_testing::{ControlPlane, eventually};
 use reknit_webhook::{
     Mutator, Webhook,
-    internal::{Identity, ServiceNames, assemble},
+    internal::{Identity, ServiceNames, certificate_controller, server},
 };
 use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
@@ -92,14 +92,9 @@ impl Process {
             .shutdown(shutdown.clone())
             .build();
         let listening = async { Ok(listener) };
-        let (controller, server) = assemble(
-            configure(Webhook::new(&domain)),
-            &cx,
-            &ServiceNames::default(),
-            Identity::default(),
-            listening,
-        )
-        .unwrap();
+        let (webhook, names) = (configure(Webhook::new(&domain)), ServiceNames::default());
+        let controller = certificate_controller(&webhook, &cx, &names).unwrap();
+        let server = server(webhook, &cx, &names, Identity::default(), listening).unwrap();
         cx.informers().start();
         let mut tasks = JoinSet::new();
         let run = Run {

@@ -17,7 +17,7 @@ use reknit_reconciler::{Key, Result};
 use reknit_testing::{ApiServer, ControllerExt};
 use reknit_webhook::{
     TestRequest, Validator, Webhook,
-    internal::{Identity, ServiceNames, assemble, validate_config},
+    internal::{ServiceNames, certificate_controller, validate_config},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -422,16 +422,15 @@ async fn a_validator_judges_the_metadata_of_an_object_whose_spec_breaks_a_new_ru
 }
 
 #[tokio::test]
-async fn invalid_certificate_lifetimes_are_refused_at_assembly() {
+async fn invalid_certificate_lifetimes_are_refused() {
     let unreachable_server = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let client = kube::Client::try_from(unreachable_server).unwrap();
     let cx = Context::builder("webhook", client).system_namespace(Some("here".into())).build();
     let day = Duration::from_secs(86_400);
     let refusal = |validity, renew_before| {
-        let (webhook, listening) =
-            (lamp_webhook().certificates(validity, renew_before), std::future::pending());
-        let assembled = assemble(webhook, &cx, &ServiceNames::default(), Identity::default(), listening);
-        assembled.err().map(|error| error.to_string())
+        let webhook = lamp_webhook().certificates(validity, renew_before);
+        let controller = certificate_controller(&webhook, &cx, &ServiceNames::default());
+        controller.err().map(|error| error.to_string())
     };
     assert_eq!(refusal(day * 7, day), None);
     let expected = "certificates that last 86400s cannot be renewed ";
@@ -470,8 +469,7 @@ async fn the_system_namespace_owns_the_configurations_unless_that_is_turned_off(
         let builder = Context::builder("webhook", server.client()).system_namespace(Some("here".into()));
         let cx = builder.preloaded(vec![configuration.clone()]).build();
         let webhook = Webhook::new("demo.reknit.dev").defaulting::<Lamp>();
-        let (controller, _server) =
-            assemble(webhook, &cx, &names, Identity::default(), std::future::pending()).unwrap();
+        let controller = certificate_controller(&webhook, &cx, &names).unwrap();
         let _ = controller.once(&Key::new("here", &names.secret)).await.unwrap();
         for _ in ["the bundle", "the owner"] {
             let _ = controller.once(&Key::new(None, "mine")).await.unwrap();
@@ -498,8 +496,7 @@ async fn a_missing_configuration_or_entry_is_an_error() {
     let (server, names) = (ApiServer::new(), ServiceNames::default());
     let builder = Context::builder("webhook", server.client()).system_namespace(Some("here".into()));
     let cx = builder.preloaded(vec![validating]).build();
-    let (controller, _server) =
-        assemble(lamp_webhook(), &cx, &names, Identity::default(), std::future::pending()).unwrap();
+    let controller = certificate_controller(&lamp_webhook(), &cx, &names).unwrap();
     let _ = controller.once(&Key::new("here", &names.secret)).await.unwrap();
     let message =
         async |what: &str| controller.once(&Key::new(None, &named(what))).await.unwrap_err().to_string();

@@ -1,0 +1,301 @@
+//! The admission policy: what a stolen token of a service account of `config/` cannot do.
+
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::Secret,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+};
+use reknit::testing::{ControlPlane, eventually};
+use serde_json::{Value, json};
+
+use crate::{
+    manifests::{SYSTEM_NAMESPACE, TIMEOUT, TestResult, by_name, kubectl, kustomize, layer},
+    webhook::refusal,
+};
+
+/// The beginning of a refusal by the policy.
+const POLICY: &str = "ValidatingAdmissionPolicy";
+
+/// A release of `config/` whose names have a suffix.
+struct Release<'a> {
+    plane: &'a ControlPlane,
+    namespace: &'a str,
+    suffix: &'a str,
+}
+
+impl Release<'_> {
+    fn secret(&self) -> String {
+        format!("webhook-certs{}", self.suffix)
+    }
+
+    fn configuration(&self, step: &str) -> String {
+        format!("{step}.webhook.samples.knative.dev{}", self.suffix)
+    }
+
+    async fn client(&self, account: &str) -> TestResult<Client> {
+        Ok(self.plane.client_as(self.namespace, &format!("{account}{}", self.suffix)).await?)
+    }
+
+    /// Deletes the Secret as the garbage collector does once it has an owner that does not exist.
+    async fn delete_secret(&self) -> TestResult {
+        let secrets: Api<Secret> = Api::namespaced(self.plane.client()?, self.namespace);
+        secrets.delete(&self.secret(), &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Tries to create each Secret as this account, and returns those that were not refused with this text.
+    async fn created(&self, account: &str, text: &str) -> TestResult<Vec<String>> {
+        let secrets: Api<Secret> = Api::namespaced(self.client(account).await?, self.namespace);
+        let mut created = Vec::new();
+        for (what, object) in self.new_secrets() {
+            let secret = serde_json::from_value(object)?;
+            let message = refusal(secrets.create(&PostParams::default(), &secret).await);
+            created.extend((!message.contains(text)).then(|| format!("{what}: {message}")));
+        }
+        Ok(created)
+    }
+
+    /// Tries each change as this account, and returns those that were not refused with this text.
+    async fn changed(&self, account: &str, text: &str) -> TestResult<Vec<String>> {
+        let client = self.client(account).await?;
+        let mut changed = Vec::new();
+        for (what, resource, name, patch) in self.patches() {
+            let objects: Api<DynamicObject> = match &*resource.kind {
+                "Secret" => Api::namespaced_with(client.clone(), self.namespace, &resource),
+                _ => Api::all_with(client.clone(), &resource),
+            };
+            let patch: Patch<Value> = match patch.is_array() {
+                true => Patch::Json(serde_json::from_value(patch)?),
+                false => Patch::Merge(patch),
+            };
+            let message = refusal(objects.patch(&name, &PatchParams::default(), &patch).await);
+            changed.extend((!message.contains(text)).then(|| format!("{what}: {message}")));
+        }
+        Ok(changed)
+    }
+
+    /// The Secrets that no account may create, also after its own Secret was deleted.
+    fn new_secrets(&self) -> Vec<(&'static str, Value)> {
+        let own = self.secret();
+        let account = json!({"kubernetes.io/service-account.name": format!("controller{}", self.suffix)});
+        let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
+        vec![
+            ("another Secret", json!({"metadata": {"name": "other"}})),
+            ("a Secret with a generated name", json!({"metadata": {"generateName": own}})),
+            (
+                "its Secret as a token",
+                json!({"metadata": {"name": own, "annotations": account}, "type": "kubernetes.io/service-account-token"}),
+            ),
+            ("its Secret with an annotation", json!({"metadata": {"name": own, "annotations": account}})),
+            ("its Secret with an owner", json!({"metadata": {"name": own, "ownerReferences": owners}})),
+        ]
+    }
+
+    /// The changes that no account may make.
+    fn patches(&self) -> Vec<(&'static str, ApiResource, String, Value)> {
+        let add = |path: &str, value: Value| json!([{"op": "add", "path": path, "value": value}]);
+        let everything =
+            json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}]);
+        let entry = json!({
+            "name": "evil.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"url": "https://evil.example.com"}, "rules": everything,
+        });
+        let owner = |kind: &str, name: &str| {
+            let owner = json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": "gone"});
+            json!({"metadata": {"ownerReferences": [owner]}})
+        };
+        let secret = [
+            ("an owner of the Secret", owner("ConfigMap", "gone")),
+            ("a finalizer of the Secret", json!({"metadata": {"finalizers": ["evil.example.com/x"]}})),
+            ("an immutable Secret", json!({"immutable": true})),
+        ];
+        let client = "/webhooks/0/clientConfig";
+        let configuration = [
+            ("a foreign server", add(client, json!({"url": "https://evil.example.com/defaulting"}))),
+            ("a foreign Service", add(&format!("{client}/service/name"), json!("evil"))),
+            (
+                "another namespace of the Service",
+                add(&format!("{client}/service/namespace"), json!("default")),
+            ),
+            ("another path", add(&format!("{client}/service/path"), json!("/evil"))),
+            ("rules for everything", add("/webhooks/0/rules", everything)),
+            ("no rules", add("/webhooks/0/rules", json!([]))),
+            ("another entry", add("/webhooks/-", entry)),
+            ("no entry", json!({"webhooks": []})),
+            ("a renamed entry", add("/webhooks/0/name", json!("evil.example.com"))),
+            ("failures that are ignored", add("/webhooks/0/failurePolicy", json!("Ignore"))),
+            (
+                "a condition",
+                add("/webhooks/0/matchConditions", json!([{"name": "never", "expression": "false"}])),
+            ),
+            ("no selector of namespaces", add("/webhooks/0/namespaceSelector", json!({}))),
+            (
+                "a selector of objects",
+                add("/webhooks/0/objectSelector", json!({"matchLabels": {"none": "none"}})),
+            ),
+            ("an owner of the configuration", owner("ConfigMap", "gone")),
+            ("another namespace as the owner", owner("Namespace", "default")),
+            ("a label of the configuration", json!({"metadata": {"labels": {"evil": "true"}}})),
+        ];
+        let mut patches: Vec<_> = secret
+            .into_iter()
+            .map(|(what, patch)| (what, ApiResource::erase::<Secret>(&()), self.secret(), patch))
+            .collect();
+        for (what, patch) in configuration {
+            let resources = [
+                (ApiResource::erase::<MutatingWebhookConfiguration>(&()), "defaulting"),
+                (ApiResource::erase::<ValidatingWebhookConfiguration>(&()), "validation"),
+            ];
+            let patch = |(resource, step)| (what, resource, self.configuration(step), patch.clone());
+            patches.extend(resources.map(patch));
+        }
+        patches
+    }
+
+    /// Waits until the policy is in effect.
+    async fn wait_for_policy(&self) -> TestResult {
+        let secrets: Api<Secret> = Api::namespaced(self.client("controller").await?, self.namespace);
+        let secret: Secret = serde_json::from_value(json!({"metadata": {"name": "other"}}))?;
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        eventually("a refusal by the policy", TIMEOUT, async || {
+            let message = refusal(secrets.create(&dry_run, &secret).await);
+            if message.contains(POLICY) { Ok(()) } else { Err(message) }
+        })
+        .await;
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stolen_token_yields_neither_another_account_nor_the_objects_of_others() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    let folder = layer(&plane, "layer", "namespace: elsewhere\nnameSuffix: -dev\n")?;
+    kubectl(&plane, &["apply", "-k", "config"])?;
+    kubectl(&plane, &["apply", "-k", &folder])?;
+    for (namespace, suffix) in [(SYSTEM_NAMESPACE, ""), ("elsewhere", "-dev")] {
+        let release = Release { plane: &plane, namespace, suffix };
+        release.wait_for_policy().await?;
+        // RBAC refuses every write of the webhook.
+        for (account, text) in [("controller", POLICY), ("webhook", "cannot")] {
+            assert_eq!(release.changed(account, text).await?, [""; 0], "{account} in {namespace}");
+        }
+        release.delete_secret().await?;
+        for (account, text) in [("controller", POLICY), ("webhook", "cannot")] {
+            assert_eq!(release.created(account, text).await?, [""; 0], "{account} in {namespace}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_conversion_of_a_definition_is_bounded_too() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    kubectl(&plane, &["apply", "-k", "config"])?;
+    let release = Release { plane: &plane, namespace: SYSTEM_NAMESPACE, suffix: "" };
+    release.wait_for_policy().await?;
+    // The Kinds of the sample have one version, so that its controller may not patch their definitions.
+    plane.apply_yaml(PATCH_DEFINITIONS).await?;
+    let name = "addressableservices.samples.knative.dev";
+    let service = json!({"name": "webhook", "namespace": SYSTEM_NAMESPACE});
+    let webhook = json!({"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}});
+    let conversion = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": webhook}}});
+    let admin: Api<CustomResourceDefinition> = Api::all(plane.client()?);
+    admin.patch(name, &PatchParams::default(), &Patch::Merge(conversion)).await?;
+
+    let definitions: Api<CustomResourceDefinition> = Api::all(release.client("controller").await?);
+    let patch = async |spec: Value| {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        definitions.patch(name, &PatchParams { dry_run: true, ..PatchParams::default() }, &patch).await
+    };
+    let client = |client_config: Value| json!({"conversion": {"webhook": {"clientConfig": client_config}}});
+    for (what, spec) in [
+        ("a foreign server", client(json!({"service": null, "url": "https://evil.example.com/"}))),
+        ("a foreign Service", client(json!({"service": {"name": "evil"}}))),
+        ("another path", client(json!({"service": {"path": "/evil"}}))),
+        ("no conversion", json!({"conversion": {"strategy": "None", "webhook": null}})),
+        ("another name", json!({"names": {"shortNames": ["evil"]}})),
+        ("no objects stored", json!({"preserveUnknownFields": null, "scope": "Cluster"})),
+    ] {
+        let message = refusal(patch(spec).await);
+        let is_refused = message.contains(POLICY) || message.contains("field is immutable");
+        assert!(is_refused, "{what}: {message}");
+    }
+    let kubeconfig = kubectl(&plane, &["config", "view", "--raw", "--flatten", "--output=json"])?;
+    let kubeconfig: Value = serde_json::from_str(&kubeconfig)?;
+    let ca = &kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"];
+    let bundle = json!({"caBundle": ca, "service": {"path": "/resource-conversion"}});
+    patch(client(bundle)).await?;
+    Ok(())
+}
+
+const PATCH_DEFINITIONS: &str =
+    "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: patch},
+  rules: [{apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], verbs: [patch]}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: patch},
+  subjects: [{kind: ServiceAccount, name: controller, namespace: knative-samples}],
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: patch}}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_policy_bounds_each_account_of_the_rendered_manifests() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    let suffixed = layer(&plane, "layer", "namespace: elsewhere\nnamePrefix: my-\nnameSuffix: -dev\n")?;
+    for folder in [
+        "config",
+        "overlays/development",
+        "overlays/egress",
+        "overlays/monitoring",
+        "overlays/one-namespace",
+        &*suffixed,
+    ] {
+        let objects = by_name(kustomize(&plane, folder)?)?;
+        let of_kind = |kind: &'static str| {
+            objects
+                .iter()
+                .filter(move |(name, _)| name.split(' ').next() == Some(kind))
+                .map(|(_, object)| object)
+        };
+        let account = |deployment: &Value| {
+            let name = deployment["spec"]["template"]["spec"]["serviceAccountName"].clone();
+            (name, deployment["metadata"]["namespace"].clone())
+        };
+        let bound = |binding: &Value| {
+            let param = &binding["spec"]["paramRef"];
+            (param["name"].clone(), param["namespace"].clone())
+        };
+        let accounts: Vec<_> = of_kind("Deployment").map(account).collect();
+        let bindings: Vec<_> = of_kind("ValidatingAdmissionPolicyBinding").collect();
+        assert!(
+            !accounts.is_empty()
+                && accounts.iter().all(|account| bindings.iter().any(|b| bound(b) == *account)),
+            "{folder}: {accounts:?} {bindings:?}"
+        );
+        for binding in bindings {
+            let is_account = |object: &Value| {
+                (object["metadata"]["name"].clone(), object["metadata"]["namespace"].clone())
+                    == bound(binding)
+            };
+            assert!(of_kind("ServiceAccount").any(is_account), "{folder}: {binding}");
+            let policy = &binding["spec"]["policyName"];
+            assert!(
+                of_kind("ValidatingAdmissionPolicy").any(|object| object["metadata"]["name"] == *policy),
+                "{folder}: {binding}"
+            );
+        }
+        let secrets =
+            of_kind("ServiceAccount").flat_map(|account| account["secrets"].as_array().into_iter().flatten());
+        for secret in secrets.filter(|_| folder != "overlays/development") {
+            assert!(
+                of_kind("Secret").any(|object| object["metadata"]["name"] == secret["name"]),
+                "{folder}: {secret}"
+            );
+        }
+    }
+    Ok(())
+}

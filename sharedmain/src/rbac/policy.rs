@@ -1,0 +1,140 @@
+//! The admission policy that bounds what the accounts of a program with a webhook may write, beyond what RBAC can express:
+//! the type of a Secret, and single fields of objects.
+
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::Secret,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::Resource;
+use reknit_injection::{Permission, Verb};
+use serde_json::Value;
+
+use crate::process::constructors::WebhookWrites;
+
+/// The spec, with the placeholders `$RULES`, `$PATHS`, `$FIELDS` and `$OTHER_SECRETS`.
+const SPEC: &str = include_str!("policy.yaml");
+/// Allows the Secrets that the controllers write, if they do, except for credentials.
+const OTHER_SECRETS: &str =
+    " ||\n        !(object.type in ['kubernetes.io/service-account-token', 'bootstrap.kubernetes.io/token'])";
+
+/// The policy of the accounts of one program.
+pub(super) struct Policy<'a> {
+    pub(super) writes: &'a WebhookWrites,
+    /// The permissions of the controllers.
+    pub(super) permissions: &'a [Permission],
+    pub(super) system_namespace: &'a str,
+}
+
+impl Policy<'_> {
+    /// Returns the field `spec`. The resources that the controllers write on their own account are left out, except for
+    /// Secrets.
+    pub(super) fn spec(&self) -> String {
+        let writes_secrets = self.is_written_by_controllers::<Secret>();
+        let mut rules = vec![rule("\"\"", "secrets")];
+        if !self.is_written_by_controllers::<MutatingWebhookConfiguration>()
+            && !self.is_written_by_controllers::<ValidatingWebhookConfiguration>()
+        {
+            let resources = "mutatingwebhookconfigurations, validatingwebhookconfigurations";
+            rules.push(rule("admissionregistration.k8s.io", resources));
+        }
+        if !self.is_written_by_controllers::<CustomResourceDefinition>() {
+            rules.push(rule("apiextensions.k8s.io", "customresourcedefinitions"));
+        }
+        let entries = &self.writes.entries;
+        let paths = map(entries.iter().map(|(name, path, _)| (&**name, literal(&Value::from(*path)))));
+        let fields = map(entries.iter().map(|(name, _, fields)| (&**name, literal(fields))));
+        SPEC.replace("      $RULES\n", &rules.concat())
+            .replace("$PATHS", &paths)
+            .replace("$FIELDS", &fields)
+            .replace("$OTHER_SECRETS", if writes_secrets { OTHER_SECRETS } else { "" })
+    }
+
+    /// Returns true if the controllers write objects of this Kind whose names are not known.
+    fn is_written_by_controllers<K: Resource<DynamicType = ()>>(&self) -> bool {
+        // The one of the certificate.
+        let create_secret = Permission::of::<Secret>([Verb::Create]).namespaces([self.system_namespace]);
+        let is_write = |verb| matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
+        let mut others = self.permissions.iter().filter(|permission| **permission != create_secret);
+        others.any(|permission| {
+            permission.is_on(&K::group(&()), &K::plural(&()))
+                && permission.object_names().next().is_none()
+                && permission.verbs().any(is_write)
+        })
+    }
+}
+
+/// Returns the spec of the binding of a policy to a service account.
+pub(super) fn binding(policy: &str, service_account: &str, namespace: &str) -> String {
+    format!(
+        "spec:\n  policyName: {policy}\n  paramRef:\n    name: {service_account}\n    namespace: {namespace}\n    \
+         # The token of an account that is gone is not accepted.\n    parameterNotFoundAction: Allow\n  \
+         validationActions: [Deny]\n"
+    )
+}
+
+fn rule(group: &str, resources: &str) -> String {
+    format!(
+        "      - apiGroups: [{group}]\n        apiVersions: [\"*\"]\n        operations: [CREATE, UPDATE]\n        \
+         resources: [{resources}]\n        scope: \"*\"\n"
+    )
+}
+
+/// Returns a map of CEL, an entry a line, in a block of YAML.
+fn map<'a>(entries: impl Iterator<Item = (&'a str, String)>) -> String {
+    let entries = entries.map(|(name, value)| format!("          {}: {value}", literal(&Value::from(name))));
+    format!("{{\n{}\n        }}", entries.collect::<Vec<_>>().join(",\n"))
+}
+
+/// Returns the value as a literal of CEL. The API server wants the values of a map to have one type, which `dyn` is.
+fn literal(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'")),
+        Value::Array(items) => format!("[{}]", items.iter().map(literal).collect::<Vec<_>>().join(", ")),
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| format!("'{name}': dyn({})", literal(value)));
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(permissions: &[Permission]) -> String {
+        let entries = vec![("a.b.c".to_owned(), "/a", json!({"rules": [{"scope": "*"}]}))];
+        let writes = WebhookWrites { secret: "certs".into(), entries };
+        Policy { writes: &writes, permissions, system_namespace: "system" }.spec()
+    }
+
+    #[test]
+    fn the_values_of_the_program_are_literals() {
+        let spec = spec(&[]);
+        assert!(spec.contains("        'a.b.c': '/a'\n"), "{spec}");
+        assert!(spec.contains("        'a.b.c': {'rules': dyn([{'scope': dyn('*')}])}\n"), "{spec}");
+        assert!(!spec.contains('$'), "{spec}");
+        assert_eq!(literal(&json!("it's")), r"'it\'s'");
+    }
+
+    #[test]
+    fn resources_that_controllers_write_are_left_out_and_secrets_may_be_no_credentials() {
+        let own = Permission::of::<Secret>([Verb::Create]).namespaces(["system"]);
+        let named = Permission::of::<CustomResourceDefinition>([Verb::Patch]).names(["x"]);
+        let bounded = spec(&[own, named]);
+        assert!(
+            bounded.contains("[customresourcedefinitions]") && !bounded.contains("service-account-token")
+        );
+        let children = Permission::of::<Secret>([Verb::Patch]);
+        let free = spec(&[children, Permission::of::<CustomResourceDefinition>([Verb::Create])]);
+        assert!(
+            !free.contains("[customresourcedefinitions]") && free.contains("service-account-token"),
+            "{free}"
+        );
+    }
+}
