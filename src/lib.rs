@@ -183,6 +183,7 @@
 //! | patch an object by its difference to an earlier state | [`merge_patch`](reconciler::merge_patch) | `duck.CreateMergePatch`; `client.MergeFrom` |
 //! | declare a source, a channel or a binding | [`SourceSpec`](knative::SourceSpec), [`ChannelableSpec`](knative::ChannelableSpec), [`BindingSpec`](knative::BindingSpec), [`DeliverySpec`](knative::DeliverySpec) and their statuses; the feature `knative` | Knative's `duck/v1` |
 //! | serve two versions of a Kind | [`Convertible`](apis::Convertible), `Webhook::conversion`, and one CustomResourceDefinition for both with `kube::core::crd::merge_crds` | hub and spokes |
+//! | run the webhook in a process of its own | `--only=webhook`, and `--only=controllers` for the rest | none |
 //! | run on a laptop without the webhook | `ENABLE_WEBHOOKS=false`, or `--disable-controllers webhook` | `ENABLE_WEBHOOKS` |
 //! | run without a controller of the program | `--disable-controllers` with its name | Knative's `MainNamed` |
 //! | run a server beside the controllers | [`Task`](sharedmain::Task), with a [readiness](sharedmain::Task::readiness) check | `Runnable` |

@@ -115,8 +115,8 @@
 //!
 //! A process (`reknit_sharedmain::Main::webhook`) keeps its certificate in the Secret `webhook-certs`. It is an ECDSA P-256
 //! certificate, valid for seven days and renewed a day before its end. It covers the names of the Service and the hosts
-//! of the URLs by which configurations call the webhook. The leader writes the Secret, and every replica serves its
-//! certificate.
+//! of the URLs by which configurations call the webhook. The leader of the controller writes the Secret, and every replica of
+//! the server serves its certificate, also in another process, whose account writes nothing.
 //!
 //! Each rotation creates an authority, and no handshake fails during a rotation. An authority is in the bundle
 //! `ca-cert.pem` for one rotation before it issues the served certificate, and for one rotation after. A new

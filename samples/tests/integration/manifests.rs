@@ -51,7 +51,7 @@ pub(crate) fn kustomize(plane: &ControlPlane, folder: &str) -> TestResult<Vec<Dy
     objects(&kubectl(plane, &["kustomize", folder])?)
 }
 
-fn objects(yaml: &str) -> TestResult<Vec<DynamicObject>> {
+pub(crate) fn objects(yaml: &str) -> TestResult<Vec<DynamicObject>> {
     Ok(serde_saphyr::from_multiple(yaml)?)
 }
 
@@ -161,13 +161,13 @@ fn referred_names(object: &Value) -> Vec<String> {
 }
 
 /// A running part of a release, with its environment variables.
-struct Part {
+pub(crate) struct Part {
     process: Process,
     variables: BTreeMap<String, String>,
 }
 
 /// Starts a part of a release as its Deployment would.
-async fn start_part(
+pub(crate) async fn start_part(
     plane: &ControlPlane,
     objects: &BTreeMap<String, Value>,
     namespace: &str,

@@ -3,7 +3,7 @@
 use k8s_openapi::{
     api::{
         admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
-        core::v1::Secret,
+        core::v1::{Namespace, Secret},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -15,7 +15,9 @@ use reknit::testing::{ControlPlane, eventually};
 use serde_json::{Value, json};
 
 use crate::{
-    manifests::{SYSTEM_NAMESPACE, TIMEOUT, TestResult, by_name, kubectl, kustomize, layer},
+    manifests::{
+        SYSTEM_NAMESPACE, TIMEOUT, TestResult, by_name, kubectl, kustomize, layer, objects, start_part,
+    },
     webhook::refusal,
 };
 
@@ -148,14 +150,55 @@ impl Release<'_> {
             .map(|(what, patch)| (what, ApiResource::erase::<Secret>(&()), self.secret(), patch))
             .collect();
         for (what, patch) in configuration {
-            let resources = [
-                (ApiResource::erase::<MutatingWebhookConfiguration>(&()), "defaulting"),
-                (ApiResource::erase::<ValidatingWebhookConfiguration>(&()), "validation"),
-            ];
             let patch = |(resource, step)| (what, resource, self.configuration(step), patch.clone());
-            patches.extend(resources.map(patch));
+            patches.extend(self.configurations().map(patch));
         }
         patches
+    }
+
+    /// Makes the namespace the owner of a configuration as the controller does, and asserts that the owner stays.
+    async fn assert_owner_stays(&self) -> TestResult {
+        let namespaces: Api<Namespace> = Api::all(self.plane.client()?);
+        let uid = namespaces.get(self.namespace).await?.metadata.uid;
+        let configurations: Api<MutatingWebhookConfiguration> = Api::all(self.client("controller").await?);
+        let own = async |owners: Value| {
+            let patch = Patch::Merge(json!({"metadata": {"ownerReferences": owners}}));
+            configurations.patch(&self.configuration("defaulting"), &PatchParams::default(), &patch).await
+        };
+        let owner =
+            |uid: &str| json!({"apiVersion": "v1", "kind": "Namespace", "name": self.namespace, "uid": uid});
+        own(json!([owner(&uid.unwrap_or_default())])).await?;
+        for owners in [json!([owner("gone")]), json!([])] {
+            let message = refusal(own(owners).await);
+            assert!(message.contains(POLICY), "{message}");
+        }
+        Ok(())
+    }
+
+    /// Runs the controllers until they have filled in the configurations, which the policy has to permit.
+    async fn register(&self, rendered: &str) -> TestResult {
+        let objects = by_name(objects(rendered)?)?;
+        let _controllers = start_part(self.plane, &objects, self.namespace, "controller").await?;
+        let client = self.plane.client()?;
+        for (resource, step) in self.configurations() {
+            let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+            let name = self.configuration(step);
+            eventually(format!("{name} to be configured and owned"), TIMEOUT, async || {
+                let configuration = configurations.get(&name).await.map_err(|error| error.to_string())?;
+                let is_owned = configuration.metadata.owner_references.is_some();
+                let is_configured = configuration.data["webhooks"][0]["rules"].is_array();
+                if is_owned && is_configured { Ok(()) } else { Err(format!("{configuration:?}")) }
+            })
+            .await;
+        }
+        Ok(())
+    }
+
+    fn configurations(&self) -> [(ApiResource, &'static str); 2] {
+        [
+            (ApiResource::erase::<MutatingWebhookConfiguration>(&()), "defaulting"),
+            (ApiResource::erase::<ValidatingWebhookConfiguration>(&()), "validation"),
+        ]
     }
 
     /// Waits until the policy is in effect.
@@ -178,13 +221,15 @@ async fn a_stolen_token_yields_neither_another_account_nor_the_objects_of_others
     let folder = layer(&plane, "layer", "namespace: elsewhere\nnameSuffix: -dev\n")?;
     kubectl(&plane, &["apply", "-k", "config"])?;
     kubectl(&plane, &["apply", "-k", &folder])?;
-    for (namespace, suffix) in [(SYSTEM_NAMESPACE, ""), ("elsewhere", "-dev")] {
+    for (folder, namespace, suffix) in [("config", SYSTEM_NAMESPACE, ""), (&folder, "elsewhere", "-dev")] {
         let release = Release { plane: &plane, namespace, suffix };
         release.wait_for_policy().await?;
+        release.register(&kubectl(&plane, &["kustomize", folder])?).await?;
         // RBAC refuses every write of the webhook.
         for (account, text) in [("controller", POLICY), ("webhook", "cannot")] {
             assert_eq!(release.changed(account, text).await?, [""; 0], "{account} in {namespace}");
         }
+        release.assert_owner_stays().await?;
         release.delete_secret().await?;
         for (account, text) in [("controller", POLICY), ("webhook", "cannot")] {
             assert_eq!(release.created(account, text).await?, [""; 0], "{account} in {namespace}");

@@ -149,7 +149,8 @@ mod webhook {
     /// The documents whose label names this component.
     fn of_component(yaml: &str, component: &str) -> String {
         let label = format!("app.kubernetes.io/component: {component}\n");
-        yaml.split("---\n").filter(|document| document.contains(&label)).collect()
+        let documents = yaml.split("---\n").filter(|document| document.contains(&label));
+        documents.collect::<Vec<_>>().join("---\n")
     }
 
     #[test]
