@@ -316,6 +316,19 @@ async fn the_overlay_for_development_has_no_webhook_and_one_replica() -> TestRes
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn connections_to_the_pods_are_refused_by_default() -> TestResult {
+    let objects = by_name(kustomize(ControlPlane::shared().await?, "config")?)?;
+    let denied = objects["NetworkPolicy default-deny"]["spec"].clone();
+    assert_eq!((&denied["policyTypes"], &denied["ingress"]), (&json!(["Ingress"]), &Value::Null));
+    let selected = denied["podSelector"]["matchLabels"].as_object().ok_or("no labels")?;
+    for (name, deployment) in objects.iter().filter(|(name, _)| name.starts_with("Deployment ")) {
+        let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+        assert!(selected.iter().all(|(key, value)| labels[key] == *value), "{name}: {labels}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_overlay_for_one_namespace_grants_the_controller_only_registration_beyond_it() -> TestResult {
     let objects = by_name(kustomize(ControlPlane::shared().await?, "overlays/one-namespace")?)?;
     let cluster_roles = objects.iter().filter(|(name, _)| name.starts_with("ClusterRole "));
