@@ -11,7 +11,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use reknit::testing::{ControlPlane, eventually};
-use reknit_samples::{AddressableService, SimpleDeployment};
+use reknit_samples::{AddressableService, SimpleDeployment, manifests};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -121,9 +121,9 @@ async fn a_generated_role_in_each_of_two_namespaces_suffices_and_a_third_namespa
     let metadata = json!({"namespace": SYSTEM_NAMESPACE, "name": "config-logging"});
     let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
     server.apply_yaml(&config.to_string()).await.expect("a ConfigMap");
-    let manifests = process::rbac_manifests(&["team-a", "team-b"]);
-    assert!(!manifests.contains("kind: ClusterRole\n"), "{manifests}");
-    server.apply_yaml(&manifests).await.expect("the roles are applied");
+    let roles = rbac_manifests(&["team-a", "team-b"]);
+    assert!(!roles.contains("kind: ClusterRole\n"), "{roles}");
+    server.apply_yaml(&roles).await.expect("the roles are applied");
     let kubeconfig = server.kubeconfig_as(SYSTEM_NAMESPACE, "controller").await.expect("the service account");
     let client = server.client().expect("a client");
     let [a, b, third] = ["team-a", "team-b", "team-c"]
@@ -143,6 +143,13 @@ async fn a_generated_role_in_each_of_two_namespaces_suffices_and_a_third_namespa
     let untouched = third.get_addressable("x").await;
     assert!(untouched.status.is_none(), "{untouched:?}");
     assert_no_request_was_refused(&server);
+}
+
+/// The RBAC manifests of the sample controllers for these namespaces.
+fn rbac_manifests(namespaces: &[&str]) -> String {
+    let namespaces = format!("--namespace={}", namespaces.join(","));
+    let rbac = manifests::rbac().args(["--disable-controllers=webhook", &namespaces]);
+    rbac.to_yaml().expect("the manifests")
 }
 
 /// Makes the controllers send at least one request of each type that they use.

@@ -31,15 +31,6 @@ pub(crate) fn example(name: &str, kubeconfig: &Path) -> Program {
     Program::new(executable(name), kubeconfig)
 }
 
-/// The RBAC manifests of the sample controllers for these namespaces, as the program `rbac` prints them.
-pub(crate) fn rbac_manifests(namespaces: &[&str]) -> String {
-    let mut rbac = std::process::Command::new(executable("rbac"));
-    let rbac = rbac.args(["--", "--disable-controllers", "webhook", "--namespace", &namespaces.join(",")]);
-    let output = rbac.output().expect("the program runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("the manifests are text")
-}
-
 /// Sends signals to a process.
 pub(crate) trait SendSignal {
     /// Sends the signal. After SIGSTOP, waits until all threads have stopped, so that the process does nothing more.
