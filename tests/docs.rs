@@ -84,7 +84,15 @@ fn is_variable(text: &str) -> bool {
 }
 
 fn is_metric(text: &str) -> bool {
-    let prefixes = ["workqueue_", "reflector_", "leader_election_", "reknit_"];
+    let prefixes = [
+        "certwatcher_",
+        "controller_runtime_",
+        "leader_election_",
+        "reflector_",
+        "reknit_",
+        "rest_client_",
+        "workqueue_",
+    ];
     prefixes.iter().any(|prefix| text.starts_with(prefix))
         && text.chars().all(|c| c.is_ascii_lowercase() || c == '_')
 }

@@ -86,7 +86,7 @@ impl Bench {
 
     /// Waits until this many passes have ended and the queue is empty.
     async fn wait_for_passes(&self, passes: usize) {
-        while self.metric_sum("reknit_reconcile_total") < passes as f64
+        while self.metric_sum("controller_runtime_reconcile_total") < passes as f64
             || self.metric_sum("workqueue_depth") > 0.0
         {
             sleep(POLL).await;
@@ -111,7 +111,7 @@ impl Bench {
             encoded as f64 / 1e6,
             memory.settled,
             memory.peak,
-            self.metric_sum("reknit_reconcile_total"),
+            self.metric_sum("controller_runtime_reconcile_total"),
             events as f64 / seconds,
         );
         Ok(())

@@ -38,6 +38,7 @@ mod informer;
 #[doc(hidden)]
 pub mod internal;
 mod log_limit;
+mod metrics;
 mod object;
 mod permissions;
 mod reflector;

@@ -92,8 +92,9 @@ fn is_conditional(request: &Request) -> bool {
 /// Waits until there were `at_least` reconciles, the queue is empty, and the number of reconciles no longer changes.
 /// Returns the number.
 async fn settled_passes(controller: &Process, at_least: usize) -> usize {
-    let count =
-        async || controller.metric("reknit_reconcile_total", &[("controller", CONTROLLER)]).await as usize;
+    let count = async || {
+        controller.metric("controller_runtime_reconcile_total", &[("controller", CONTROLLER)]).await as usize
+    };
     eventually(format!("{at_least} passes"), TIMEOUT, async || {
         let depth = controller.metric("workqueue_depth", &[("name", CONTROLLER)]).await;
         (count().await >= at_least && depth == 0.0).then_some(())

@@ -50,7 +50,8 @@ async fn scaling_0_50_7_30_with_a_watch_a_second_late_creates_and_deletes_exactl
     let object = objects.create_deployment("x", IMAGE, 0).await;
     objects.wait_for_ready_pods("x", 0).await;
     let done = AtomicBool::new(false);
-    let passes = async || controller.metric("reknit_reconcile_total", &[("controller", CONTROLLER)]).await;
+    let passes =
+        async || controller.metric("controller_runtime_reconcile_total", &[("controller", CONTROLLER)]).await;
     tokio::join!(annotate_until(&objects, &done), async {
         objects.patch_deployment_spec("x", json!({ "replicas": 50 })).await;
         let fifty_pods = objects.wait_for_alive_pods(&object, 50).await;

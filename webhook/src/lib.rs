@@ -103,13 +103,14 @@
 //! | a body of more than 7 MiB, or of more than 32 MiB for a conversion, which may hold a list (see [`Limits`]) | 413 |
 //! | a body that does not arrive in time | 408 |
 //! | a review that takes too long | 504 |
-//! | a panic in the code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
+//! | a panic in the code of a Kind | 500, counted in `controller_runtime_webhook_panics_total` |
 //!
 //! The paths are `/defaulting`, `/resource-validation`, `/config-validation`, `/resource-conversion` and those of the
 //! mutators.
 //!
-//! Further metrics are `reknit_webhook_requests_total{path,code,allowed}`, `reknit_webhook_request_seconds{path}`
-//! and `reknit_webhook_handshake_failures_total`.
+//! The other metrics have the names of controller-runtime too; [docs/operations.md] lists them.
+//!
+//! [docs/operations.md]: https://github.com/reknit/reknit/blob/main/docs/operations.md#metrics
 //!
 //! # Certificates
 //!

@@ -87,6 +87,12 @@ impl<K: Cached> Cache<K> {
         }
     }
 
+    /// Records the time of a response to the reflector of a part.
+    pub(crate) fn mark_response(&self, part: usize) {
+        self.progress.mark_attempt(part);
+        self.metrics.last_responses.record(part);
+    }
+
     /// Reads the stores, which are locked for as long as `read` takes.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Stores) -> T) -> T {
         read(&self.stores.read())

@@ -1,13 +1,20 @@
 //! The metrics of informers.
 
 use std::sync::{
-    Arc,
+    Arc, Weak,
     atomic::{AtomicI64, Ordering},
 };
 
 use parking_lot::Mutex;
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
+use prometheus::{
+    GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
 use reknit_apis::internal::HashMap;
+use tokio::time::Instant;
+
+use crate::metrics::register_metric;
 
 /// The metric families of all informers, with the label `name`. Metrics that client-go's reflectors also have carry
 /// client-go's names.
@@ -23,6 +30,7 @@ pub(crate) struct MetricFamilies {
     lists: IntCounterVec,
     watches: IntCounterVec,
     failures: IntCounterVec,
+    response_ages: ResponseAges,
     /// The number of informers of each name.
     informers: Arc<Mutex<HashMap<String, usize>>>,
 }
@@ -35,6 +43,7 @@ pub(crate) struct InformerMetrics {
     pub(crate) lists: IntCounter,
     pub(crate) watches: IntCounter,
     pub(crate) failures: IntCounter,
+    pub(crate) last_responses: LastResponses,
     name: String,
     families: MetricFamilies,
 }
@@ -43,6 +52,66 @@ pub(crate) struct InformerMetrics {
 pub(crate) struct GaugeShare {
     gauge: IntGauge,
     value: AtomicI64,
+}
+
+/// The time of the last response to each reflector of an informer: a page, an event or a bookmark. Empty before the
+/// informer starts.
+#[derive(Clone, Default)]
+pub(crate) struct LastResponses(Arc<Mutex<Vec<Instant>>>);
+
+impl LastResponses {
+    /// Starts to measure, for this number of reflectors.
+    pub(crate) fn start(&self, reflectors: usize) {
+        *self.0.lock() = vec![Instant::now(); reflectors];
+    }
+
+    /// Records a response to this reflector.
+    pub(crate) fn record(&self, reflector: usize) {
+        if let Some(last) = self.0.lock().get_mut(reflector) {
+            *last = Instant::now();
+        }
+    }
+}
+
+/// Measures the age of the last response to each informer at each scrape.
+#[derive(Clone)]
+struct ResponseAges {
+    informers: Arc<Mutex<Vec<(String, Weak<Mutex<Vec<Instant>>>)>>>,
+    seconds: GaugeVec,
+}
+
+impl ResponseAges {
+    fn new() -> prometheus::Result<Self> {
+        let help = "Seconds since the API server last sent a page, an event or a bookmark to the informer";
+        let seconds = GaugeVec::new(Opts::new("reflector_last_response_age_seconds", help), &["name"])?;
+        Ok(Self { informers: Arc::default(), seconds })
+    }
+
+    fn add(&self, name: &str) -> LastResponses {
+        let last_responses = LastResponses::default();
+        self.informers.lock().push((name.into(), Arc::downgrade(&last_responses.0)));
+        last_responses
+    }
+}
+
+impl Collector for ResponseAges {
+    fn desc(&self) -> Vec<&Desc> {
+        self.seconds.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut informers = self.informers.lock();
+        self.seconds.reset();
+        informers.retain(|(name, last_responses)| {
+            let Some(last_responses) = last_responses.upgrade() else { return false };
+            if let Some(earliest) = last_responses.lock().iter().min() {
+                let seconds = self.seconds.with_label_values(&[name]);
+                seconds.set(seconds.get().max(earliest.elapsed().as_secs_f64()));
+            }
+            true
+        });
+        self.seconds.collect()
+    }
 }
 
 impl GaugeShare {
@@ -80,6 +149,7 @@ impl MetricFamilies {
             lists: counter("reflector_lists_total", "Lists begun, the first and each one after a gap"),
             watches: counter("reflector_watches_total", "Watches opened"),
             failures: counter("reflector_failures_total", "Lists and watches that failed"),
+            response_ages: register_metric(registry, ResponseAges::new()),
             informers: Arc::default(),
         }
     }
@@ -94,28 +164,11 @@ impl MetricFamilies {
             lists: self.lists.with_label_values(&[name]),
             watches: self.watches.with_label_values(&[name]),
             failures: self.failures.with_label_values(&[name]),
+            last_responses: self.response_ages.add(name),
             name: name.into(),
             families: self.clone(),
         }
     }
-}
-
-/// Registers a metric whose name and labels are constants. If a second Context uses the same registry, its metrics are
-/// counted but not exported.
-///
-/// # Panics
-///
-/// Panics if the name or a label is not valid.
-#[expect(clippy::expect_used, reason = "names and labels are constants, and tests create every metric")]
-pub fn register_metric<C: Collector + Clone + 'static>(
-    registry: &Registry,
-    metric: prometheus::Result<C>,
-) -> C {
-    let metric = metric.expect("the name of the metric is valid");
-    if let Err(error) = registry.register(Box::new(metric.clone())) {
-        tracing::debug!(%error, "a metric is not exported");
-    }
-    metric
 }
 
 impl InformerMetrics {
@@ -152,6 +205,8 @@ impl Drop for InformerMetrics {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// The values of `reflector_objects`, by name of the informer.
@@ -160,6 +215,28 @@ mod tests {
         let objects = families.iter().filter(|family| family.name() == "reflector_objects");
         let series = objects.flat_map(|family| family.get_metric());
         series.map(|m| (m.get_label()[0].value().to_owned(), m.get_gauge().get_value())).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_age_of_the_last_response_is_that_of_the_reflector_which_waits_longest() {
+        let registry = Registry::new();
+        let informer = MetricFamilies::new(&registry).of("pods");
+        let age = || {
+            let families = registry.gather();
+            let family =
+                families.iter().find(|family| family.name() == "reflector_last_response_age_seconds")?;
+            Some(family.get_metric()[0].get_gauge().get_value())
+        };
+        assert_eq!(age(), None, "not started");
+        informer.last_responses.start(2);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        informer.last_responses.record(0);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(age(), Some(40.0));
+        informer.last_responses.record(1);
+        assert_eq!(age(), Some(10.0));
+        drop(informer);
+        assert_eq!(age(), None);
     }
 
     #[test]

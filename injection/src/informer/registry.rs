@@ -256,6 +256,7 @@ impl<K: Cached> Member for SharedInformer<K> {
     fn start(&self, runtime: &runtime::Handle, transport: &Transport) {
         self.task.get_or_init(|| {
             self.cache.progress.mark_started();
+            self.cache.metrics.last_responses.start(self.cache.selection.parts().len());
             runtime.spawn(reflector::run(self.cache.clone(), transport.clone())).abort_handle()
         });
     }

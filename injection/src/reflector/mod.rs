@@ -207,7 +207,7 @@ impl<K: Cached> Reflector<K> {
         continue_token: Option<String>,
     ) -> Result<(String, Option<String>), Failure> {
         let bytes = self.requests.page(limit, continue_token).await?;
-        self.cache.progress.mark_attempt(self.part);
+        self.cache.mark_response(self.part);
         let page = Page::read(&bytes, |item, _| match item {
             Ok(raw) => self.cache.apply_listed(&raw),
             Err(error) => self.log_malformed(error),
@@ -221,7 +221,7 @@ impl<K: Cached> Reflector<K> {
             self.cache.read(|stores| stores.part(self.part).map(|store| store.highest().to_owned()));
         let highest = highest.unwrap_or_default();
         let bytes = self.requests.page(Some(1), None).await?;
-        self.cache.progress.mark_attempt(self.part);
+        self.cache.mark_response(self.part);
         let page = Page::read(&bytes, |_, _| ())?;
         let current = ResourceVersion::parse(&page.resource_version);
         Ok(current.is_some() && current < ResourceVersion::parse(&highest))
@@ -234,7 +234,7 @@ impl<K: Cached> Reflector<K> {
         let duration = self.watch_duration();
         let opened = Instant::now();
         let mut lines = self.requests.watch(&version, duration).await?;
-        self.cache.progress.mark_attempt(self.part);
+        self.cache.mark_response(self.part);
         self.cache.progress.mark_watch(self.part, None);
         let mut has_events = false;
         loop {
@@ -248,7 +248,7 @@ impl<K: Cached> Reflector<K> {
                 Ok(None) => return Ok(WatchEnd::Empty),
                 Err(failure) => return Ok(self.end_broken_watch(&failure, has_events)),
             };
-            self.cache.progress.mark_attempt(self.part);
+            self.cache.mark_response(self.part);
             self.apply_event(line)?;
             self.backoff.reset();
             has_events = true;

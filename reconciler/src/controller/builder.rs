@@ -17,6 +17,7 @@ use crate::{
     driver::KeyDriver,
     events::event_permission,
     finalizer::{FinalizerOptions, plural_and_group},
+    metrics::Metrics,
     object_client::ObjectClient,
     owned::owner_key,
     queue::{Cause, Source},
@@ -127,6 +128,7 @@ impl<K> Builder<K> {
                 name,
                 Recorder::new(cx, &format!("{reporter}-controller")),
                 Queue::with_clock(cx.get()),
+                cx.get::<Metrics>().children(),
             ),
             namespaces: selection.same_namespaces(),
             selection,
@@ -365,8 +367,8 @@ impl<K: Kind> Builder<K> {
         let namespaces = selection(informer).selected_namespaces();
         self.declare_children([writes.or_namespaces(namespaces)]);
         self.declare_bindings(&options, namespaces);
-        let recorder = self.parts.recorder.clone();
-        Owned::new(ObjectClient::of::<T>(&self.cx), informer.clone(), options, tracker, recorder)
+        let (recorder, metrics) = (self.parts.recorder.clone(), &self.parts.children);
+        Owned::new(ObjectClient::of::<T>(&self.cx), informer.clone(), options, tracker, recorder, metrics)
     }
 
     /// Returns the owned objects of these Kinds, which are known only at run time. While the passes of any owner use a
@@ -390,7 +392,8 @@ impl<K: Kind> Builder<K> {
         self.declare_bindings(&options, namespaces);
         self.declare_reads_of(&kinds);
         let (kinds, client) = (self.dynamic_kinds(kinds), ObjectClient::of::<K>(&self.cx));
-        OwnedAny::new(kinds, client, options, self.parts.recorder.clone(), owner_key::<K, DynamicObject>)
+        let (recorder, metrics) = (self.parts.recorder.clone(), self.parts.children.clone());
+        OwnedAny::new(kinds, client, options, recorder, metrics, owner_key::<K, DynamicObject>)
     }
 
     /// Keeps a value per key between passes, until the object is deleted or this process loses leadership of the

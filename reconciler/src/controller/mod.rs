@@ -33,9 +33,8 @@ use crate::{
     Outcome, Queue, Recorder, Result, ResultExt,
     driver::{Driver, PassMode},
     finalizer::Finalizer,
-    limits::{Limits, PassAborted},
-    metrics::{Metrics, PassMetrics},
-    outcome::Next,
+    limits::Limits,
+    metrics::{ChildMetrics, FailingKeys, Metrics, PassMetrics, PassResult},
     per_key::PerKeyStores,
     queue::Causes,
 };
@@ -51,6 +50,7 @@ const UNLISTED_RETRY: Duration = Duration::from_secs(30);
 pub struct Controller {
     pub(crate) parts: Parts,
     metrics: PassMetrics,
+    failing: FailingKeys,
     pub(crate) driver: Arc<dyn Driver>,
     postponed: Mutex<Postponed>,
 }
@@ -71,10 +71,11 @@ pub(crate) struct Parts {
     pub(crate) finalizer: Option<Finalizer>,
     /// The futures to run before the first pass. Empty afterwards.
     pub(crate) on_synced: Mutex<Vec<BoxFuture<'static, ()>>>,
+    pub(crate) children: ChildMetrics,
 }
 
 impl Parts {
-    fn new(name: String, recorder: Recorder, queue: Queue) -> Self {
+    fn new(name: String, recorder: Recorder, queue: Queue, children: ChildMetrics) -> Self {
         Self {
             name,
             kind: String::new(),
@@ -87,6 +88,7 @@ impl Parts {
             per_key: PerKeyStores::default(),
             finalizer: None,
             on_synced: Mutex::default(),
+            children,
         }
     }
 }
@@ -98,10 +100,12 @@ impl Controller {
         build_driver: impl FnOnce(&Parts, &PassMetrics) -> D,
     ) -> Self {
         let metrics = cx.get::<Metrics>();
-        parts.queue.set_metrics(&parts.name, &metrics);
+        parts.queue.set_metrics(&parts.name, parts.limits.slow_after, &metrics);
+        parts.children.set_controller(&parts.name);
         let metrics = metrics.passes(&parts.name);
         let driver = Arc::new(build_driver(&parts, &metrics));
-        Self { parts, metrics, driver, postponed: Mutex::default() }
+        let failing = FailingKeys::new(metrics.failing());
+        Self { parts, metrics, failing, driver, postponed: Mutex::default() }
     }
 
     /// The name of the controller, its queue and its leases. Unique in a process.
@@ -186,10 +190,9 @@ impl Controller {
             if has_term_ended() {
                 return std::future::pending().await; // the worker drops the pass, whose error may be the lost lead
             }
-            self.metrics.record_pass(result_name(&result), start.elapsed());
+            self.metrics.record_pass(&result, start.elapsed());
             log_result(&result, start.elapsed());
-            let is_failure = result.as_ref().is_err_and(|error| !error.is_conflict() && !error.is_waiting());
-            span::record_result(result_name(&result), is_failure);
+            span::record_result(PassResult::of(&result));
             result
         };
         pass.instrument(span::pass_span(&self.parts.name, &self.parts.kind, key, causes)).await
@@ -205,28 +208,10 @@ impl Drop for Parts {
     }
 }
 
-/// The label of the result in the metrics.
-fn result_name(result: &Result<Outcome>) -> &'static str {
-    match result {
-        Ok(outcome) => match outcome.next() {
-            Next::Done => "success",
-            Next::After(_) => "requeue",
-            Next::Skip => "skip",
-        },
-        Err(error) => match PassAborted::of(error) {
-            Some(PassAborted::Panic(_)) => "panic",
-            Some(PassAborted::Deadline(_)) => "deadline",
-            None if error.is_conflict() => "conflict",
-            None if error.is_waiting() => "waiting",
-            None => "error",
-        },
-    }
-}
-
 /// Logs the result: successes and conflicts at debug level, other errors as errors.
 fn log_result(result: &Result<Outcome>, took: Duration) {
     match result {
-        Ok(_) => tracing::debug!(?took, result = result_name(result), "the pass ended"),
+        Ok(_) => tracing::debug!(?took, result = PassResult::of(result).name(), "the pass ended"),
         Err(error) if error.is_conflict() => {
             tracing::debug!(?took, error = error.in_full(), "the pass ended with a conflict")
         }

@@ -4,7 +4,7 @@ use reknit_apis::Key;
 use reknit_injection::internal::random_uuid;
 use tracing::{Span, field::Empty};
 
-use crate::queue::Causes;
+use crate::{metrics::PassResult, queue::Causes};
 
 /// Creates a span with Knative's fields. Its level is error, so that every log line has the fields, whatever the log
 /// level.
@@ -24,10 +24,10 @@ pub(crate) fn pass_span(controller: &str, kind: &str, key: &Key, causes: &Causes
 }
 
 /// Records the result of the pass in the current span.
-pub(crate) fn record_result(result: &'static str, is_failure: bool) {
+pub(crate) fn record_result(result: PassResult) {
     let span = Span::current();
-    span.record("result", result);
-    if is_failure {
+    span.record("result", result.name());
+    if result.is_failure() {
         span.record("otel.status_code", "ERROR");
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::*;
-use crate::{Error, PerKey, ReconcileKey, ReconcileKind};
+use crate::{Error, PerKey, ReconcileKey, ReconcileKind, metrics::testing::value};
 
 /// A reconciler that records each pass and calls a closure of the test.
 struct TestReconciler<F> {
@@ -468,19 +468,48 @@ async fn passes_are_counted_by_result() {
     running.wait_for_passes(4).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let counts = counts_of_passes(&cx);
-    assert_eq!(counts, ["counted error 1", "counted panic 1", "counted requeue 1", "counted success 1"]);
-    let families = cx.metrics().gather();
-    let depth = families.iter().find(|family| family.name() == "workqueue_depth").unwrap();
-    assert_eq!(depth.get_metric()[0].get_label()[0].value(), "counted");
+    assert_eq!(counts, ["counted error 2", "counted requeue_after 1", "counted success 1"]);
+    let gauge = |name| value(cx.metrics(), name, &[("controller", "counted")]);
+    assert_eq!(gauge("controller_runtime_reconcile_panics_total"), Some(1.0));
+    assert_eq!(gauge("controller_runtime_max_concurrent_reconciles"), Some(2.0));
+    assert_eq!(gauge("workqueue_depth"), Some(0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_failing_until_it_succeeds_whether_or_not_it_is_retried() {
+    let cx = context(&["a"]);
+    let act = |n| {
+        at_once(|| match n {
+            0 => Err(Error::permanent("no")),
+            1 => Ok(Outcome::done()),
+            2 => Err(Error::from("no")),
+            _ => Ok(Outcome::done()),
+        })
+    };
+    let running = start(&cx, Leadership::always(), act, |build| build);
+    let failing_after = async |passes| {
+        running.wait_for_passes(passes).await;
+        tokio::task::yield_now().await;
+        value(cx.metrics(), "reknit_failing_keys", &[])
+    };
+    running.queue.add(key("a"));
+    assert_eq!(failing_after(1).await, Some(1.0), "not retried");
+    running.queue.add(key("a"));
+    assert_eq!(failing_after(2).await, Some(0.0));
+    running.queue.add(key("a"));
+    assert_eq!(failing_after(3).await, Some(1.0), "waits for its retry");
+    assert_eq!(failing_after(4).await, Some(0.0));
 }
 
 /// The controller, result and number of passes.
 fn counts_of_passes(cx: &Context) -> Vec<String> {
     let families = cx.metrics().gather();
-    let passes = families.iter().find(|family| family.name() == "reknit_reconcile_total").unwrap();
+    let passes =
+        families.iter().find(|family| family.name() == "controller_runtime_reconcile_total").unwrap();
     let mut counts: Vec<_> = passes
         .get_metric()
         .iter()
+        .filter(|metric| metric.get_counter().get_value() > 0.0)
         .map(|metric| {
             let labels: Vec<_> = metric.get_label().iter().map(|label| label.value()).collect();
             format!("{} {}", labels.join(" "), metric.get_counter().get_value())

@@ -63,6 +63,7 @@ impl Controller {
         let mut tasks = JoinSet::new();
         controller.parts.queue.set_workers(workers);
         let reserve = usize::from(workers > 1);
+        controller.metrics.set_workers(workers + reserve);
         for _ in 0..workers + reserve {
             tasks.spawn(controller.clone().run_worker(leadership.clone()));
         }
@@ -103,10 +104,11 @@ impl Controller {
         match pass.run(self.run_pass(claimed, &claimed.causes, PassMode::Leading)).await {
             Some(result) => self.requeue(claimed, &result),
             None => {
-                self.metrics.record_pass("lost", start.elapsed());
+                self.metrics.record_lost_pass(start.elapsed());
                 tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "the pass is dropped: the key is no longer led");
                 self.postpone(claimed, leadership);
                 self.parts.queue.forget(claimed);
+                self.failing.remove(claimed);
                 self.parts.per_key.drop_values_of(claimed);
                 if self.driver.observes_as_follower() {
                     // The dropped pass may not have seen the newest state.
@@ -127,6 +129,11 @@ impl Controller {
     /// permanent, since it resolves itself.
     fn requeue(&self, claimed: &ClaimedKey, result: &Result<Outcome>) {
         let queue = &self.parts.queue;
+        match result {
+            Ok(_) => self.failing.remove(claimed),
+            Err(error) if error.is_conflict() || error.is_waiting() => {}
+            Err(_) => self.failing.add(claimed),
+        }
         match result {
             Ok(outcome) => {
                 queue.succeeded(claimed);
@@ -157,9 +164,9 @@ impl Controller {
         loop {
             let change = leadership.changed().await;
             tracing::info!("knative.dev/controller" = self.parts.name, gained = ?change.gained, lost = ?change.lost, "leadership changed");
-            self.parts
-                .per_key
-                .drop_where(|key| change.lost.iter().any(|bucket| leadership.bucket_owns(bucket, key)));
+            let is_lost = |key: &Key| change.lost.iter().any(|bucket| leadership.bucket_owns(bucket, key));
+            self.parts.per_key.drop_where(is_lost);
+            self.failing.remove_where(is_lost);
             if !change.gained.is_empty() {
                 self.promote(&change.gained, &leadership);
             }

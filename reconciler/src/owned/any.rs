@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     Error, Recorder, Result,
+    metrics::ChildMetrics,
     object_client::ObjectClient,
     queue::{Cause, Source},
     tracker::{DynamicKinds, FoundKind, Tracker},
@@ -60,6 +61,7 @@ pub struct OwnedAny {
     client: ObjectClient,
     options: OwnedOptions,
     recorder: Recorder,
+    metrics: ChildMetrics,
     /// The key of the object that controls a child.
     owner_key: fn(&DynamicObject) -> Option<Key>,
     /// The children of each Kind that was used. The entries do not keep the informers open: the tracked uses of the
@@ -79,9 +81,10 @@ impl OwnedAny {
         client: ObjectClient,
         options: OwnedOptions,
         recorder: Recorder,
+        metrics: ChildMetrics,
         owner_key: fn(&DynamicObject) -> Option<Key>,
     ) -> Self {
-        Self { kinds, client, options, recorder, owner_key, opened: Arc::default() }
+        Self { kinds, client, options, recorder, metrics, owner_key, opened: Arc::default() }
     }
 
     /// Returns the children of this Kind. A change of a child enqueues its owner.
@@ -184,8 +187,8 @@ impl OwnedAny {
             return children;
         }
         let (client, options) = (self.client.with_kind(found.kind.clone()), self.options.clone());
-        let children =
-            Owned::new(client, found.informer.clone(), options, tracker.clone(), self.recorder.clone());
+        let (informer, recorder) = (found.informer.clone(), self.recorder.clone());
+        let children = Owned::new(client, informer, options, tracker.clone(), recorder, &self.metrics);
         let (owner_key, queue) = (self.owner_key, self.kinds.queue.clone());
         let source = Source::new(Source::OWNED, &found.informer);
         // The first calls are for the children that exist already. The owners that use the Kind read them after this,

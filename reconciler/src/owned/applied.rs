@@ -6,6 +6,8 @@ use kube::Resource;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::metrics::ChildResult;
+
 /// The effect of [`Owned::apply`](crate::Owned::apply) on a child. It holds the resulting object, and dereferences to
 /// it.
 ///
@@ -47,6 +49,16 @@ impl<T> Applied<T> {
     pub fn into_object(self) -> Arc<T> {
         match self {
             Self::Created(object) | Self::Unchanged(object) | Self::Updated { new: object, .. } => object,
+        }
+    }
+}
+
+impl<T> Applied<T> {
+    pub(super) fn result(&self) -> ChildResult {
+        match self {
+            Self::Created(_) => ChildResult::Created,
+            Self::Updated { .. } => ChildResult::Updated,
+            Self::Unchanged(_) => ChildResult::Unchanged,
         }
     }
 }

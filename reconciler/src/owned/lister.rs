@@ -16,7 +16,12 @@ use super::{
     options::OwnedOptions,
     owner::{Owner, controller_of},
 };
-use crate::{Recorder, object_client::ObjectClient, tracker::Tracker};
+use crate::{
+    Recorder,
+    metrics::{ChildMetrics, ChildrenOfKind},
+    object_client::ObjectClient,
+    tracker::Tracker,
+};
 
 /// The maximum length of a field manager in bytes.
 const MAX_MANAGER: usize = 128;
@@ -55,6 +60,7 @@ pub(super) struct Shared {
     pub(super) client: ObjectClient,
     pub(super) options: OwnedOptions,
     pub(super) recorder: Recorder,
+    pub(super) metrics: ChildrenOfKind,
     /// The fields that the API server last did not store.
     pub(super) logged_dropped: Mutex<LogLimit<Vec<String>>>,
     /// The names that owners wanted for children. A change of an object of such a name enqueues the owner even if the
@@ -72,6 +78,7 @@ impl<T: Cached> Owned<T> {
         options: OwnedOptions,
         tracker: Tracker,
         recorder: Recorder,
+        metrics: &ChildMetrics,
     ) -> Self {
         let by_owner = informer.index(|object: &T| match controller_of(object) {
             Some(owner) => [owner.uid.clone()],
@@ -86,7 +93,9 @@ impl<T: Cached> Owned<T> {
         });
         let hash_builder = RandomState::new();
         let logged_dropped = Mutex::default();
-        let shared = Shared { client, options, recorder, logged_dropped, tracker, up_to_date, hash_builder };
+        let metrics = metrics.of_kind(&client.kind.resource);
+        let shared =
+            Shared { client, options, recorder, metrics, logged_dropped, tracker, up_to_date, hash_builder };
         Self { informer, by_owner, shared: Arc::new(shared) }
     }
 

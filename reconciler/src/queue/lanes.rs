@@ -112,6 +112,14 @@ impl Lanes {
         self.fast.len() + self.slow.len()
     }
 
+    /// The number of keys that are queued in this lane.
+    pub(super) fn len_of(&self, lane: Lane) -> usize {
+        match lane {
+            Lane::Fast => self.fast.len(),
+            Lane::Slow => self.slow.len(),
+        }
+    }
+
     /// Removes and returns the queued keys.
     pub(super) fn take_all(&mut self) -> Vec<Arc<Key>> {
         let keys: Vec<_> = std::iter::from_fn(|| self.fast.pop().or_else(|| self.slow.pop())).collect();

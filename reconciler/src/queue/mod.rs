@@ -136,10 +136,11 @@ impl Queue {
         self.add_delayed(Arc::new(key), wait);
     }
 
-    /// Reports metrics under this name from now on.
-    pub(crate) fn set_metrics(&self, name: &str, metrics: &Metrics) {
+    /// Reports metrics under the name of this controller from now on. A pass that takes longer than `slow_after` is
+    /// slow.
+    pub(crate) fn set_metrics(&self, controller: &str, slow_after: Duration, metrics: &Metrics) {
         let shared: Arc<dyn RunningPasses> = self.0.clone();
-        let metrics = metrics.queue(name, Arc::downgrade(&shared));
+        let metrics = metrics.queues.of(controller, slow_after, Arc::downgrade(&shared));
         let mut state = self.0.state.lock();
         state.metrics = Some(metrics);
         state.report_depth();
@@ -321,7 +322,7 @@ impl State {
 
     fn report_depth(&self) {
         if let Some(metrics) = &self.metrics {
-            metrics.depth.set(i64::try_from(self.lanes.len()).unwrap_or(i64::MAX));
+            metrics.set_depth(self.lanes.len_of(Lane::Fast), self.lanes.len_of(Lane::Slow));
         }
     }
 }

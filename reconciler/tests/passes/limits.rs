@@ -124,8 +124,8 @@ async fn dropping_a_controller_that_never_ran_empties_its_queue_and_keeps_it_emp
     let depth = || {
         let families = cx.metrics().gather();
         let depth = families.iter().find(|family| family.name() == "workqueue_depth").unwrap();
-        let metric = depth.get_metric().iter().find(|metric| metric.get_label()[0].value() == "disabled");
-        metric.unwrap().get_gauge().get_value()
+        let lanes = depth.get_metric().iter().filter(|metric| metric.get_label()[0].value() == "disabled");
+        lanes.map(|metric| metric.get_gauge().get_value()).sum::<f64>()
     };
     queue.add(Key::new("default", "early"));
     assert_eq!(depth(), 1.0);

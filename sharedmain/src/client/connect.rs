@@ -1,8 +1,11 @@
 //! The client of a program without controllers.
 use kube::Client;
+use prometheus::Registry;
 use reknit_reconciler::{Error, Result};
 
-use super::{bare_transport, controller_transport, kubeconfig, load_credentials, user_agent};
+use super::{
+    bare_transport, controller_transport, kubeconfig, load_credentials, metrics::RequestMetrics, user_agent,
+};
 use crate::{cli::flags, process::failure::Failure};
 
 /// Connects to the API server as [`Main`](crate::Main) does without flags, for a program without controllers, such as a
@@ -27,7 +30,10 @@ pub async fn connect(program: &str, version: &str) -> Result<Client> {
     let (flags, _) = flags::parse(flags::command(program, version, &[]), &[program.into()])?;
     let access = kubeconfig::find(&flags).await.map_err(error)?;
     let credentials = load_credentials(&access, &user_agent(program, version)).map_err(error)?;
-    let bare = bare_transport(&access, &credentials).map_err(error)?;
+    let bare = {
+        let metrics = RequestMetrics::new(&Registry::new(), &access.config.cluster_url);
+        bare_transport(&access, &credentials, &metrics.into()).map_err(error)?
+    };
     let namespace = &access.config.default_namespace;
     Ok(controller_transport(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst).client())
 }

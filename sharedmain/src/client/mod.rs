@@ -8,6 +8,7 @@ mod exec_plugin;
 pub(crate) mod kube_version;
 pub(crate) mod kubeconfig;
 mod kubeconfig_file;
+pub(crate) mod metrics;
 mod proxy;
 mod rate_limit;
 mod refusals;
@@ -25,8 +26,8 @@ use tower::BoxError;
 
 pub use self::connect::connect;
 use self::{
-    credentials::Credentials, error::root_cause, kubeconfig::Access, rate_limit::rate_limited,
-    transport::transport,
+    credentials::Credentials, error::root_cause, kubeconfig::Access, metrics::RequestMetrics,
+    rate_limit::rate_limited, transport::transport,
 };
 use crate::process::failure::Failure;
 
@@ -49,9 +50,14 @@ pub(crate) fn load_credentials(access: &Access, agent: &str) -> Result<Arc<Crede
 }
 
 /// Creates a transport that neither retries nor limits requests, for leader election and the start of the process. Each
-/// transport has its own connections.
-pub(crate) fn bare_transport(access: &Access, credentials: &Arc<Credentials>) -> Result<Transport, Failure> {
-    transport(credentials).map_err(|e| Failure::new(format!("{}: {}", access.origin, root_cause(&e))))
+/// transport has its own connections. Each attempt counts as a request in the metrics, as in client-go.
+pub(crate) fn bare_transport(
+    access: &Access,
+    credentials: &Arc<Credentials>,
+    metrics: &Arc<RequestMetrics>,
+) -> Result<Transport, Failure> {
+    transport(credentials, metrics)
+        .map_err(|e| Failure::new(format!("{}: {}", access.origin, root_cause(&e))))
 }
 
 /// Creates the transport for controllers on top of a bare transport: it retries requests that an overloaded API server
@@ -128,10 +134,13 @@ async fn collect_body(
 
 /// Returns whether the API server treats the request as long-running: then it has no timeout.
 fn is_long_running(uri: &http::Uri) -> bool {
-    let is_watch = |query: &str| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
     let subresource = ResourcePath::parse(uri.path()).and_then(|path| path.subresource());
-    uri.query().is_some_and(is_watch)
-        || matches!(subresource, Some("attach" | "exec" | "log" | "portforward" | "proxy"))
+    is_watch(uri) || matches!(subresource, Some("attach" | "exec" | "log" | "portforward" | "proxy"))
+}
+
+fn is_watch(uri: &http::Uri) -> bool {
+    let query = uri.query().unwrap_or_default();
+    query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
 }
 
 #[cfg(test)]

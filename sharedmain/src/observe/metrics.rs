@@ -12,12 +12,51 @@ use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
 pub(crate) fn new_registry() -> Registry {
     let registry = Registry::new();
     #[cfg(target_os = "linux")]
-    if let Err(error) =
-        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
-    {
+    if let Err(error) = registry.register(Box::new(process::Process::default())) {
         tracing::warn!(%error, "failed to register the metrics of the process");
     }
     registry
+}
+
+/// The metrics of the process.
+#[cfg(target_os = "linux")]
+mod process {
+    use prometheus::{
+        core::{Collector, Desc},
+        process_collector::ProcessCollector,
+        proto::{Counter, MetricFamily},
+    };
+
+    /// A `ProcessCollector` that counts fractions of CPU seconds, as client_golang's does.
+    pub(super) struct Process(ProcessCollector);
+
+    impl Default for Process {
+        fn default() -> Self {
+            Self(ProcessCollector::for_self())
+        }
+    }
+
+    impl Collector for Process {
+        fn desc(&self) -> Vec<&Desc> {
+            self.0.desc()
+        }
+
+        fn collect(&self) -> Vec<MetricFamily> {
+            let mut families = self.0.collect();
+            let cpu = families.iter_mut().find(|family| family.name() == "process_cpu_seconds_total");
+            if let (Some(cpu), Some(seconds)) = (cpu, cpu_seconds()) {
+                let mut counter = Counter::default();
+                counter.set_value(seconds);
+                cpu.mut_metric().iter_mut().for_each(|metric| metric.set_counter(counter.clone()));
+            }
+            families
+        }
+    }
+
+    fn cpu_seconds() -> Option<f64> {
+        let stat = procfs::process::Process::myself().and_then(|process| process.stat()).ok()?;
+        Some((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
+    }
 }
 
 /// Answers `GET /metrics` in the text format of Prometheus.
@@ -54,5 +93,19 @@ mod tests {
         assert!(text.contains("# HELP passes_total Passes.\n# TYPE passes_total counter\npasses_total 1\n"));
         #[cfg(target_os = "linux")]
         assert!(text.contains("process_resident_memory_bytes "), "{text}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn fractions_of_cpu_seconds_count() {
+        let registry = new_registry();
+        let seconds = || {
+            let families = registry.gather();
+            let cpu = families.iter().find(|family| family.name() == "process_cpu_seconds_total").unwrap();
+            cpu.get_metric()[0].get_counter().get_value()
+        };
+        while seconds().fract() == 0.0 {
+            std::hint::spin_loop();
+        }
     }
 }

@@ -24,6 +24,7 @@ use crate::{
         self,
         credentials::Credentials,
         kubeconfig::{self, Access, Origin},
+        metrics::RequestMetrics,
     },
     config::{
         maps::ConfigMaps,
@@ -133,12 +134,13 @@ impl Program {
     ) -> Result<Process, Failure> {
         let Self { component, version, flags, constructors } = self;
         let credentials = client::load_credentials(&access, &client::user_agent(&component, &version))?;
-        let transport = || client::bare_transport(&access, &credentials);
+        let registry = metrics::new_registry();
+        let requests = Arc::new(RequestMetrics::new(&registry, &access.config.cluster_url));
+        let transport = || client::bare_transport(&access, &credentials, &requests);
         let (bare, lease_transport) = (transport()?, transport()?);
         let namespace = &access.config.default_namespace;
         let transport =
             client::controller_transport(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
-        let registry = metrics::new_registry();
         let cx = Context::builder(&component, transport)
             .system_namespace(environment.system_namespace.clone())
             .metrics(registry.clone())

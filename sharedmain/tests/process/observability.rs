@@ -63,21 +63,21 @@ const CONTROLLER_LABEL: (&str, &str) = ("controller", "maps");
 /// metric. Tests wait for all rows, because a reconcile does not update its metrics atomically.
 const AFTER_THREE_RECONCILES: [(&str, &str, (&str, &str), f64); 5] = [
     (
-        r#"reknit_reconcile_total{controller="maps",result="success"} 3"#,
-        "reknit_reconcile_total",
+        r#"controller_runtime_reconcile_total{controller="maps",result="success"} 3"#,
+        "controller_runtime_reconcile_total",
         CONTROLLER_LABEL,
         3.0,
     ),
     (
-        r#"reknit_reconcile_time_seconds_count{controller="maps"} 3"#,
-        "reknit_reconcile_time_seconds",
+        r#"controller_runtime_reconcile_time_seconds_count{controller="maps"} 3"#,
+        "controller_runtime_reconcile_time_seconds",
         CONTROLLER_LABEL,
         3.0,
     ),
-    (r#"workqueue_adds_total{name="maps"} 3"#, "workqueue_adds_total", QUEUE_LABEL, 3.0),
-    (r#"workqueue_depth{name="maps"} 0"#, "workqueue_depth", QUEUE_LABEL, 0.0),
+    (r#"workqueue_adds_total{controller="maps",name="maps"} 3"#, "workqueue_adds_total", QUEUE_LABEL, 3.0),
+    (r#"workqueue_depth{controller="maps",name="maps",priority="0"} 0"#, "workqueue_depth", QUEUE_LABEL, 0.0),
     (
-        r#"workqueue_work_duration_seconds_count{name="maps"} 3"#,
+        r#"workqueue_work_duration_seconds_count{controller="maps",name="maps"} 3"#,
         "workqueue_work_duration_seconds",
         QUEUE_LABEL,
         3.0,
@@ -212,7 +212,10 @@ fn nothing_is_traced_at_a_sampling_rate_of_zero() {
         wait_for_all_reconciles(&child);
         child.signal("TERM");
         assert_eq!(child.wait().0, 0);
-        assert_eq!(value(&collector.metrics(), "reknit_reconcile_total", CONTROLLER_LABEL), Some(3.0));
+        assert_eq!(
+            value(&collector.metrics(), "controller_runtime_reconcile_total", CONTROLLER_LABEL),
+            Some(3.0)
+        );
         assert_eq!(collector.spans(), []);
     });
 }
@@ -283,7 +286,7 @@ fn scrape_sum(child: &Child, name: &str) -> f64 {
 /// Waits for this many reconciles, and returns the resident memory in megabytes.
 async fn resident_megabytes_after(child: &Child, reconciles: f64) -> f64 {
     eventually("enough reconciles", TIMEOUT * 4, async || {
-        let done = scrape_sum(child, "reknit_reconcile_total");
+        let done = scrape_sum(child, "controller_runtime_reconcile_total");
         if done >= reconciles { Ok(()) } else { Err(done.to_string()) }
     })
     .await;

@@ -16,7 +16,7 @@ use rustls::{
     version::TLS13,
 };
 
-use super::secret::Certificates;
+use super::{authority::read_certificate, metrics::CertificateMetrics, secret::Certificates};
 
 /// The certificate that is served in TLS handshakes. Clones share it.
 ///
@@ -42,10 +42,14 @@ impl Identity {
     /// that cannot be served leaves the previous one in use.
     pub(crate) fn follow(&self, cx: &Context, secret: &Key) -> Informer<Secret> {
         let (informer, identity) = (secret_informer(cx, secret), self.clone());
+        let metrics = CertificateMetrics::new(cx.metrics());
         informer.on(move |change| {
             let (Change::Added(secret) | Change::Updated { new: secret, .. }) = change else { return };
             let Some(Certificates { server, .. }) = Certificates::from_secret(secret) else { return };
-            match identity.replace(server.certificate.as_bytes(), server.key.as_bytes()) {
+            let replaced = identity.replace(server.certificate.as_bytes(), server.key.as_bytes());
+            let certificate = read_certificate(&server.certificate).filter(|_| replaced.is_ok());
+            metrics.record_read(certificate.map(|certificate| certificate.not_after));
+            match replaced {
                 Ok(()) => tracing::info!("serving the certificate of the webhook's Secret"),
                 Err(error) => tracing::error!(%error, "failed to serve the certificate of the webhook's Secret: keeping the previous one"),
             }

@@ -3,6 +3,7 @@
 mod authority;
 pub(crate) mod controller;
 pub(crate) mod identity;
+mod metrics;
 pub(crate) mod registration;
 pub(crate) mod secret;
 pub(crate) mod service;

@@ -14,6 +14,7 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
+use kube::core::admission::AdmissionResponse;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use reknit_injection::internal::{LogLimit, panic_message};
@@ -26,7 +27,7 @@ use super::{
     budget::{BodyBudget, HeldBytes, WorkBudget},
     clients::Client,
     drain::Drain,
-    metrics::{Allowed, Metrics},
+    metrics::{Decision, Metrics},
 };
 use crate::{
     admission::{
@@ -97,10 +98,13 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     let route = |path, max_bytes| Route { path, max_bytes, shared: shared.clone() };
     let mut router = Router::new();
     for Endpoint { path, review, .. } in webhook.endpoints() {
+        shared.metrics.add_path(path);
+        shared.metrics.add_admission(path);
         let check = move |webhook: &Webhook, body| check_review(webhook, body, &review);
         router = router.merge(serve(route(path, limits.body), check));
     }
     if !webhook.conversions.is_empty() {
+        shared.metrics.add_path(CONVERSION);
         // A body may contain a whole list. `convert` limits the size of each object.
         router = router.merge(serve(route(CONVERSION, limits.bodies), convert));
     }
@@ -187,6 +191,7 @@ where
 /// Receives the whole body before it calls the next layer. The bytes count against the budget until the response is
 /// sent.
 async fn receive(State(route): State<Route>, request: Request, next: Next) -> Response {
+    let _in_flight = route.shared.metrics.start_request(route.path);
     let (parts, body) = request.into_parts();
     let enter =
         |phase| parts.extensions.get::<Activity>().into_iter().for_each(|activity| activity.enter(phase));
@@ -242,8 +247,7 @@ async fn process(
         CheckedBody::Pending(pending) => *pending,
     };
     let PendingReview { outcome, kind, name } = pending;
-    let response = outcome.finish(&kind, &name, shared.webhook.limits.validator_timeout).await;
-    Ok(respond(response.allowed, response.into_review()))
+    Ok(admission(outcome.finish(&kind, &name, shared.webhook.limits.validator_timeout).await))
 }
 
 /// Runs code on a blocking thread, so that neither large bodies nor slow code of a Kind delay other requests. Panics if
@@ -273,7 +277,7 @@ fn check_review(webhook: &Webhook, body: Bytes, handler: &ReviewHandler) -> Resu
     let name = review.change.as_ref().map(|change| change.request.name.clone()).unwrap_or_default();
     let outcome = handler(webhook, review);
     Ok(match outcome.rules.is_empty() {
-        true => CheckedBody::Answered(respond(outcome.response.allowed, outcome.response.into_review())),
+        true => CheckedBody::Answered(admission(outcome.response)),
         false => CheckedBody::Pending(PendingReview { outcome, kind, name }.into()),
     })
 }
@@ -281,7 +285,7 @@ fn check_review(webhook: &Webhook, body: Bytes, handler: &ReviewHandler) -> Resu
 fn convert(webhook: &Webhook, body: Bytes) -> Result<CheckedBody, Refusal> {
     let converted = webhook.conversions.convert_all(decode(&body)?, webhook.limits.body);
     let (is_success, review) = converted.map_err(decode_failure)?;
-    Ok(CheckedBody::Answered(respond(is_success, review)))
+    Ok(CheckedBody::Answered(respond(Decision::Conversion { is_success }, review)))
 }
 
 /// Decodes JSON. serde_json does not check that skipped strings are UTF-8, so the whole body is checked first.
@@ -293,8 +297,13 @@ fn decode_failure(error: impl std::fmt::Display) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, format!("could not decode body: {error}"))
 }
 
-fn respond(allowed: bool, review: impl serde::Serialize) -> Response {
-    (Extension(Allowed(allowed)), Json(review)).into_response()
+fn admission(response: AdmissionResponse) -> Response {
+    let code = if response.allowed { StatusCode::OK.as_u16() } else { response.result.code };
+    respond(Decision::Admission { is_allowed: response.allowed, code }, response.into_review())
+}
+
+fn respond(decision: Decision, review: impl serde::Serialize) -> Response {
+    (Extension(decision), Json(review)).into_response()
 }
 
 /// The status and reason of a response without a review.
@@ -311,7 +320,7 @@ impl IntoResponse for Refusal {
 }
 
 fn answer_panic(path: &'static str, metrics: &Metrics, panic: Box<dyn Any + Send>) -> Response {
-    metrics.panics.with_label_values(&[path]).inc();
+    if path == CONVERSION { &metrics.conversion_panics } else { &metrics.admission_panics }.inc();
     let message = panic_message(&*panic);
     tracing::error!(path, panic = message, "code of a Kind panicked in the webhook");
     (StatusCode::INTERNAL_SERVER_ERROR, format!("panicked: {message}\n")).into_response()

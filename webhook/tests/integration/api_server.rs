@@ -165,7 +165,8 @@ async fn a_panic_is_reported_and_counted_and_later_requests_succeed() {
     let message = refusal(fixture.create("a", json!({"room": "panic"})).await);
     assert!(message.contains("failed calling webhook") && message.contains("panicked: "), "{message}");
     let families = fixture.server.metrics().gather();
-    let panics = families.iter().find(|family| family.name() == "reknit_webhook_panics_total").unwrap();
+    let panics =
+        families.iter().find(|family| family.name() == "controller_runtime_webhook_panics_total").unwrap();
     assert_eq!(panics.get_metric()[0].get_counter().get_value(), 1.0);
     fixture.create("a", json!({"room": "hall"})).await.unwrap();
 }

@@ -242,7 +242,7 @@ async fn objects_are_read_written_listed_and_migrated_in_both_versions() {
 /// Returns the number of conversion requests that were answered, and the seconds that they took.
 fn conversions(process: &Process) -> (u64, f64) {
     let families = process.registry.gather();
-    let family = families.iter().find(|family| family.name() == "reknit_webhook_request_seconds");
+    let family = families.iter().find(|family| family.name() == "controller_runtime_webhook_latency_seconds");
     let metrics = family.into_iter().flat_map(|family| family.get_metric());
     let mut histograms = metrics
         .filter(|metric| metric.get_label().iter().any(|label| label.value() == "/resource-conversion"));

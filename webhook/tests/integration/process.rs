@@ -181,7 +181,7 @@ impl Process {
 
     fn reconcile_count(&self) -> f64 {
         let families = self.registry.gather();
-        let family = families.iter().filter(|family| family.name() == "reknit_reconcile_total");
+        let family = families.iter().filter(|family| family.name() == "controller_runtime_reconcile_total");
         family.flat_map(|family| family.get_metric()).map(|metric| metric.get_counter().get_value()).sum()
     }
 

@@ -30,13 +30,14 @@ impl LocalServer {
         format!("https://{}{path}", self.address)
     }
 
-    /// Returns the sum of a counter over its series that have a label value with this text.
+    /// Returns the sum of a counter over its series that have a label value with this text, or over all if it is empty.
     pub(crate) fn counter(&self, name: &str, label: &str) -> f64 {
         let families = self.registry.gather();
         let family = families.iter().filter(|family| family.name() == name);
         let metrics = family.flat_map(|family| family.get_metric());
-        let labelled =
-            metrics.filter(|metric| metric.get_label().iter().any(|pair| pair.value().contains(label)));
+        let labelled = metrics.filter(|metric| {
+            label.is_empty() || metric.get_label().iter().any(|pair| pair.value().contains(label))
+        });
         labelled.map(|metric| metric.get_counter().get_value()).sum()
     }
 }

@@ -14,6 +14,7 @@ use reknit_injection::Cached;
 use serde::Serialize;
 
 use crate::{
+    metrics::ChildResult,
     object_client::status_code,
     owned::{
         Applied, NotApplied, Owned,
@@ -155,6 +156,7 @@ impl<T: Cached + Serialize> Owned<T> {
     async fn apply_desired(&self, owner: &impl Owner, desired: Desired) -> ApplyResult<Applied<T>> {
         let existing = match self.find_in_cache(owner, &desired)? {
             Some(cached) if self.check_up_to_date(&desired, &cached) => {
+                self.shared.metrics.record(ChildResult::Unchanged);
                 return Ok(Applied::Unchanged(cached));
             }
             Some(cached) => Some(cached),
@@ -217,10 +219,18 @@ impl<T: Cached + Serialize> Owned<T> {
         let manager = self.manager_for(owner);
         let params = PatchParams { force: existing.is_some(), ..PatchParams::apply(&manager) };
         let body = desired.with_uid(existing.as_ref().and_then(|existing| existing.meta().uid.as_deref()));
+        let is_changed_by_others = existing.as_deref().is_some_and(|existing| {
+            desired.was_applied_to(existing) && !self.is_as_applied(&desired, existing)
+        });
         match self.shared.client.patch(&desired.key, &params, &Patch::Apply(body)).await {
             Ok(answer) => {
                 self.remember(owner, desired, &answer);
-                Ok(Applied::of(existing, Arc::new(answer)))
+                let applied = Applied::of(existing, Arc::new(answer));
+                self.shared.metrics.record(match &applied {
+                    Applied::Updated { .. } if is_changed_by_others => ChildResult::Restored,
+                    applied => applied.result(),
+                });
+                Ok(applied)
             }
             Err(error) => Err(self.name_taken_or_refused(owner, desired, error).await),
         }

@@ -7,7 +7,10 @@ use reknit_apis::{Key, OwnedBy};
 use reknit_injection::Cached;
 use serde::Serialize;
 
-use crate::owned::{Owned, owner::set_controller};
+use crate::{
+    metrics::ChildResult,
+    owned::{Owned, owner::set_controller},
+};
 
 impl<T: Cached> Owned<T> {
     /// Creates a child, usually with a `generateName`. The child gets the owner as its controller and the owner's
@@ -61,6 +64,7 @@ impl<T: Cached> Owned<T> {
         let created: T = self.shared.client.create(&Key::of(&child), &body).await?;
         let name = self.shared.client.kind.with_key(&Key::of(&created));
         self.report_dropped(owner, &name, &body, &self.to_json(&created)?);
+        self.shared.metrics.record(ChildResult::Created);
         Ok(Arc::new(created))
     }
 }

@@ -70,10 +70,11 @@ impl<T: Cached + Serialize> Owned<T> {
     {
         // Used for the key and the checks of a child. Its content is not sent.
         let desired = self.desired(owner, new.clone())?;
-        match self.find_in_cache(owner, &desired)? {
+        let written = match self.find_in_cache(owner, &desired)? {
             Some(cached) => self.update(owner, &desired, cached, mutate).await,
             None => self.create_new(owner, &desired, new, mutate).await,
-        }
+        };
+        written.inspect(|written| self.shared.metrics.record(written.result()))
     }
 
     async fn update(

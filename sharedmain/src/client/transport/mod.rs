@@ -39,6 +39,7 @@ use tracing::{Instrument, Span, field::Empty};
 use super::{
     credentials::{Credentials, Login},
     error::explained,
+    metrics::RequestMetrics,
     proxy,
 };
 
@@ -53,13 +54,16 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 /// # Errors
 ///
 /// Fails if headers or the proxy of the configuration are malformed.
-pub(super) fn transport(credentials: &Arc<Credentials>) -> kube::Result<Transport> {
+pub(super) fn transport(
+    credentials: &Arc<Credentials>,
+    metrics: &Arc<RequestMetrics>,
+) -> kube::Result<Transport> {
     let login = credentials.last();
     let default_namespace = login.config.default_namespace.clone();
     let current = Arc::new(Mutex::new((through_proxy(&login, credentials)?, login)));
-    let credentials = credentials.clone();
+    let (credentials, metrics) = (credentials.clone(), metrics.clone());
     let service = service_fn(move |request: Request<Body>| {
-        let (current, credentials) = (current.clone(), credentials.clone());
+        let (current, credentials, metrics) = (current.clone(), credentials.clone(), metrics.clone());
         async move {
             let login = credentials.current().await?;
             let transport = {
@@ -69,7 +73,10 @@ pub(super) fn transport(credentials: &Arc<Credentials>) -> kube::Result<Transpor
                 }
                 current.0.clone()
             };
-            let answer = transport.send(request).await?;
+            let measured = metrics.measure(&request);
+            let answer = transport.send(request).await;
+            measured.record(answer.as_ref().ok().map(Response::status));
+            let answer = answer?;
             credentials.record(&login, answer.status());
             Ok::<_, BoxError>(answer)
         }

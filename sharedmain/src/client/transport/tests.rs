@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use kube::{Config, client::Body};
 use parking_lot::Mutex;
+use prometheus::Registry;
 use reknit_injection::internal::{HttpResponse, Transport, retry_after_of};
 use reknit_testing::eventually;
 use tokio::{
@@ -29,7 +30,7 @@ use tracing_subscriber::{
     layer::{self, SubscriberExt},
 };
 
-use super::super::{credentials::Credentials, error::chain, kubeconfig::Access};
+use super::super::{credentials::Credentials, error::chain, kubeconfig::Access, metrics::RequestMetrics};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
@@ -37,7 +38,8 @@ const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\
 /// Creates a transport with this configuration.
 fn transport(config: Config) -> Transport {
     let access = Access { config, ..Access::without_credentials(Uri::from_static("http://127.0.0.1:1")) };
-    super::transport(&Credentials::load(&access, "test").unwrap()).unwrap()
+    let metrics = RequestMetrics::new(&Registry::new(), &access.config.cluster_url);
+    super::transport(&Credentials::load(&access, "test").unwrap(), &Arc::new(metrics)).unwrap()
 }
 
 /// Listens on a local port, and returns a transport to it.

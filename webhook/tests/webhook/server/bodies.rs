@@ -36,7 +36,7 @@ async fn a_client_that_does_not_read_its_response_is_disconnected_and_frees_its_
         .unwrap();
     slow_reader.flush().await.unwrap();
     eventually("the response to be produced", Duration::from_secs(10), async || {
-        server.counter("reknit_webhook_requests_total", "/defaulting") >= 1.0
+        server.counter("controller_runtime_webhook_requests_total", "/defaulting") >= 1.0
     })
     .await;
     // The budget has room for only one body of this size.

@@ -1,0 +1,40 @@
+//! How metrics are created and registered.
+
+use prometheus::{HistogramOpts, HistogramVec, Registry, core::Collector};
+
+/// The buckets of every duration, in seconds. They contain all buckets that controller-runtime and client-go have for
+/// the metrics of the same names, so queries for one bucket work too.
+const DURATIONS: [f64; 54] = [
+    1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2,
+    0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5,
+    5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0, 100.0, 300.0, 1000.0, 3600.0,
+    36000.0,
+];
+
+/// Registers a metric whose name and labels are constants. If a second Context uses the same registry, its metrics are
+/// counted but not exported.
+///
+/// # Panics
+///
+/// Panics if the name or a label is not valid.
+#[expect(clippy::expect_used, reason = "names and labels are constants, and tests create every metric")]
+pub fn register_metric<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: prometheus::Result<C>,
+) -> C {
+    let metric = metric.expect("the name of the metric is valid");
+    if let Err(error) = registry.register(Box::new(metric.clone())) {
+        tracing::debug!(%error, "a metric is not exported");
+    }
+    metric
+}
+
+/// Registers a histogram of durations in seconds, as [`register_metric`] does.
+///
+/// # Panics
+///
+/// Panics if the name or a label is not valid.
+pub fn register_durations(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
+    let opts = HistogramOpts::new(name, help).buckets(DURATIONS.into());
+    register_metric(registry, HistogramVec::new(opts, labels))
+}

@@ -1,0 +1,61 @@
+//! The metrics of the children that a controller applies.
+
+use std::sync::{Arc, OnceLock};
+
+use kube::api::ApiResource;
+use prometheus::{IntCounter, IntCounterVec};
+
+const RESULTS: [&str; 4] = ["created", "updated", "restored", "unchanged"];
+
+/// The effect of applying a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChildResult {
+    Created,
+    /// The applied content differs from the last one.
+    Updated,
+    /// Another client had changed a field that the controller sets.
+    Restored,
+    Unchanged,
+}
+
+/// The metrics of all children of one controller. A builder creates them before the name of the controller is known.
+#[derive(Clone)]
+pub(crate) struct ChildMetrics {
+    family: IntCounterVec,
+    controller: Arc<OnceLock<String>>,
+}
+
+/// The metrics of the children of one Kind, looked up with the first child.
+pub(crate) struct ChildrenOfKind {
+    children: ChildMetrics,
+    group: String,
+    resource: String,
+    counters: OnceLock<[IntCounter; RESULTS.len()]>,
+}
+
+impl ChildMetrics {
+    pub(super) fn new(family: IntCounterVec) -> Self {
+        Self { family, controller: Arc::default() }
+    }
+
+    pub(crate) fn set_controller(&self, name: &str) {
+        self.controller.get_or_init(|| name.into());
+    }
+
+    pub(crate) fn of_kind(&self, kind: &ApiResource) -> ChildrenOfKind {
+        let (group, resource) = (kind.group.clone(), kind.plural.clone());
+        ChildrenOfKind { children: self.clone(), group, resource, counters: OnceLock::new() }
+    }
+}
+
+impl ChildrenOfKind {
+    pub(crate) fn record(&self, result: ChildResult) {
+        let counters = self.counters.get_or_init(|| {
+            let controller = self.children.controller.get().map_or("", String::as_str);
+            RESULTS.map(|result| {
+                self.children.family.with_label_values(&[controller, &self.group, &self.resource, result])
+            })
+        });
+        counters[result as usize].inc();
+    }
+}

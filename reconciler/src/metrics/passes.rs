@@ -1,0 +1,259 @@
+//! The metrics of the passes of a controller.
+
+use std::{sync::Arc, time::Duration};
+
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use reknit_injection::internal::register_durations;
+
+use super::{counters, gauges};
+use crate::{Outcome, Result, limits::PassAborted, outcome::Next};
+
+/// The label `result` of passes. Of these, controller-runtime has `success`, `requeue_after` and `error`.
+const RESULTS: [&str; 7] = ["success", "requeue_after", "skip", "waiting", "conflict", "lost", "error"];
+
+/// The result of a pass. The first ones are those of [`RESULTS`], in the same order; the last ones are errors too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PassResult {
+    Success,
+    RequeueAfter,
+    Skip,
+    /// The pass waits for the first list of a Kind.
+    Waiting,
+    Conflict,
+    /// The pass was dropped with its leadership.
+    Lost,
+    Error,
+    Panic,
+    Deadline,
+}
+
+impl PassResult {
+    pub(crate) fn of(result: &Result<Outcome>) -> Self {
+        match result {
+            Ok(outcome) => match outcome.next() {
+                Next::Done => Self::Success,
+                Next::After(_) => Self::RequeueAfter,
+                Next::Skip => Self::Skip,
+            },
+            Err(error) => match PassAborted::of(error) {
+                Some(PassAborted::Panic(_)) => Self::Panic,
+                Some(PassAborted::Deadline(_)) => Self::Deadline,
+                None if error.is_conflict() => Self::Conflict,
+                None if error.is_waiting() => Self::Waiting,
+                None => Self::Error,
+            },
+        }
+    }
+
+    /// The name in logs and traces, which also tells panics and missed deadlines from other errors.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Panic => "panic",
+            Self::Deadline => "deadline",
+            result => RESULTS[result.index()],
+        }
+    }
+
+    pub(crate) fn is_failure(self) -> bool {
+        matches!(self, Self::Error | Self::Panic | Self::Deadline)
+    }
+
+    /// The index in [`RESULTS`].
+    fn index(self) -> usize {
+        (self as usize).min(RESULTS.len() - 1)
+    }
+}
+
+/// The metric families of passes.
+#[derive(Clone)]
+pub(super) struct PassFamilies {
+    passes: IntCounterVec,
+    errors: IntCounterVec,
+    terminal_errors: IntCounterVec,
+    panics: IntCounterVec,
+    timeouts: IntCounterVec,
+    time: HistogramVec,
+    requeue_after: HistogramVec,
+    workers: IntGaugeVec,
+    failing: IntGaugeVec,
+    status_writes: IntCounterVec,
+    dropped_status_fields: IntCounterVec,
+}
+
+/// The metrics of the passes of one controller. Their labels are looked up once, since a pass may take microseconds.
+#[derive(Clone)]
+pub(crate) struct PassMetrics(Arc<Series>);
+
+struct Series {
+    passes: [IntCounter; RESULTS.len()],
+    errors: IntCounter,
+    terminal_errors: IntCounter,
+    panics: IntCounter,
+    timeouts: IntCounter,
+    time: Histogram,
+    requeue_after: Histogram,
+    workers: IntGauge,
+    failing: IntGauge,
+    successful_status_writes: IntCounter,
+    failed_status_writes: IntCounter,
+    dropped_status_fields: IntCounter,
+}
+
+impl PassFamilies {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let by_controller = |name: &str, help: &str| counters(registry, name, help, &["controller"]);
+        let by_result = |name: &str, help: &str| counters(registry, name, help, &["controller", "result"]);
+        let gauge = |name: &str, help: &str| gauges(registry, name, help, &["controller"]);
+        let durations = |name: &str, help: &str| register_durations(registry, name, help, &["controller"]);
+        Self {
+            passes: by_result(
+                "controller_runtime_reconcile_total",
+                "Total number of reconciliations per controller, by result: success, requeue_after, error, and besides \
+                 those of controller-runtime skip, waiting, conflict, or lost with the leadership",
+            ),
+            errors: by_controller(
+                "controller_runtime_reconcile_errors_total",
+                "Total number of reconciliation errors per controller",
+            ),
+            terminal_errors: by_controller(
+                "controller_runtime_terminal_reconcile_errors_total",
+                "Total number of terminal reconciliation errors per controller, which are not retried",
+            ),
+            panics: by_controller(
+                "controller_runtime_reconcile_panics_total",
+                "Total number of reconciliation panics per controller",
+            ),
+            timeouts: by_controller(
+                "controller_runtime_reconcile_timeouts_total",
+                "Total number of reconciliation timeouts per controller",
+            ),
+            time: durations(
+                "controller_runtime_reconcile_time_seconds",
+                "Length of time per reconciliation per controller, including its writes",
+            ),
+            requeue_after: durations(
+                "reknit_requeue_after_seconds",
+                "The delay after which reconcilers asked for the next reconcile, by Outcome::after",
+            ),
+            workers: gauge(
+                "controller_runtime_max_concurrent_reconciles",
+                "Maximum number of concurrent reconciles per controller",
+            ),
+            failing: gauge(
+                "reknit_failing_keys",
+                "Keys whose last reconcile failed, other than by a conflict",
+            ),
+            status_writes: by_result(
+                "reknit_status_writes_total",
+                "Number of status writes by result: success or error",
+            ),
+            dropped_status_fields: by_controller(
+                "reknit_status_fields_dropped_total",
+                "Number of status writes of which the API server did not store all fields",
+            ),
+        }
+    }
+
+    pub(super) fn of(&self, controller: &str) -> PassMetrics {
+        let by_controller = [controller];
+        let status_writes = |result| self.status_writes.with_label_values(&[controller, result]);
+        PassMetrics(Arc::new(Series {
+            passes: RESULTS.map(|result| self.passes.with_label_values(&[controller, result])),
+            errors: self.errors.with_label_values(&by_controller),
+            terminal_errors: self.terminal_errors.with_label_values(&by_controller),
+            panics: self.panics.with_label_values(&by_controller),
+            timeouts: self.timeouts.with_label_values(&by_controller),
+            time: self.time.with_label_values(&by_controller),
+            requeue_after: self.requeue_after.with_label_values(&by_controller),
+            workers: self.workers.with_label_values(&by_controller),
+            failing: self.failing.with_label_values(&by_controller),
+            successful_status_writes: status_writes("success"),
+            failed_status_writes: status_writes("error"),
+            dropped_status_fields: self.dropped_status_fields.with_label_values(&by_controller),
+        }))
+    }
+}
+
+impl PassMetrics {
+    pub(crate) fn record_pass(&self, result: &Result<Outcome>, took: Duration) {
+        let Self(series) = self;
+        let pass = PassResult::of(result);
+        self.record(pass, took);
+        match result {
+            Ok(outcome) => {
+                if let Next::After(wait) = outcome.next() {
+                    series.requeue_after.observe(wait.as_secs_f64());
+                }
+            }
+            Err(error) if pass.is_failure() => {
+                series.errors.inc();
+                series.terminal_errors.inc_by(error.is_permanent().into());
+                series.panics.inc_by((pass == PassResult::Panic).into());
+                series.timeouts.inc_by((pass == PassResult::Deadline).into());
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Records a pass that was dropped with its leadership.
+    pub(crate) fn record_lost_pass(&self, took: Duration) {
+        self.record(PassResult::Lost, took);
+    }
+
+    fn record(&self, pass: PassResult, took: Duration) {
+        self.0.passes[pass.index()].inc();
+        self.0.time.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn set_workers(&self, workers: usize) {
+        self.0.workers.set(i64::try_from(workers).unwrap_or(i64::MAX));
+    }
+
+    /// The gauge of the keys whose last pass failed.
+    pub(crate) fn failing(&self) -> IntGauge {
+        self.0.failing.clone()
+    }
+
+    pub(crate) fn record_status_write(&self, succeeded: bool) {
+        let Self(series) = self;
+        if succeeded { &series.successful_status_writes } else { &series.failed_status_writes }.inc();
+    }
+
+    pub(crate) fn record_dropped_status_fields(&self) {
+        self.0.dropped_status_fields.inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Error, metrics::testing::value};
+
+    #[test]
+    fn a_pass_counts_by_its_result_and_an_error_by_its_kind_too() {
+        let registry = Registry::new();
+        let metrics = PassFamilies::new(&registry).of("a");
+        let passes = [
+            Ok(Outcome::done()),
+            Ok(Outcome::after(Duration::from_millis(30))),
+            Ok(Outcome::skip()),
+            Err(Error::from("as planned")),
+            Err(Error::permanent("as planned")),
+            Err(PassAborted::Panic("as planned".into()).into()),
+            Err(PassAborted::Deadline(Duration::ZERO).into()),
+        ];
+        passes.iter().for_each(|pass| metrics.record_pass(pass, Duration::ZERO));
+        metrics.record_lost_pass(Duration::ZERO);
+        let count = |name: &str| value(&registry, name, &[("controller", "a")]);
+        let by_result = RESULTS.map(|result| {
+            value(&registry, "controller_runtime_reconcile_total", &[("result", result)]).unwrap()
+        });
+        assert_eq!(by_result, [1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 4.0]);
+        assert_eq!(count("controller_runtime_reconcile_errors_total"), Some(4.0));
+        assert_eq!(count("controller_runtime_terminal_reconcile_errors_total"), Some(1.0));
+        assert_eq!(count("controller_runtime_reconcile_panics_total"), Some(1.0));
+        assert_eq!(count("controller_runtime_reconcile_timeouts_total"), Some(1.0));
+        assert_eq!(count("controller_runtime_reconcile_time_seconds"), Some(8.0));
+        assert_eq!(count("reknit_requeue_after_seconds"), Some(1.0));
+    }
+}

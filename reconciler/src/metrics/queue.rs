@@ -1,0 +1,223 @@
+//! The metrics of work queues, and of the passes that run.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use prometheus::{
+    GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
+use reknit_injection::internal::{register_durations, register_metric};
+
+use super::{counters, gauges};
+
+/// controller-runtime's labels, which both have the name of the controller.
+const LABELS: [&str; 2] = ["name", "controller"];
+
+/// The label `priority` of the fast and the slow lane: the priorities that controller-runtime gives to the same keys.
+const FAST: &str = "0";
+const SLOW: &str = "-100";
+
+/// The metric families of work queues.
+#[derive(Clone)]
+pub(crate) struct QueueFamilies {
+    depth: IntGaugeVec,
+    adds: IntCounterVec,
+    queue_duration: HistogramVec,
+    work_duration: HistogramVec,
+    retries: IntCounterVec,
+    causes: IntCounterVec,
+    running: RunningTimes,
+}
+
+/// The metrics of one queue.
+pub(crate) struct QueueMetrics {
+    fast: IntGauge,
+    slow: IntGauge,
+    pub(crate) adds: IntCounter,
+    pub(crate) queue_duration: Histogram,
+    pub(crate) work_duration: Histogram,
+    pub(crate) retries: IntCounter,
+    controller: String,
+    causes: IntCounterVec,
+}
+
+/// A queue whose running passes are measured at each scrape.
+pub(crate) trait RunningPasses: Send + Sync {
+    fn ages(&self) -> Vec<Duration>;
+}
+
+impl QueueFamilies {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let causes = counters(
+            registry,
+            "reknit_reconcile_causes_total",
+            "Number of causes of passes: object, tracked, owned or watched objects, kind, config, start, resync, \
+             leadership, after, retry or queue",
+            &["controller", "cause", "source"],
+        );
+        let counters = |name: &str, help: &str| counters(registry, name, help, &LABELS);
+        let durations = |name: &str, help: &str| register_durations(registry, name, help, &LABELS);
+        Self {
+            depth: gauges(
+                registry,
+                "workqueue_depth",
+                "Current depth of workqueue by workqueue and priority: 0, or -100 for resyncs and promotions",
+                &["name", "controller", "priority"],
+            ),
+            adds: counters("workqueue_adds_total", "Total number of adds handled by workqueue"),
+            queue_duration: durations(
+                "workqueue_queue_duration_seconds",
+                "How long in seconds an item stays in workqueue before being requested",
+            ),
+            work_duration: durations(
+                "workqueue_work_duration_seconds",
+                "How long in seconds processing an item from workqueue takes",
+            ),
+            retries: counters("workqueue_retries_total", "Total number of retries handled by workqueue"),
+            causes,
+            running: register_metric(registry, RunningTimes::new()),
+        }
+    }
+
+    /// The metrics of the queue of this controller. A pass that takes longer than `slow_after` is slow.
+    pub(crate) fn of(
+        &self,
+        controller: &str,
+        slow_after: Duration,
+        queue: Weak<dyn RunningPasses>,
+    ) -> QueueMetrics {
+        self.running.queues.lock().push(MeasuredQueue { controller: controller.into(), slow_after, queue });
+        let labels = [controller; 2];
+        QueueMetrics {
+            fast: self.depth.with_label_values(&[controller, controller, FAST]),
+            slow: self.depth.with_label_values(&[controller, controller, SLOW]),
+            adds: self.adds.with_label_values(&labels),
+            queue_duration: self.queue_duration.with_label_values(&labels),
+            work_duration: self.work_duration.with_label_values(&labels),
+            retries: self.retries.with_label_values(&labels),
+            controller: controller.into(),
+            causes: self.causes.clone(),
+        }
+    }
+}
+
+impl QueueMetrics {
+    /// Counts a cause of a pass by its labels `cause` and `source`.
+    pub(crate) fn count_cause(&self, [cause, source]: [&str; 2]) {
+        self.causes.with_label_values(&[&*self.controller, cause, source]).inc();
+    }
+
+    pub(crate) fn set_depth(&self, fast: usize, slow: usize) {
+        self.fast.set(i64::try_from(fast).unwrap_or(i64::MAX));
+        self.slow.set(i64::try_from(slow).unwrap_or(i64::MAX));
+    }
+}
+
+struct MeasuredQueue {
+    controller: String,
+    slow_after: Duration,
+    queue: Weak<dyn RunningPasses>,
+}
+
+/// Collects the gauges of running passes, which grow while a pass runs: a pass that never ends is in no histogram.
+#[derive(Clone)]
+struct RunningTimes {
+    queues: Arc<Mutex<Vec<MeasuredQueue>>>,
+    unfinished: GaugeVec,
+    longest: GaugeVec,
+    active: GaugeVec,
+    slow: GaugeVec,
+}
+
+impl RunningTimes {
+    fn new() -> prometheus::Result<Self> {
+        let gauge = |name: &str, help: &str, labels: &[&str]| GaugeVec::new(Opts::new(name, help), labels);
+        Ok(Self {
+            queues: Arc::default(),
+            unfinished: gauge(
+                "workqueue_unfinished_work_seconds",
+                "How many seconds of work has been done that is in progress and hasn't been observed by \
+                 work_duration. Large values indicate stuck workers.",
+                &LABELS,
+            )?,
+            longest: gauge(
+                "workqueue_longest_running_processor_seconds",
+                "How many seconds has the longest running processor for workqueue been running",
+                &LABELS,
+            )?,
+            active: gauge(
+                "controller_runtime_active_workers",
+                "Number of currently used workers per controller",
+                &["controller"],
+            )?,
+            slow: gauge(
+                "reknit_slow_reconciles",
+                "Number of running reconciles that have taken longer than the controller's slow_after",
+                &["controller"],
+            )?,
+        })
+    }
+
+    fn gauges(&self) -> [&GaugeVec; 4] {
+        [&self.unfinished, &self.longest, &self.active, &self.slow]
+    }
+
+    fn measure(&self, measured: &MeasuredQueue, ages: &[Duration]) {
+        let controller = measured.controller.as_str();
+        let slow = ages.iter().filter(|age| **age > measured.slow_after).count();
+        let longest = ages.iter().max().copied().unwrap_or_default();
+        let unfinished: Duration = ages.iter().sum();
+        self.unfinished.with_label_values(&[controller; 2]).set(unfinished.as_secs_f64());
+        self.longest.with_label_values(&[controller; 2]).set(longest.as_secs_f64());
+        self.active.with_label_values(&[controller]).set(ages.len() as f64);
+        self.slow.with_label_values(&[controller]).set(slow as f64);
+    }
+}
+
+impl Collector for RunningTimes {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauges().into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.queues.lock().retain(|measured| {
+            let Some(queue) = measured.queue.upgrade() else { return false };
+            self.measure(measured, &queue.ages());
+            true
+        });
+        self.gauges().into_iter().flat_map(Collector::collect).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::testing::value;
+
+    /// A queue with passes that have been running for two and for three seconds.
+    struct TwoRunningPasses;
+
+    impl RunningPasses for TwoRunningPasses {
+        fn ages(&self) -> Vec<Duration> {
+            vec![Duration::from_secs(2), Duration::from_secs(3)]
+        }
+    }
+
+    #[test]
+    fn a_running_pass_is_measured_before_it_ends() {
+        let registry = Registry::new();
+        let queue: Arc<dyn RunningPasses> = Arc::new(TwoRunningPasses);
+        let slow_after = Duration::from_millis(2500);
+        let _metrics = QueueFamilies::new(&registry).of("a", slow_after, Arc::downgrade(&queue));
+        let gauge = |name: &str| value(&registry, name, &[("controller", "a")]);
+        assert_eq!(gauge("workqueue_unfinished_work_seconds"), Some(5.0));
+        assert_eq!(gauge("workqueue_longest_running_processor_seconds"), Some(3.0));
+        assert_eq!(gauge("controller_runtime_active_workers"), Some(2.0));
+        assert_eq!(gauge("reknit_slow_reconciles"), Some(1.0));
+    }
+}

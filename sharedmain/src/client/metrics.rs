@@ -1,0 +1,242 @@
+//! The metrics of requests to the API server: those of client-go, and a count by resource.
+
+use std::{hash::BuildHasher, sync::Arc, time::Duration};
+
+use http::{Method, Request, StatusCode, header};
+use kube::client::Body;
+use parking_lot::Mutex;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
+use reknit_apis::internal::HashMap;
+use reknit_injection::internal::{ResourcePath, register_durations, register_metric};
+use tokio::time::Instant;
+
+use super::is_watch;
+
+/// The maximum number of series of requests by resource. The paths of requests may come from users, so more are counted
+/// as resource `other`.
+const MAX_SERIES: usize = 2_000;
+/// The subresources that are labels. A path may have anything in their place.
+const SUBRESOURCES: [&str; 14] = [
+    "approval",
+    "attach",
+    "binding",
+    "ephemeralcontainers",
+    "eviction",
+    "exec",
+    "finalize",
+    "log",
+    "portforward",
+    "proxy",
+    "resize",
+    "scale",
+    "status",
+    "token",
+];
+/// client-go's `code` of a request without a response.
+const NO_RESPONSE: &str = "<error>";
+
+/// The metrics of the requests of one process.
+pub(crate) struct RequestMetrics {
+    /// The host of the API server, with its port.
+    host: String,
+    requests: IntCounterVec,
+    duration: HistogramVec,
+    by_resource: IntCounterVec,
+    /// The series of each kind of request, by a hash of its labels, so that counting allocates nothing.
+    series: Mutex<HashMap<u64, Series>>,
+}
+
+#[derive(Clone)]
+struct Series {
+    requests: IntCounter,
+    by_resource: IntCounter,
+    /// `None` for a watch.
+    duration: Option<Histogram>,
+}
+
+/// The labels of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Labels<'a> {
+    method: &'a str,
+    verb: &'a str,
+    group: &'a str,
+    resource: &'a str,
+    subresource: &'a str,
+}
+
+impl RequestMetrics {
+    pub(crate) fn new(registry: &Registry, server: &http::Uri) -> Self {
+        let counter = |name, help, labels: &[&str]| {
+            register_metric(registry, IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let host = server.authority().map_or("", http::uri::Authority::as_str);
+        Self {
+            host: host.rsplit('@').next().unwrap_or_default().into(),
+            requests: counter(
+                "rest_client_requests_total",
+                "Number of HTTP requests, partitioned by status code, method, and host.",
+                &["code", "method", "host"],
+            ),
+            duration: register_durations(
+                registry,
+                "rest_client_request_duration_seconds",
+                "Request latency in seconds, until the head of the response. Broken down by verb, and host.",
+                &["verb", "host"],
+            ),
+            by_resource: counter(
+                "reknit_api_requests_total",
+                "Number of requests to the API server by verb, resource and status code",
+                &["verb", "group", "resource", "subresource", "code"],
+            ),
+            series: Mutex::default(),
+        }
+    }
+
+    /// Measures a request, and records it by the labels that it has before it is sent.
+    pub(super) fn measure(self: Arc<Self>, request: &Request<Body>) -> Measured {
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        Measured {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            is_apply: content_type
+                .is_some_and(|value| value.as_bytes().starts_with(b"application/apply-patch+")),
+            start: Instant::now(),
+            metrics: self,
+        }
+    }
+
+    fn record(&self, labels: Labels<'_>, status: Option<StatusCode>, took: Duration) {
+        let series = self.series_of(labels, status);
+        series.requests.inc();
+        series.by_resource.inc();
+        if let Some(duration) = series.duration {
+            duration.observe(took.as_secs_f64());
+        }
+    }
+
+    fn series_of(&self, labels: Labels<'_>, status: Option<StatusCode>) -> Series {
+        let mut series = self.series.lock();
+        let hash = series.hasher().hash_one((labels, status.map(|status| status.as_u16())));
+        if let Some(known) = series.get(&hash) {
+            return known.clone();
+        }
+        if series.len() < MAX_SERIES {
+            let new = self.new_series(labels, status);
+            series.insert(hash, new.clone());
+            return new;
+        }
+        self.new_series(Labels { group: "", resource: "other", subresource: "", ..labels }, status)
+    }
+
+    fn new_series(&self, labels: Labels<'_>, status: Option<StatusCode>) -> Series {
+        let Labels { method, verb, group, resource, subresource } = labels;
+        let code = status.as_ref().map_or(NO_RESPONSE, StatusCode::as_str);
+        let duration = || self.duration.with_label_values(&[method, &self.host]);
+        Series {
+            requests: self.requests.with_label_values(&[code, method, &self.host]),
+            by_resource: self.by_resource.with_label_values(&[verb, group, resource, subresource, code]),
+            duration: (verb != "watch").then(duration),
+        }
+    }
+}
+
+/// A request that is being sent.
+pub(super) struct Measured {
+    metrics: Arc<RequestMetrics>,
+    method: Method,
+    uri: http::Uri,
+    is_apply: bool,
+    start: Instant,
+}
+
+impl Measured {
+    /// Records the status of the response, or `None` if there is none.
+    pub(super) fn record(self, status: Option<StatusCode>) {
+        let Self { metrics, method, uri, is_apply, start } = self;
+        metrics.record(Labels::of(&method, &uri, is_apply), status, start.elapsed());
+    }
+}
+
+impl<'a> Labels<'a> {
+    fn of(method: &'a Method, uri: &'a http::Uri, is_apply: bool) -> Self {
+        let path = ResourcePath::parse(uri.path());
+        let has_name = path.is_some_and(|path| path.name.is_some());
+        let is_resource = path.is_some();
+        let verb = match *method {
+            Method::GET if is_watch(uri) => "watch",
+            Method::GET if is_resource && !has_name => "list",
+            Method::GET => "get",
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH if is_apply => "apply",
+            Method::PATCH => "patch",
+            Method::DELETE if is_resource && !has_name => "deletecollection",
+            Method::DELETE => "delete",
+            _ => "other",
+        };
+        let subresource = path.and_then(|path| path.subresource()).unwrap_or_default();
+        let is_known = subresource.is_empty() || SUBRESOURCES.contains(&subresource);
+        Self {
+            method: method.as_str(),
+            verb,
+            group: path.map_or("", |path| path.group),
+            resource: path.map_or("", |path| path.plural),
+            subresource: if is_known { subresource } else { "other" },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(method: &Method, uri: &str, is_apply: bool) -> String {
+        let uri = uri.parse().unwrap();
+        let Labels { verb, group, resource, subresource, .. } = Labels::of(method, &uri, is_apply);
+        [verb, group, resource, subresource].join(" ").trim_end().to_owned()
+    }
+
+    #[test]
+    fn requests_are_labelled_by_verb_and_resource_and_never_by_object() {
+        for (method, uri, is_apply, expected) in [
+            (Method::GET, "/api/v1/pods?limit=500", false, "list  pods"),
+            (Method::GET, "/api/v1/pods?watch=true", false, "watch  pods"),
+            (Method::GET, "/api/v1/namespaces/shop/pods/web", false, "get  pods"),
+            (Method::POST, "/apis/apps/v1/namespaces/shop/deployments", false, "create apps deployments"),
+            (Method::PATCH, "/apis/apps/v1/namespaces/shop/deployments/web", true, "apply apps deployments"),
+            (
+                Method::PATCH,
+                "/apis/apps/v1/namespaces/shop/deployments/web/status",
+                false,
+                "patch apps deployments status",
+            ),
+            (Method::DELETE, "/api/v1/namespaces/shop/pods", false, "deletecollection  pods"),
+            (Method::DELETE, "/api/v1/namespaces/shop", false, "delete  namespaces"),
+            (Method::GET, "/api/v1/namespaces/shop/configmaps/a/b", false, "get  configmaps other"),
+            (Method::GET, "/version", false, "get"),
+        ] {
+            assert_eq!(labels(&method, uri, is_apply), expected, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_series_is_bounded() {
+        let registry = Registry::new();
+        let metrics = RequestMetrics::new(&registry, &"https://user:pass@10.0.0.1:6443".parse().unwrap());
+        for n in 0..MAX_SERIES + 10 {
+            let uri = format!("/api/v1/invented{n}").parse().unwrap();
+            let labels = Labels::of(&Method::GET, &uri, false);
+            metrics.record(labels, Some(StatusCode::NOT_FOUND), Duration::ZERO);
+        }
+        metrics.record(Labels::of(&Method::GET, &"/version".parse().unwrap(), false), None, Duration::ZERO);
+        let families = registry.gather();
+        let family = |name| families.iter().find(|family| family.name() == name).unwrap();
+        assert_eq!(family("reknit_api_requests_total").get_metric().len(), MAX_SERIES + 2);
+        let totals: Vec<_> = family("rest_client_requests_total").get_metric().iter().collect();
+        let label =
+            |index: usize| totals[index].get_label().iter().map(|label| label.value()).collect::<Vec<_>>();
+        assert_eq!(label(0), ["404", "10.0.0.1:6443", "GET"]);
+        assert_eq!(label(1), ["<error>", "10.0.0.1:6443", "GET"]);
+        assert_eq!(totals[0].get_counter().get_value(), (MAX_SERIES + 10) as f64);
+    }
+}
