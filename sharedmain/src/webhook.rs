@@ -115,7 +115,9 @@ fn server(cx: &Context, webhook: Webhook, settings: WebhookSettings) -> Result<(
     };
     let listener = ListenAddress::with_port(settings.port).listen(cx, "the webhook");
     let listener = async {
-        listener.await.map_err(|error| Error::from(format!("{error}; WEBHOOK_PORT chooses another port")))
+        listener.await.map_err(|error| {
+            Error::from(format!("{error}; --webhook-port or WEBHOOK_PORT chooses another port"))
+        })
     };
     let identity = Identity::default();
     let checks = checks(internal::health(&webhook), identity.clone());

@@ -75,6 +75,7 @@ pub struct Builder<K> {
     pub(super) has_unnamed_kinds: bool,
     pub(super) finalizer: FinalizerOptions,
     pub(super) class: Option<(String, String)>,
+    pub(super) paused_by: Arc<str>,
     pub(super) filter: Option<Filter<K>>,
     pub(super) promote: Option<Filter<K>>,
 }
@@ -136,6 +137,7 @@ impl<K> Builder<K> {
             has_unnamed_kinds: false,
             finalizer: FinalizerOptions::default(),
             class: None,
+            paused_by: "reknit.dev/paused".into(),
             filter: None,
             promote: None,
         }

@@ -34,7 +34,7 @@ use crate::{
     driver::{Driver, PassMode},
     finalizer::Finalizer,
     limits::Limits,
-    metrics::{ChildMetrics, FailingKeys, Metrics, PassMetrics, PassResult},
+    metrics::{ChildMetrics, Metrics, PassMetrics, PassResult},
     per_key::PerKeyStores,
     queue::Causes,
 };
@@ -50,7 +50,6 @@ const UNLISTED_RETRY: Duration = Duration::from_secs(30);
 pub struct Controller {
     pub(crate) parts: Parts,
     metrics: PassMetrics,
-    failing: FailingKeys,
     pub(crate) driver: Arc<dyn Driver>,
     postponed: Mutex<Postponed>,
 }
@@ -104,8 +103,7 @@ impl Controller {
         parts.children.set_controller(&parts.name);
         let metrics = metrics.passes(&parts.name);
         let driver = Arc::new(build_driver(&parts, &metrics));
-        let failing = FailingKeys::new(metrics.failing());
-        Self { parts, metrics, failing, driver, postponed: Mutex::default() }
+        Self { parts, metrics, driver, postponed: Mutex::default() }
     }
 
     /// The name of the controller, its queue and its leases. Unique in a process.

@@ -93,6 +93,26 @@ impl<K: Kind> Builder<K> {
         self
     }
 
+    /// Sets the annotation that pauses an object. The default is `reknit.dev/paused`.
+    ///
+    /// While an object has this annotation, whatever its value, no pass reconciles, finalizes, releases or observes it,
+    /// and its finalizer and status stay as they are. A pass that runs when the annotation is added ends. Once the
+    /// annotation is removed, the object is reconciled. The log names each object that is paused or resumed, and
+    /// `reknit_paused_keys` counts those that are paused. The deletion of an object is observed all the same.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// use reknit_reconciler::Builder;
+    ///
+    /// fn as_cluster_api(build: Builder<Namespace>) -> Builder<Namespace> {
+    ///     build.paused_by("cluster.x-k8s.io/paused")
+    /// }
+    /// ```
+    pub fn paused_by(mut self, annotation: &str) -> Self {
+        self.paused_by = annotation.into();
+        self
+    }
+
     /// Reconciles only objects that the filter admits; others get no pass, no finalizer and no status. A terminating
     /// object with this controller's finalizer is always finalized, since no other controller removes that finalizer.
     /// If a label or field selector can express the filter, [`Controller::selected`](crate::Controller::selected) keeps

@@ -141,7 +141,7 @@ impl<R: ReconcileKind> RoleBuilder<R> {
         });
         let outside = build.follow_outside(&informer, &finalizer, observes_deletions);
         build.finish();
-        let Builder { cx, parts, trackers, class, filter, promote, .. } = build;
+        let Builder { cx, parts, trackers, class, paused_by, filter, promote, .. } = build;
         Controller::new(&cx, parts, |parts, metrics| KindDriver {
             reconciler,
             roles,
@@ -154,6 +154,7 @@ impl<R: ReconcileKind> RoleBuilder<R> {
             finalizer,
             lost_finalizers,
             class,
+            paused_by,
             filter,
             promote,
             limits: parts.limits,

@@ -108,7 +108,7 @@ impl Controller {
                 tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "the pass is dropped: the key is no longer led");
                 self.postpone(claimed, leadership);
                 self.parts.queue.forget(claimed);
-                self.failing.remove(claimed);
+                self.metrics.failing().remove(claimed);
                 self.parts.per_key.drop_values_of(claimed);
                 if self.driver.observes_as_follower() {
                     // The dropped pass may not have seen the newest state.
@@ -130,9 +130,13 @@ impl Controller {
     fn requeue(&self, claimed: &ClaimedKey, result: &Result<Outcome>) {
         let queue = &self.parts.queue;
         match result {
-            Ok(_) => self.failing.remove(claimed),
+            Ok(_) => {
+                self.metrics.failing().remove(claimed);
+            }
             Err(error) if error.is_conflict() || error.is_waiting() => {}
-            Err(_) => self.failing.add(claimed),
+            Err(_) => {
+                self.metrics.failing().add(claimed);
+            }
         }
         match result {
             Ok(outcome) => {
@@ -166,7 +170,7 @@ impl Controller {
             tracing::info!("knative.dev/controller" = self.parts.name, gained = ?change.gained, lost = ?change.lost, "leadership changed");
             let is_lost = |key: &Key| change.lost.iter().any(|bucket| leadership.bucket_owns(bucket, key));
             self.parts.per_key.drop_where(is_lost);
-            self.failing.remove_where(is_lost);
+            self.metrics.drop_where(is_lost);
             if !change.gained.is_empty() {
                 self.promote(&change.gained, &leadership);
             }

@@ -73,6 +73,8 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
     pub(crate) finalizer: Finalizer,
     pub(crate) lost_finalizers: LostFinalizers<R::Kind>,
     pub(crate) class: Option<(String, String)>,
+    /// The annotation that pauses an object.
+    pub(crate) paused_by: Arc<str>,
     pub(crate) filter: Option<Filter<R::Kind>>,
     pub(crate) promote: Option<Filter<R::Kind>>,
     pub(crate) limits: Limits,
@@ -181,12 +183,18 @@ impl<R: ReconcileKind> KindDriver<R> {
             self.trackers.forget(key); // earlier passes, as leader or before the deletion, may have read objects
             return self.observe_absence(key, None).boxed().await;
         };
+        if self.is_paused(key, object.meta(), mode) {
+            return Ok(Outcome::skip());
+        }
         self.perform_tracked(key, role, found).await
     }
 
     /// Releases an object that has left.
     async fn process_left(&self, key: &Key, found: Readable<R::Kind>) -> Result<Outcome> {
         let Some(release) = self.roles.release else { return Ok(Outcome::skip()) };
+        if self.is_paused(key, found.object.meta(), PassMode::Leading) {
+            return Ok(Outcome::skip());
+        }
         let result = self.perform_tracked(key, Role::Release(release), found).await;
         if result.as_ref().is_ok_and(Outcome::is_done) {
             self.forget(key);
@@ -204,6 +212,27 @@ impl<R: ReconcileKind> KindDriver<R> {
             self.trackers.retain_latest(key);
         }
         result
+    }
+
+    /// Returns true if the object has the annotation that pauses it. The leader counts the object, and logs each change.
+    fn is_paused(&self, key: &Key, meta: &ObjectMeta, mode: PassMode) -> bool {
+        let annotation = &*self.paused_by;
+        let is_paused =
+            meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(annotation));
+        match is_paused {
+            _ if mode == PassMode::Observing => {}
+            true if self.metrics.paused().add(key) => {
+                tracing::info!(
+                    annotation,
+                    "the object is paused: it is not reconciled until the annotation is removed"
+                );
+            }
+            false if self.metrics.paused().remove(key) => {
+                tracing::info!(annotation, "the object is no longer paused");
+            }
+            _ => {}
+        }
+        is_paused
     }
 
     /// Runs a role within the limits of a pass.
@@ -261,6 +290,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         self.trackers.forget(key);
         self.per_key.drop_values_of(key);
         self.unstored.forget(key);
+        self.metrics.paused().remove(key);
     }
 
     /// The class that the object names, if the controller has one.

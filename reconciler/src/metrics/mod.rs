@@ -2,7 +2,7 @@
 //! same metric, and else `reknit_*`.
 
 mod children;
-mod failing;
+mod counted_keys;
 mod passes;
 mod queue;
 
@@ -11,7 +11,6 @@ use reknit_injection::{Context, Inject, internal::register_metric};
 
 pub(crate) use self::{
     children::{ChildMetrics, ChildResult, ChildrenOfKind},
-    failing::FailingKeys,
     passes::{PassMetrics, PassResult},
     queue::{QueueMetrics, RunningPasses},
 };

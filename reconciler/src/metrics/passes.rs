@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use reknit_apis::Key;
 use reknit_injection::internal::register_durations;
 
-use super::{counters, gauges};
+use super::{counted_keys::CountedKeys, counters, gauges};
 use crate::{Outcome, Result, limits::PassAborted, outcome::Next};
 
 /// The label `result` of passes. Of these, controller-runtime has `success`, `requeue_after` and `error`.
@@ -76,6 +77,7 @@ pub(super) struct PassFamilies {
     requeue_after: HistogramVec,
     workers: IntGaugeVec,
     failing: IntGaugeVec,
+    paused: IntGaugeVec,
     status_writes: IntCounterVec,
     dropped_status_fields: IntCounterVec,
 }
@@ -93,7 +95,8 @@ struct Series {
     time: Histogram,
     requeue_after: Histogram,
     workers: IntGauge,
-    failing: IntGauge,
+    failing: CountedKeys,
+    paused: CountedKeys,
     successful_status_writes: IntCounter,
     failed_status_writes: IntCounter,
     dropped_status_fields: IntCounter,
@@ -143,6 +146,7 @@ impl PassFamilies {
                 "reknit_failing_keys",
                 "Keys whose last reconcile failed, other than by a conflict",
             ),
+            paused: gauge("reknit_paused_keys", "Keys whose object is paused by its annotation"),
             status_writes: by_result(
                 "reknit_status_writes_total",
                 "Number of status writes by result: success or error",
@@ -166,7 +170,8 @@ impl PassFamilies {
             time: self.time.with_label_values(&by_controller),
             requeue_after: self.requeue_after.with_label_values(&by_controller),
             workers: self.workers.with_label_values(&by_controller),
-            failing: self.failing.with_label_values(&by_controller),
+            failing: CountedKeys::new(self.failing.with_label_values(&by_controller)),
+            paused: CountedKeys::new(self.paused.with_label_values(&by_controller)),
             successful_status_writes: status_writes("success"),
             failed_status_writes: status_writes("error"),
             dropped_status_fields: self.dropped_status_fields.with_label_values(&by_controller),
@@ -209,9 +214,20 @@ impl PassMetrics {
         self.0.workers.set(i64::try_from(workers).unwrap_or(i64::MAX));
     }
 
-    /// The gauge of the keys whose last pass failed.
-    pub(crate) fn failing(&self) -> IntGauge {
-        self.0.failing.clone()
+    /// The keys whose last pass failed, whether or not it is retried.
+    pub(crate) fn failing(&self) -> &CountedKeys {
+        &self.0.failing
+    }
+
+    /// The keys whose objects are paused.
+    pub(crate) fn paused(&self) -> &CountedKeys {
+        &self.0.paused
+    }
+
+    /// Drops the keys that this process no longer leads.
+    pub(crate) fn drop_where(&self, is_lost: impl Fn(&Key) -> bool) {
+        self.0.failing.remove_where(&is_lost);
+        self.0.paused.remove_where(&is_lost);
     }
 
     pub(crate) fn record_status_write(&self, succeeded: bool) {

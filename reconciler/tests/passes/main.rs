@@ -10,6 +10,7 @@ mod events;
 mod finalizers;
 mod limits;
 mod metav1;
+mod pause;
 mod references;
 mod roles;
 mod status;

@@ -1,6 +1,7 @@
 //! The command line: the flags of the framework and of the program.
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
+use super::bind_address::EndpointAddress;
 use crate::{process::failure::Failure, process::listen::Host};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
 
@@ -43,6 +44,17 @@ pub(crate) struct Flags {
     #[arg(long)]
     pub(crate) disable_ha: bool,
 
+    /// Elect leaders by Leases; --leader-elect=false is --disable-ha [default: true]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        conflicts_with = "disable_ha"
+    )]
+    pub(crate) leader_elect: Option<bool>,
+
     /// Names of controllers to disable; webhook is the webhook with its server
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) disable_controllers: Vec<String>,
@@ -54,6 +66,18 @@ pub(crate) struct Flags {
     /// The address that probes, metrics and other servers listen on [default: all interfaces]
     #[arg(long, value_name = "IP")]
     pub(crate) bind_address: Option<IpAddr>,
+
+    /// The address of metrics, 0 for none [default: :9090]
+    #[arg(long, value_name = "[IP]:PORT")]
+    pub(crate) metrics_bind_address: Option<EndpointAddress>,
+
+    /// The address of probes, 0 for none [default: :8080]
+    #[arg(long, value_name = "[IP]:PORT")]
+    pub(crate) health_probe_bind_address: Option<EndpointAddress>,
+
+    /// The port of the webhook [default: 8443]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) webhook_port: Option<u16>,
 
     /// Time to wait at the start for an API server that is unreachable
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
@@ -74,6 +98,11 @@ pub(crate) enum Part {
 }
 
 impl Flags {
+    /// Returns true if no leader is elected.
+    pub(crate) fn is_without_election(&self) -> bool {
+        self.disable_ha || self.leader_elect == Some(false)
+    }
+
     pub(crate) fn host(&self) -> Option<Host> {
         self.bind_address.map(Host::bind_address)
     }
@@ -195,6 +224,21 @@ mod tests {
             command.get_about().map(ToString::to_string).as_deref(),
             Some("Runs the controllers of the component controller")
         );
+    }
+
+    #[test]
+    fn leader_election_is_on_unless_a_flag_says_otherwise() {
+        let is_without = |args: &[&str]| parse_flags(args).map(|flags| flags.is_without_election()).ok();
+        for (args, expected) in [
+            (&[][..], Some(false)),
+            (&["--leader-elect"], Some(false)),
+            (&["--leader-elect=true"], Some(false)),
+            (&["--leader-elect=false"], Some(true)),
+            (&["--disable-ha"], Some(true)),
+            (&["--disable-ha", "--leader-elect"], None),
+        ] {
+            assert_eq!(is_without(args), expected, "{args:?}");
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! The command line and the environment of a process, and the builder of a process.
+pub(crate) mod bind_address;
 pub(crate) mod environment;
 pub(crate) mod flags;
 pub(crate) mod listen_address;

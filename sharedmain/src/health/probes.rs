@@ -61,8 +61,9 @@ impl fmt::Display for Check {
     }
 }
 
-/// Answers `GET /readiness` and `GET /health` during the whole life of the process, with 200 or 503. The body lists the
-/// checks if one of them fails, or with the parameter `verbose`.
+/// Answers `GET /readiness` and `GET /health` during the whole life of the process, with 200 or 503, and the same under the
+/// paths of kube-apiserver and controller-runtime. The body lists the checks if one of them fails, or with the parameter
+/// `verbose`.
 #[derive(Clone)]
 pub(crate) struct Probes(Arc<RwLock<Phase>>);
 
@@ -98,10 +99,11 @@ impl Probes {
         let health = async |State(probes): State<Self>, parameters: Parameters| {
             respond("health", &probes.health(), &parameters)
         };
-        Router::new()
-            .route("/readiness", get(readiness))
-            .route("/health", get(health))
-            .with_state(self.clone())
+        let router = ["/readiness", "/readyz"]
+            .into_iter()
+            .fold(Router::new(), |router, path| router.route(path, get(readiness)));
+        let paths = ["/health", "/healthz", "/livez"].into_iter();
+        paths.fold(router, |router, path| router.route(path, get(health))).with_state(self.clone())
     }
 
     fn readiness(&self) -> Vec<Check> {
@@ -192,7 +194,9 @@ mod tests {
     async fn a_passed_probe_lists_its_checks_if_asked_to() {
         let probes = Probes::starting("starting");
         probes.set_running(Arc::new(Passing));
-        assert_eq!(get(&probes, "/readiness").await, (200, "ok\n".into()));
+        for path in ["/readiness", "/readyz", "/health", "/healthz", "/livez"] {
+            assert_eq!(get(&probes, path).await, (200, "ok\n".into()), "{path}");
+        }
         let readiness = "[+]informers/lamps ok\n[+]leader-election/lamps ok: leads lamps.00-of-02\n\
                          readiness check passed\n";
         for query in ["verbose", "verbose=true", "a=b&verbose="] {

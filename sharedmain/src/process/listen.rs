@@ -21,6 +21,11 @@ impl Host {
     pub(crate) const fn bind_address(ip: IpAddr) -> Self {
         Self { ip, setting: "--bind-address" }
     }
+
+    /// The host of a flag, if it names one.
+    pub(crate) fn of_flag(ip: Option<IpAddr>, flag: &'static str) -> Option<Self> {
+        ip.map(|ip| Self { ip, setting: flag })
+    }
 }
 
 /// Opens a port at the IP address of `host`, or else on all interfaces.

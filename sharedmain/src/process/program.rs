@@ -19,7 +19,9 @@ use super::{
     task::ShutdownTimeout,
 };
 use crate::{
-    cli::{environment::Environment, flags::Flags, listen_address::BindAddress},
+    cli::{
+        bind_address::EndpointAddress, environment::Environment, flags::Flags, listen_address::BindAddress,
+    },
     client::{
         self,
         credentials::Credentials,
@@ -87,7 +89,7 @@ impl Program {
     ) -> Result<(), Failure> {
         let Lifecycle { probes, shutdown, .. } = lifecycle.clone();
         let access = kubeconfig::find(&self.flags).await?;
-        let participant = Participant::new(self.flags.disable_ha, &environment)?;
+        let participant = Participant::new(self.flags.is_without_election(), &environment)?;
         let mut process = self.construct(
             access,
             environment,
@@ -148,7 +150,9 @@ impl Program {
             .build();
         cx.provide(BindAddress(flags.bind_address));
         cx.provide(ShutdownTimeout(flags.shutdown_timeout));
-        cx.provide(environment.webhook.clone());
+        let mut webhook = environment.webhook.clone();
+        webhook.port = flags.webhook_port.unwrap_or(webhook.port);
+        cx.provide(webhook);
         cx.provide(environment.config_maps.clone());
         let constructed = constructors.run(Parts::of(flags.only, &cx), &flags.disable_controllers)?;
         if flags.only.is_none() && access.origin == Origin::Pod && !constructed.webhook_checks.is_empty() {
@@ -208,9 +212,14 @@ struct Process {
 
 impl Process {
     async fn serve_probes(&self, probes: &Probes) -> Result<(), Failure> {
-        let port = self.environment.probes_port;
-        let (host, router) = (self.flags.host(), probes.router());
-        listen::serve(&self.replica.control, "probes", host, port, "KNATIVE_HEALTH_PROBES_PORT", router).await
+        const FLAG: &str = "--health-probe-bind-address";
+        let (host, port, variable) = match self.flags.health_probe_bind_address {
+            Some(EndpointAddress::Off) => return Ok(()),
+            Some(EndpointAddress::On { ip, port }) => (Host::of_flag(ip, FLAG), port, FLAG),
+            None => (None, self.environment.probes_port, "KNATIVE_HEALTH_PROBES_PORT"),
+        };
+        let (host, router) = (host.or(self.flags.host()), probes.router());
+        listen::serve(&self.replica.control, "probes", host, port, variable, router).await
     }
 
     /// Connects to the API server, reads the ConfigMaps, and opens the ports that they configure.
@@ -276,14 +285,21 @@ impl Process {
     }
 
     async fn serve_metrics(&self, metrics: &Metrics) -> Result<(), Failure> {
+        const FLAG: &str = "--metrics-bind-address";
         let Metrics::Prometheus { host, port } = metrics else { return Ok(()) };
-        let port = self.environment.metrics_port.or(*port).unwrap_or(9090);
+        let (from_flag, flag_port) = match self.flags.metrics_bind_address {
+            Some(EndpointAddress::Off) => return Ok(()),
+            Some(EndpointAddress::On { ip, port }) => (Host::of_flag(ip, FLAG), Some(port)),
+            None => (None, None),
+        };
+        let variable = if flag_port.is_some() { FLAG } else { "METRICS_PROMETHEUS_PORT" };
+        let port = flag_port.or(self.environment.metrics_port).or(*port).unwrap_or(9090);
         let from_env =
             self.environment.metrics_host.map(|ip| Host { ip, setting: "METRICS_PROMETHEUS_HOST" });
         let from_config_map = host.map(|ip| Host { ip, setting: "metrics-endpoint in config-observability" });
-        let host = from_env.or(from_config_map).or(self.flags.host());
+        let host = from_flag.or(from_env).or(from_config_map).or(self.flags.host());
         let router = metrics::router(self.registry.clone());
-        listen::serve(&self.replica.control, "metrics", host, port, "METRICS_PROMETHEUS_PORT", router).await
+        listen::serve(&self.replica.control, "metrics", host, port, variable, router).await
     }
 
     /// Opens the port of profiles. Does nothing without a system namespace, because no ConfigMap could enable

@@ -26,6 +26,7 @@ trials![
     signals_are_handled_while_all_threads_are_blocked,
     probes_and_metrics_respond,
     clients_with_unfinished_heads_take_little_memory_and_shut_no_others_out,
+    the_flags_of_kubebuilder_set_addresses_and_switch_metrics_off,
     readiness_of_a_starting_process_has_a_reason,
     log_lines_have_the_field_names_of_knative,
     absent_config_maps_are_named,
@@ -228,6 +229,23 @@ fn clients_with_unfinished_heads_take_little_memory_and_shut_no_others_out() {
         silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         assert_eq!(silent.read(&mut [0]).unwrap(), 0, "the port for {port} keeps a client without a request");
     }
+}
+
+fn the_flags_of_kubebuilder_set_addresses_and_switch_metrics_off() {
+    let server = HttpServer::without_objects();
+    let arguments = ["--leader-elect=false", "--server", &server.url(), "--metrics-bind-address=0"];
+    let child = TestCommand::with_scenario("task hangs")
+        .args(arguments)
+        .args(["--health-probe-bind-address=127.0.0.1:0"])
+        .env("KNATIVE_HEALTH_PROBES_PORT", "1")
+        .spawn();
+    wait_for_status(&child, "/readyz", 200);
+    assert!(!child.lines().iter().any(|line| line.contains("listening for metrics")));
+    let child = TestCommand::with_scenario("task hangs")
+        .args(["--leader-elect=false", "--server", &server.url(), "--metrics-bind-address=localhost:0"])
+        .env("METRICS_PROMETHEUS_PORT", "1")
+        .spawn();
+    assert_eq!(get(&child.wait_for_address("metrics"), "/metrics").0, 200);
 }
 
 fn readiness_of_a_starting_process_has_a_reason() {

@@ -1,4 +1,4 @@
-//! The keys that fail at present.
+//! A set of keys whose number is a metric.
 
 use std::collections::BTreeSet;
 
@@ -6,24 +6,26 @@ use parking_lot::Mutex;
 use prometheus::IntGauge;
 use reknit_apis::Key;
 
-/// The keys whose last pass failed, whether or not it is retried. A deleted object has a last pass that succeeds, so the
-/// keys are those of objects that exist.
-pub(crate) struct FailingKeys {
+/// A set of keys, such as those that fail, whose number is a gauge. A key leaves it with its object, or once this process
+/// does not lead it.
+pub(crate) struct CountedKeys {
     keys: Mutex<BTreeSet<Key>>,
     count: IntGauge,
 }
 
-impl FailingKeys {
+impl CountedKeys {
     pub(crate) fn new(count: IntGauge) -> Self {
         Self { keys: Mutex::default(), count }
     }
 
-    pub(crate) fn add(&self, key: &Key) {
-        self.change(|keys| keys.insert(key.clone()));
+    /// Adds the key. Returns true if it is new.
+    pub(crate) fn add(&self, key: &Key) -> bool {
+        self.change(|keys| keys.insert(key.clone()))
     }
 
-    pub(crate) fn remove(&self, key: &Key) {
-        self.change(|keys| keys.remove(key));
+    /// Removes the key. Returns true if it was in the set.
+    pub(crate) fn remove(&self, key: &Key) -> bool {
+        self.change(|keys| keys.remove(key))
     }
 
     /// Removes the keys for which `condition` returns true.
@@ -34,11 +36,13 @@ impl FailingKeys {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeSet<Key>) -> bool) {
+    fn change(&self, change: impl FnOnce(&mut BTreeSet<Key>) -> bool) -> bool {
         let mut keys = self.keys.lock();
-        if change(&mut keys) {
+        let is_changed = change(&mut keys);
+        if is_changed {
             self.count.set(i64::try_from(keys.len()).unwrap_or(i64::MAX));
         }
+        is_changed
     }
 }
 
@@ -47,16 +51,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_counts_once_until_it_succeeds_or_is_no_longer_led() {
+    fn a_key_counts_once_until_it_is_removed() {
         let count = IntGauge::new("failing", "Failing keys").unwrap();
-        let failing = FailingKeys::new(count.clone());
+        let failing = CountedKeys::new(count.clone());
         let [a, b] = ["a", "b"].map(|name| Key::new("shop", name));
-        failing.add(&a);
-        failing.add(&a);
-        failing.add(&b);
+        assert!(failing.add(&a) && !failing.add(&a) && failing.add(&b));
         assert_eq!(count.get(), 2);
-        failing.remove(&a);
-        failing.remove(&a);
+        assert!(failing.remove(&a) && !failing.remove(&a));
         assert_eq!(count.get(), 1);
         failing.remove_where(|key| *key == b);
         assert_eq!(count.get(), 0);
