@@ -26,6 +26,7 @@ pages! {
     knative: "../docs/how-to/knative.md",
     metrics: "../docs/how-to/metrics.md",
     namespaces: "../docs/how-to/namespaces.md",
+    pause: "../docs/how-to/pause.md",
     rbac: "../docs/how-to/rbac.md",
     references: "../docs/how-to/references.md",
     restore: "../docs/how-to/restore.md",
