@@ -64,6 +64,34 @@ fn operations_lists_every_variable_and_metric() {
     assert!(missing.is_empty(), "add to docs/operations.md: {missing:?}");
 }
 
+#[test]
+fn each_alert_has_a_section_that_says_what_to_do_and_the_other_way_round() {
+    let rules = read(Path::new("config/monitoring/rules.yaml"));
+    let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let alerts: BTreeSet<_> = alerts.collect();
+    let page = read(Path::new("docs/alerts.md"));
+    let sections: BTreeSet<_> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    assert_eq!(alerts, sections);
+    for alert in alerts {
+        let url =
+            format!("https://github.com/reknit/reknit/blob/main/docs/alerts.md#{}\n", alert.to_lowercase());
+        assert!(rules.contains(&format!("runbook_url: {url}")), "{alert} links to no section");
+    }
+}
+
+#[test]
+fn generated_projects_have_the_same_alerts_and_dashboard() {
+    let generated = Path::new("cargo-reknit/template/project/config/monitoring");
+    let (ours, theirs) =
+        (read(Path::new("config/monitoring/rules.yaml")), read(&generated.join("rules.yaml")));
+    let spec = |rules: &str| {
+        rules.split_once("\nspec:").map(|(_, spec)| spec.replace("hello-world", "knative-samples"))
+    };
+    assert_eq!(spec(&ours), spec(&theirs));
+    let dashboard = "dashboard.json";
+    assert_eq!(read(&Path::new("config/monitoring").join(dashboard)), read(&generated.join(dashboard)));
+}
+
 /// Adds the names of environment variables and metrics in the string literals of the sources, without unit tests.
 fn add_names(folder: &Path, names: &mut BTreeSet<String>) {
     for entry in fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {

@@ -184,8 +184,13 @@ impl RunningProgram {
 
     /// Returns the sum of those series of a metric that have these labels.
     pub async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        sum_of_series(&self.metrics().await, name, labels)
+    }
+
+    /// Returns all metrics in the text format of Prometheus. Empty if there was no answer.
+    pub async fn metrics(&self) -> String {
         let (_, text) = get(&self.address("metrics").await, "/metrics").await.unwrap_or_default();
-        sum_of_series(&text, name, labels)
+        text
     }
 
     /// Waits until the log names the address of `probes` or `metrics`, and returns the address.

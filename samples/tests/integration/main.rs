@@ -4,6 +4,7 @@
 #[path = "../../../tests/support/cargo.rs"]
 mod cargo;
 mod manifests;
+mod metrics;
 mod policy;
 mod rights;
 mod run_local;

@@ -293,17 +293,22 @@ async fn every_overlay_is_accepted_by_the_api_server() -> TestResult {
     let plane = ControlPlane::start().await?;
     kubectl(&plane, &["create", "namespace", "team-a"])?;
     // The Prometheus operator is not installed here.
-    plane.apply_yaml(SERVICE_MONITORS).await?;
+    for (kind, plural) in [("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")] {
+        plane.apply_yaml(&definition_of_the_operator(kind, plural)).await?;
+    }
     for overlay in ["development", "egress", "one-namespace", "monitoring"] {
         kubectl(&plane, &["apply", "--validate=strict", "-k", &format!("overlays/{overlay}")])?;
     }
     Ok(())
 }
 
-const SERVICE_MONITORS: &str = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
-  metadata: {name: servicemonitors.monitoring.coreos.com}, spec: {group: monitoring.coreos.com, scope: Namespaced,
-  names: {kind: ServiceMonitor, plural: servicemonitors}, versions: [{name: v1, served: true, storage: true,
+fn definition_of_the_operator(kind: &str, plural: &str) -> String {
+    let definition = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+  metadata: {name: PLURAL.monitoring.coreos.com}, spec: {group: monitoring.coreos.com, scope: Namespaced,
+  names: {kind: KIND, plural: PLURAL}, versions: [{name: v1, served: true, storage: true,
   schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}";
+    definition.replace("KIND", kind).replace("PLURAL", plural)
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overlay_for_development_has_no_webhook_and_one_replica() -> TestResult {

@@ -1,0 +1,133 @@
+//! The metrics that the programs export, against what the docs, the dashboard and the alerts name.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    time::Duration,
+};
+
+use kube::{Api, api::PostParams};
+use reknit::testing::{ControlPlane, Program, RunningProgram, eventually};
+use reknit_samples::{AddressableService, SimpleDeployment};
+use serde_json::json;
+
+use crate::manifests::{TestResult, root};
+
+const SYSTEM_NAMESPACE: &str = "knative-samples";
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The type and the labels of a metric.
+type Metrics = BTreeMap<String, (String, BTreeSet<String>)>;
+
+/// Adds the metrics of a text in the format of Prometheus.
+fn add_metrics(text: &str, metrics: &mut Metrics) {
+    for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        if let Some((name, kind)) = line.split_once(' ') {
+            metrics.entry(name.into()).or_default().0 = kind.into();
+        }
+    }
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, labels) = line.split_once('{').unwrap_or((line.split(' ').next().unwrap_or(line), ""));
+        let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| series.strip_suffix(suffix));
+        let base = base.filter(|base| metrics.contains_key(*base)).unwrap_or(series);
+        let labels = labels.split("\",").filter_map(|label| Some(label.split_once("=\"")?.0.to_owned()));
+        let (_, known) = metrics.entry(base.into()).or_default();
+        known.extend(labels.filter(|label| label != "le"));
+    }
+}
+
+/// The metrics in the table of docs/operations.md, by their changes.
+fn documented() -> TestResult<Metrics> {
+    let page = fs::read_to_string(root().join("docs/operations.md"))?;
+    let rows = page.lines().filter_map(|line| {
+        let mut cells = line.split('|').map(str::trim).skip(2);
+        let (series, change) = (cells.next()?.strip_prefix('`')?.strip_suffix('`')?, cells.next()?);
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let kind = match change {
+            change if change.starts_with("+1") => "counter",
+            change if change.starts_with("observes ") => "histogram",
+            change if change.starts_with("is ") => "gauge",
+            _ => return None,
+        };
+        let labels = labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty());
+        Some((name.to_owned(), (kind.to_owned(), labels.map(str::to_owned).collect())))
+    });
+    Ok(rows.collect())
+}
+
+/// The names of series in a text.
+fn series_in(text: &str) -> impl Iterator<Item = &str> {
+    let prefixes = [
+        "certwatcher_",
+        "controller_runtime_",
+        "leader_election_",
+        "process_",
+        "reflector_",
+        "reknit_",
+        "rest_client_",
+        "workqueue_",
+    ];
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(move |word| prefixes.iter().any(|prefix| word.starts_with(prefix)))
+}
+
+fn start(binary: &str, pod: &str, access: &Path) -> RunningProgram {
+    let program = Program::new(binary, access).env("WEBHOOK_PORT", "0");
+    program.with_leader_election(SYSTEM_NAMESPACE, pod).spawn()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_metrics_that_docs_dashboard_and_alerts_name_are_exported_and_no_others() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    plane.apply_path(root().join("config")).await?;
+    let controller_access = plane.kubeconfig_as(SYSTEM_NAMESPACE, "controller").await?;
+    let controller = start(env!("CARGO_BIN_EXE_controller"), "controller", &controller_access);
+    let client = plane.client()?;
+    let services: Api<AddressableService> = Api::default_namespaced(client.clone());
+    let deployments: Api<SimpleDeployment> = Api::default_namespaced(client);
+    let deployment = json!({"apiVersion": "samples.knative.dev/v1alpha1", "kind": "SimpleDeployment",
+        "metadata": {"name": "a"}, "spec": {"image": "registry.example.com/a", "replicas": 1}});
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment)?).await?;
+    let service = json!({"apiVersion": "samples.knative.dev/v1alpha1", "kind": "AddressableService",
+        "metadata": {"name": "a", "annotations": {"reknit.dev/paused": ""}}, "spec": {"serviceName": "a"}});
+    services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+    eventually("a child and a paused object", TIMEOUT, async || {
+        let counts = [
+            controller.metric("reknit_children_total", &[("result", "created")]).await,
+            controller.metric("reknit_paused_keys", &[]).await,
+        ];
+        if counts == [1.0, 1.0] { Ok(()) } else { Err(format!("{counts:?}")) }
+    })
+    .await;
+    // It starts last, since the API server cannot reach it here, and would refuse the writes above.
+    let webhook_access = plane.kubeconfig_as(SYSTEM_NAMESPACE, "webhook").await?;
+    let webhook = start(env!("CARGO_BIN_EXE_webhook"), "webhook", &webhook_access);
+    let exported = eventually("the certificate of the webhook", TIMEOUT, async || {
+        let mut metrics = Metrics::new();
+        for program in [&controller, &webhook] {
+            add_metrics(&program.metrics().await, &mut metrics);
+        }
+        if metrics.contains_key("reknit_webhook_certificate_expiry_seconds") {
+            Ok(metrics)
+        } else {
+            Err(webhook.last_lines())
+        }
+    })
+    .await;
+    let own: Metrics = exported
+        .iter()
+        .filter(|(name, _)| !name.starts_with("process_"))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    assert_eq!(documented()?, own, "docs/operations.md on the left, the endpoints on the right");
+    for file in ["config/monitoring/rules.yaml", "config/monitoring/dashboard.json"] {
+        let text = fs::read_to_string(root().join(file))?;
+        let is_exported = |series: &&str| {
+            let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| series.strip_suffix(suffix));
+            exported.contains_key(*series) || base.is_some_and(|base| exported.contains_key(base))
+        };
+        let unknown: Vec<_> = series_in(&text).filter(|series| !is_exported(series)).collect();
+        assert_eq!(unknown, [""; 0], "{file} names series that are not exported");
+    }
+    Ok(())
+}
