@@ -5,7 +5,7 @@ use std::{
 };
 
 use axum::Router;
-use reknit_server::{Limits, Plain, Server};
+use reknit_server::{Handshake, Limits, Server};
 use tokio::{net::TcpListener, runtime::Handle};
 
 use super::failure::Failure;
@@ -90,12 +90,13 @@ pub(super) async fn serve(
     host: Option<Host>,
     port: u16,
     variable: &'static str,
+    handshake: impl Handshake,
     router: Router,
 ) -> Result<(), Failure> {
     let serving = runtime.spawn(async move {
         let listener = open(purpose, host, port, Some(variable)).await?;
         log_address(purpose, &listener);
-        let server = Server::new(purpose, Plain, router, Limits::default());
+        let server = Server::new(purpose, handshake, router, Limits::default());
         tokio::spawn(server.run(listener, std::future::pending()));
         Ok(())
     });

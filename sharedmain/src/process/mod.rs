@@ -8,6 +8,7 @@ pub(crate) mod program;
 mod replica;
 mod running;
 pub(crate) mod runtimes;
+mod self_signed;
 mod signals;
 pub(crate) mod simulated;
 pub(crate) mod startup;

@@ -3,7 +3,8 @@ use std::{process::ExitCode, sync::Arc};
 
 use kube::Client;
 use prometheus::Registry;
-use reknit_injection::{Context, InformerHandle, Shutdown};
+use reknit_injection::{Context, InformerHandle, Shutdown, internal::Transport};
+use reknit_server::Plain;
 use tokio::runtime::Handle;
 
 use super::{
@@ -14,6 +15,7 @@ use super::{
     panics,
     replica::Replica,
     runtimes::Runtimes,
+    self_signed::SelfSigned,
     signals,
     startup::Startup,
     task::ShutdownTimeout,
@@ -35,7 +37,7 @@ use crate::{
     },
     election::{Election, Participant, Pod},
     health::{checks::ProcessHealth, probes::Probes, workers::Workers},
-    observe::{logging::Logging, metrics, otlp::Exports},
+    observe::{access::require_access, logging::Logging, metrics, otlp::Exports},
 };
 
 /// A program: its constructors and its parsed flags.
@@ -139,7 +141,7 @@ impl Program {
         let registry = metrics::new_registry();
         let requests = Arc::new(RequestMetrics::new(&registry, &access.config.cluster_url));
         let transport = || client::bare_transport(&access, &credentials, &requests);
-        let (bare, lease_transport) = (transport()?, transport()?);
+        let (bare, lease_transport, review_transport) = (transport()?, transport()?, transport()?);
         let namespace = &access.config.default_namespace;
         let transport =
             client::controller_transport(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
@@ -168,6 +170,7 @@ impl Program {
         Ok(Process {
             replica: Replica::new(&cx, constructed, participant, lease_transport, control),
             bare: bare.client(),
+            review_transport,
             component,
             version,
             flags,
@@ -204,6 +207,9 @@ struct Process {
     logging: Logging,
     /// The client for the start of the process, which neither retries nor limits requests.
     bare: Client,
+    /// The transport of reviews of those who read the metrics. It has connections of its own, which blocked threads do not
+    /// hold up.
+    review_transport: Transport,
     registry: Registry,
     config: ConfigWatcher,
     /// Keeps the informers of the ConfigMaps running.
@@ -219,7 +225,7 @@ impl Process {
             None => (None, self.environment.probes_port, "KNATIVE_HEALTH_PROBES_PORT"),
         };
         let (host, router) = (host.or(self.flags.host()), probes.router());
-        listen::serve(&self.replica.control, "probes", host, port, variable, router).await
+        listen::serve(&self.replica.control, "probes", host, port, variable, Plain, router).await
     }
 
     /// Connects to the API server, reads the ConfigMaps, and opens the ports that they configure.
@@ -299,7 +305,18 @@ impl Process {
         let from_config_map = host.map(|ip| Host { ip, setting: "metrics-endpoint in config-observability" });
         let host = from_flag.or(from_env).or(from_config_map).or(self.flags.host());
         let router = metrics::router(self.registry.clone());
-        listen::serve(&self.replica.control, "metrics", host, port, variable, router).await
+        let control = &self.replica.control;
+        if self.flags.metrics_secure != Some(true) {
+            return listen::serve(control, "metrics", host, port, variable, Plain, router).await;
+        }
+        let tls = SelfSigned::new()
+            .map_err(|error| Failure::new(format!("cannot issue a certificate for metrics: {error}")))?;
+        let client = {
+            let _entered = control.enter();
+            self.review_transport.client()
+        };
+        let router = require_access(router, client);
+        listen::serve(control, "metrics", host, port, variable, tls, router).await
     }
 
     /// Opens the port of profiles. Does nothing without a system namespace, because no ConfigMap could enable
@@ -309,7 +326,15 @@ impl Process {
             return Ok(());
         }
         let (port, router) = (self.environment.profiling_port, self.config.profiling.router());
-        listen::serve(&Handle::current(), "profiling", self.flags.host(), port, "PROFILING_PORT", router)
-            .await
+        listen::serve(
+            &Handle::current(),
+            "profiling",
+            self.flags.host(),
+            port,
+            "PROFILING_PORT",
+            Plain,
+            router,
+        )
+        .await
     }
 }

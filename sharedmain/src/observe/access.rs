@@ -1,0 +1,215 @@
+//! Decides who may read the metrics: clients whose bearer token passes a TokenReview, and whose user may `get` the path by
+//! a SubjectAccessReview, as in kubebuilder's projects.
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse, Response},
+};
+use k8s_openapi::api::{
+    authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
+    authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+};
+use kube::{Api, Client, api::PostParams};
+use parking_lot::Mutex;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
+
+/// The time for which an answer of the API server is used again.
+const VALIDITY: Duration = Duration::from_secs(60);
+/// The maximum number of remembered answers. Any client can send tokens, but few are accepted.
+const MAX_ANSWERS: usize = 64;
+/// The number of reviews that are sent at once: any client can cause them.
+const MAX_REVIEWS: usize = 4;
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Requires that the clients of these routes may read them.
+pub(crate) fn require_access(router: Router, client: Client) -> Router {
+    let access = Access {
+        client,
+        answers: Mutex::default(),
+        hashers: [RandomState::new(), RandomState::new()],
+        reviews: Semaphore::new(MAX_REVIEWS),
+    };
+    router.layer(from_fn_with_state(Arc::new(access), check))
+}
+
+struct Access {
+    client: Client,
+    answers: Mutex<Vec<Answer>>,
+    hashers: [RandomState; 2],
+    reviews: Semaphore,
+}
+
+/// The remembered status for a token, of which only a hash is kept.
+struct Answer {
+    token: [u64; 2],
+    status: StatusCode,
+    since: Instant,
+}
+
+async fn check(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
+    let status = match bearer_token(request.headers()) {
+        Some(token) => access.status(token, request.uri().path()).await,
+        None => StatusCode::UNAUTHORIZED,
+    };
+    match status {
+        StatusCode::OK => next.run(request).await,
+        refusal => (refusal, format!("{refusal}\n")).into_response(),
+    }
+}
+
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    Some(token.trim()).filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
+}
+
+impl Access {
+    /// The status for a client with this token: 200, 401 or 403, or 503 if the API server gives no answer.
+    async fn status(&self, token: &str, path: &str) -> StatusCode {
+        let hash = self.hashers.each_ref().map(|hasher| hasher.hash_one((token, path)));
+        if let Some(status) = self.remembered(hash) {
+            return status;
+        }
+        let Ok(_permit) = self.reviews.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE };
+        // Another request with the token may have been answered meanwhile.
+        if let Some(status) = self.remembered(hash) {
+            return status;
+        }
+        let timed_out = |_| Err(kube::Error::Service("the API server did not answer in time".into()));
+        match timeout(TIMEOUT, self.review(token, path)).await.unwrap_or_else(timed_out) {
+            Ok(status) => {
+                let mut answers = self.answers.lock();
+                if answers.len() >= MAX_ANSWERS {
+                    answers.remove(0);
+                }
+                answers.push(Answer { token: hash, status, since: Instant::now() });
+                status
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = error.to_string(),
+                    "cannot check who reads the metrics: the service account needs `create` on tokenreviews and \
+                     subjectaccessreviews"
+                );
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+        }
+    }
+
+    fn remembered(&self, token: [u64; 2]) -> Option<StatusCode> {
+        let mut answers = self.answers.lock();
+        answers.retain(|answer| answer.since.elapsed() < VALIDITY);
+        answers.iter().find(|answer| answer.token == token).map(|answer| answer.status)
+    }
+
+    async fn review(&self, token: &str, path: &str) -> kube::Result<StatusCode> {
+        let spec = TokenReviewSpec { token: token.into(), ..TokenReviewSpec::default() };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
+        let status = reviewed.status.unwrap_or_default();
+        let Some(UserInfo { username, groups, uid, extra }) =
+            status.user.filter(|_| status.authenticated == Some(true))
+        else {
+            return Ok(StatusCode::UNAUTHORIZED);
+        };
+        let attributes = NonResourceAttributes { path: Some(path.into()), verb: Some("get".into()) };
+        let spec = SubjectAccessReviewSpec {
+            user: username,
+            groups,
+            uid,
+            extra,
+            non_resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let reviewed: SubjectAccessReview =
+            Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
+        let is_allowed = reviewed.status.is_some_and(|status| status.allowed);
+        Ok(if is_allowed { StatusCode::OK } else { StatusCode::FORBIDDEN })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    use axum::{body::Body, routing::get};
+    use http_body_util::BodyExt;
+    use serde_json::{Value, json};
+    use tower::ServiceExt;
+
+    use super::*;
+
+    /// A client of an API server that knows the tokens `reader`, which may read metrics, and `other`, which may not. Also
+    /// returns the number of reviews.
+    fn api_server() -> (Client, Arc<AtomicUsize>) {
+        let reviews = Arc::new(AtomicUsize::new(0));
+        let count = reviews.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let mut review: Value = serde_json::from_slice(&body).unwrap();
+                review["status"] = match &review["spec"] {
+                    spec if spec["token"] == "broken" => return Ok(answer(500, json!({}))),
+                    spec if spec["token"] == "unknown" => json!({"authenticated": false}),
+                    spec if spec["token"].is_string() => {
+                        json!({"authenticated": true, "user": {"username": spec["token"], "groups": ["a"]}})
+                    }
+                    spec => {
+                        let wanted = json!({"path": "/metrics", "verb": "get"});
+                        assert_eq!(
+                            (&spec["nonResourceAttributes"], &spec["groups"]),
+                            (&wanted, &json!(["a"]))
+                        );
+                        json!({"allowed": spec["user"] == "reader"})
+                    }
+                };
+                Ok::<_, Infallible>(answer(201, review))
+            }
+        });
+        (Client::new(service, "default"), reviews)
+    }
+
+    fn answer(code: u16, body: Value) -> http::Response<Body> {
+        http::Response::builder().status(code).body(Body::from(body.to_string())).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_users_who_may_get_the_path_read_it_and_each_is_reviewed_once_a_minute() {
+        let (client, reviews) = api_server();
+        let router = require_access(Router::new().route("/metrics", get(async || "values")), client);
+        let read = async |authorization: &str| {
+            let request = Request::get("/metrics").header(header::AUTHORIZATION, authorization);
+            router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status().as_u16()
+        };
+        for (authorization, status) in [
+            ("Bearer reader", 200),
+            ("bearer  reader", 200),
+            ("Bearer other", 403),
+            ("Bearer unknown", 401),
+            ("Bearer broken", 503),
+            ("Bearer ", 401),
+            ("Basic reader", 401),
+        ] {
+            assert_eq!(read(authorization).await, status, "{authorization}");
+        }
+        let before = reviews.load(Ordering::Relaxed);
+        assert_eq!((read("Bearer reader").await, reviews.load(Ordering::Relaxed)), (200, before));
+        tokio::time::advance(VALIDITY).await;
+        assert_eq!((read("Bearer reader").await, reviews.load(Ordering::Relaxed)), (200, before + 2));
+    }
+}
