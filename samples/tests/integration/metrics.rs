@@ -71,17 +71,17 @@ fn series_in(text: &str) -> impl Iterator<Item = &str> {
     words.filter(move |word| prefixes.iter().any(|prefix| word.starts_with(prefix)))
 }
 
-fn start(binary: &str, pod: &str, access: &Path) -> RunningProgram {
-    let program = Program::new(binary, access).env("WEBHOOK_PORT", "0");
-    program.with_leader_election(SYSTEM_NAMESPACE, pod).spawn()
+/// Starts a part of the program.
+fn start(part: &str, pod: &str, access: &Path) -> RunningProgram {
+    let program = Program::new(env!("CARGO_BIN_EXE_controller"), access).args(["--only", part]);
+    program.env("WEBHOOK_PORT", "0").with_leader_election(SYSTEM_NAMESPACE, pod).spawn()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_metrics_that_docs_dashboard_and_alerts_name_are_exported_and_no_others() -> TestResult {
     let plane = ControlPlane::start().await?;
     plane.apply_path(root().join("config")).await?;
-    let controller_access = plane.kubeconfig_as(SYSTEM_NAMESPACE, "controller").await?;
-    let controller = start(env!("CARGO_BIN_EXE_controller"), "controller", &controller_access);
+    // Created first, since the API server cannot reach the webhook here, and refuses writes once it is configured.
     let client = plane.client()?;
     let services: Api<AddressableService> = Api::default_namespaced(client.clone());
     let deployments: Api<SimpleDeployment> = Api::default_namespaced(client);
@@ -91,6 +91,8 @@ async fn the_metrics_that_docs_dashboard_and_alerts_name_are_exported_and_no_oth
     let service = json!({"apiVersion": "samples.knative.dev/v1alpha1", "kind": "AddressableService",
         "metadata": {"name": "a", "annotations": {"reknit.dev/paused": ""}}, "spec": {"serviceName": "a"}});
     services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+    let controller_access = plane.kubeconfig_as(SYSTEM_NAMESPACE, "controller").await?;
+    let controller = start("controllers", "controller", &controller_access);
     eventually("a child and a paused object", TIMEOUT, async || {
         let counts = [
             controller.metric("reknit_children_total", &[("result", "created")]).await,
@@ -99,9 +101,8 @@ async fn the_metrics_that_docs_dashboard_and_alerts_name_are_exported_and_no_oth
         if counts == [1.0, 1.0] { Ok(()) } else { Err(format!("{counts:?}")) }
     })
     .await;
-    // It starts last, since the API server cannot reach it here, and would refuse the writes above.
     let webhook_access = plane.kubeconfig_as(SYSTEM_NAMESPACE, "webhook").await?;
-    let webhook = start(env!("CARGO_BIN_EXE_webhook"), "webhook", &webhook_access);
+    let webhook = start("webhook", "webhook", &webhook_access);
     let exported = eventually("the certificate of the webhook", TIMEOUT, async || {
         let mut metrics = Metrics::new();
         for program in [&controller, &webhook] {

@@ -58,6 +58,7 @@ fn the_metrics_pushed_over_http_and_scraped_by_prometheus_are_the_same() {
 
 const QUEUE_LABEL: (&str, &str) = ("name", "maps");
 const CONTROLLER_LABEL: (&str, &str) = ("controller", "maps");
+const RESULT_LABEL: (&str, &str) = ("result", "success");
 
 /// Metrics of three finished reconciles. Each row has the line of /metrics, and name, label and value of the pushed
 /// metric. Tests wait for all rows, because a reconcile does not update its metrics atomically.
@@ -65,7 +66,7 @@ const AFTER_THREE_RECONCILES: [(&str, &str, (&str, &str), f64); 5] = [
     (
         r#"controller_runtime_reconcile_total{controller="maps",result="success"} 3"#,
         "controller_runtime_reconcile_total",
-        CONTROLLER_LABEL,
+        RESULT_LABEL,
         3.0,
     ),
     (
@@ -213,7 +214,7 @@ fn nothing_is_traced_at_a_sampling_rate_of_zero() {
         child.signal("TERM");
         assert_eq!(child.wait().0, 0);
         assert_eq!(
-            value(&collector.metrics(), "controller_runtime_reconcile_total", CONTROLLER_LABEL),
+            value(&collector.metrics(), "controller_runtime_reconcile_total", RESULT_LABEL),
             Some(3.0)
         );
         assert_eq!(collector.spans(), []);
