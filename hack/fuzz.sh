@@ -3,7 +3,7 @@
 # compiler. There is no address sanitizer, which stable Rust does not support and which finds little in code without
 # `unsafe`. Inputs that fail are written to target/fuzz/found/.
 #
-#   hack/fuzz.sh [--seconds N] [--jobs N] [TARGET]    by default: 60 seconds, one process, admission
+#   hack/fuzz.sh [--seconds N] [--jobs N] [TARGET]    by default: 60 seconds, one process, admission; others: watch, url
 set -euo pipefail
 # shellcheck source=hack/help.sh
 source "$(dirname "${BASH_SOURCE[0]}")/help.sh"

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::{runtime::Handle, time::Instant};
 
-use crate::{Cached, Clock, Context, Informer, Informers, NotSynced, Selection, informer};
+use crate::{Cached, Clock, Context, Informer, Informers, NotSynced, Selection, informer, reflector};
 pub use crate::{
     causes::{panic_message, with_causes},
     client::{
@@ -29,6 +29,12 @@ pub use crate::{
 /// A channel that holds one value.
 pub mod watch {
     pub use crate::watch::{Closed, Receiver, Ref, Sender};
+}
+
+/// Reads a watch that arrives in these frames, for fuzzers: of each line the type of the event and the key of the object, or
+/// `None` if it is malformed.
+pub async fn read_watch(frames: Vec<Vec<u8>>) -> Vec<Option<(String, Key)>> {
+    reflector::read_watch(frames).await
 }
 
 /// Opens an informer without waiting for its first list. The caller must not read it before [`listed`] is `Ok`.

@@ -194,7 +194,10 @@ pub(crate) fn into_kube_error(error: BoxError) -> kube::Error {
 mod tests {
     use http::StatusCode;
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::Api;
+    use kube::{
+        Api,
+        api::{DeleteParams, ListParams},
+    };
 
     use super::*;
 
@@ -271,11 +274,11 @@ mod tests {
         let transport = responding(StatusCode::OK, r#"{"metadata":{"name":"a"}}"#);
         let maps: Api<ConfigMap> = Api::namespaced(transport.client(), "shop");
         for name in ["..", "../../secrets/x", "a/./b", "%2E%2e", "x?dryRun=All"] {
-            let error = maps.get(name).await.unwrap_err();
+            let error = maps.delete(name, &DeleteParams::default()).await.unwrap_err();
             assert!(matches!(error, kube::Error::BuildRequest(_)), "{name}: {error:?}");
         }
         maps.get("a..b").await.unwrap();
-        let selected = kube::api::ListParams::default().labels("a in (b, c)").fields("metadata.name=x?");
+        let selected = ListParams::default().labels("a in (b, c)").fields("metadata.name=x?");
         // The response is not a list, but the request is sent.
         assert!(matches!(maps.list(&selected).await, Err(kube::Error::SerdeError(_))));
     }

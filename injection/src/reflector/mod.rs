@@ -30,6 +30,7 @@ use reknit_apis::internal::random_range;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use self::backoff::jittered;
+pub(crate) use self::watch::read_watch;
 use self::{backoff::Backoff, requests::Requests, watch::Line};
 pub(crate) use self::{
     error::Failure,

@@ -2,8 +2,13 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use http_body_util::BodyExt;
+use bytes::Bytes;
+use futures::stream;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use kube::{client::DynBody, core::Status};
+use reknit_apis::Key;
+use tower::BoxError;
 
 use super::{
     Failure,
@@ -98,4 +103,16 @@ impl Lines {
         }
         Ok(true)
     }
+}
+
+/// Reads the events of a watch that arrives in these frames.
+pub(crate) async fn read_watch(frames: Vec<Vec<u8>>) -> Vec<Option<(String, Key)>> {
+    let frames = frames.into_iter().map(|frame| Ok::<_, BoxError>(Frame::data(Bytes::from(frame))));
+    let mut lines = Lines::of(Box::new(StreamBody::new(stream::iter(frames))));
+    let mut events = Vec::new();
+    while let Ok(Some(line)) = lines.next().await {
+        let event = |line: Line<'_>| Some((line.event.into_owned(), line.object.ok()?.key()));
+        events.push(Line::read(line).ok().and_then(event));
+    }
+    events
 }

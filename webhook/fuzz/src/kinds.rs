@@ -155,4 +155,5 @@ pub(crate) fn webhook() -> Webhook {
         .validator(Powered)
         .config_validation::<Features>()
         .conversion::<older::Torch>()
+        .mutator(crate::bindings::mutator())
 }

@@ -1,5 +1,6 @@
-//! Properties that the webhook's response to every request must have.
+//! Properties that the webhook's response to every request must have, and what is read from the API server and from URLs.
 
+mod bindings;
 mod edits;
 mod kinds;
 mod reviews;
@@ -10,21 +11,26 @@ use kube::core::{
     DynamicObject,
     admission::{AdmissionResponse, AdmissionReview},
 };
+use reknit_injection::internal::read_watch;
+use reknit_knative::Url;
 use reknit_webhook::{Webhook, internal::answer};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
-pub use reviews::seeds;
+pub use reviews::{URLS, seeds, watches};
 
-const PATHS: [&str; 4] =
-    ["/defaulting", "/resource-validation", "/config-validation", "/resource-conversion"];
+const PATHS: [&str; 5] =
+    ["/defaulting", "/resource-validation", "/config-validation", "/resource-conversion", "/bindings"];
 
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_all().build().unwrap());
-static WEBHOOK: LazyLock<Webhook> = LazyLock::new(kinds::webhook);
+static WEBHOOK: LazyLock<Webhook> = LazyLock::new(|| {
+    let _entered = RUNTIME.enter();
+    kinds::webhook()
+});
 
 /// Sends a body to every path and checks the responses. If the first byte of the input is less than a tab, it selects a
-/// seed, and the other bytes choose its edits. Otherwise the input is the body itself. No JSON text starts with a byte
+/// seed together with the next byte, and the other bytes choose its edits. Otherwise the input is the body itself. No JSON text starts with a byte
 /// below a tab.
 ///
 /// # Panics
@@ -32,8 +38,8 @@ static WEBHOOK: LazyLock<Webhook> = LazyLock::new(kinds::webhook);
 /// Panics if a response violates a property.
 pub fn check(input: &[u8]) {
     let body = match input {
-        [choice, edits @ ..] if *choice < b'\t' => {
-            edits::edited(usize::from(*choice), edits).to_string().into_bytes()
+        [choice, more, edits @ ..] if *choice < b'\t' => {
+            edits::edited(usize::from(*choice) + usize::from(*more), edits).to_string().into_bytes()
         }
         _ => input.to_vec(),
     };
@@ -52,8 +58,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Checks that the response belongs to the request, that a denial of an invalid object has causes, and that only an
-/// allowed /defaulting response has a patch.
+/// Checks that the response belongs to the request, that a denial of an invalid object has causes, and that only allowed
+/// responses of /defaulting and /bindings have a patch.
 fn check_review(path: &str, body: &[u8], response: &[u8]) {
     let review: AdmissionReview<DynamicObject> = serde_json::from_slice(response).unwrap();
     let response = review.response.unwrap();
@@ -66,8 +72,12 @@ fn check_review(path: &str, body: &[u8], response: &[u8]) {
     let has_causes = response.result.details.is_some_and(|details| !details.causes.is_empty());
     assert_eq!(has_causes, code == 422);
     if let Some(patch) = &response.patch {
-        assert_eq!((path, response.allowed), ("/defaulting", true));
-        check_patch(request, patch);
+        assert!(response.allowed);
+        match path {
+            "/defaulting" => check_patch(request, patch),
+            "/bindings" => check_binding(request, patch),
+            _ => panic!("a patch of {path}"),
+        }
     }
 }
 
@@ -80,6 +90,71 @@ fn check_patch(mut request: Value, patch: &[u8]) {
     assert_eq!(without_defaults(before.clone()), without_defaults(object.clone()), "{before}");
     let second_response = send_to_defaulting(&request);
     assert!(second_response.allowed && second_response.patch.is_none(), "{request}: {second_response:?}");
+}
+
+/// Checks that the patch changes only the labels and the template, tells nothing of the binding in another namespace, and
+/// that the patched object, sent again, gets no second patch.
+fn check_binding(mut request: Value, patch: &[u8]) {
+    let namespace = request["request"]["object"]["metadata"]["namespace"].clone();
+    assert!(namespace == "secret" || !text(patch).contains("uid-secret"), "{}", text(patch));
+    let patch: json_patch::Patch = serde_json::from_slice(patch).unwrap();
+    let without_binding = |mut object: Value| {
+        object["spec"]["template"] = Value::Null;
+        object["metadata"]["labels"] = Value::Null;
+        object
+    };
+    let before = request["request"]["object"].clone();
+    json_patch::patch(&mut request["request"]["object"], &patch).unwrap();
+    let object = &request["request"]["object"];
+    assert_eq!(without_binding(before.clone()), without_binding(object.clone()), "{before}");
+    let (code, response) = RUNTIME.block_on(answer(&WEBHOOK, "/bindings", request.to_string()));
+    let review: AdmissionReview<DynamicObject> = serde_json::from_slice(&response).unwrap();
+    assert!(code == 200 && review.response.unwrap().patch.is_none(), "{request}: {}", text(&response));
+}
+
+/// Reads the input as a watch, cut into frames at different places.
+///
+/// # Panics
+///
+/// Panics if the events depend on the frames, or if an object gets another key than serde_json reads.
+pub fn check_watch(input: &[u8]) {
+    let events = |frame: usize| {
+        let frames = input.chunks(frame).map(<[u8]>::to_vec).collect();
+        RUNTIME.block_on(read_watch(frames))
+    };
+    let whole = events(usize::MAX);
+    let size = usize::from(input.first().copied().unwrap_or_default()) + 1;
+    assert_eq!(events(size), whole, "frames of {size} bytes");
+    for (line, event) in input.split(|byte| *byte == b'\n').zip(whole) {
+        let (Some((_, key)), Ok(read)) = (event, serde_json::from_slice::<Value>(line)) else { continue };
+        let metadata = &read["object"]["metadata"];
+        let field = |name: &str| metadata[name].as_str().unwrap_or_default();
+        let read = (field("namespace"), field("name"));
+        assert_eq!((key.namespace.as_deref().unwrap_or_default(), &*key.name), read, "{}", text(line));
+    }
+}
+
+/// Parses the input as a URL and as a reference, two lines.
+///
+/// # Panics
+///
+/// Panics if a URL reads otherwise than it is written, or if a reference without an authority leaves the host.
+pub fn check_url(input: &[u8]) {
+    let input = text(input);
+    let (base, reference) = input.split_once('\n').unwrap_or((&input, ""));
+    let (Ok(Some(base)), Ok(reference)) = (Url::parse(base), Url::parse(reference)) else { return };
+    let written = base.to_string(); // empty for `#`, as in Go
+    let read = Url::parse(&written).unwrap().map(|url| url.to_string()).unwrap_or_default();
+    assert_eq!(read, written, "{base:?}");
+    let Some(reference) = reference else { return };
+    let resolved = base.resolve(&reference);
+    if !reference.is_absolute() && !reference.to_string().starts_with("//") {
+        assert_eq!(
+            (resolved.scheme(), resolved.host()),
+            (base.scheme(), base.host()),
+            "{reference} of {base}"
+        );
+    }
 }
 
 fn send_to_defaulting(request: &Value) -> AdmissionResponse {

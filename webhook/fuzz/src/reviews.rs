@@ -19,6 +19,38 @@ fn torch() -> Value {
     })
 }
 
+fn deployment(namespace: &str) -> Value {
+    let containers =
+        json!([{"name": "main", "image": "i", "env": [{"name": "A", "value": "b"}, {"name": "COLOR"}]}]);
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": namespace, "labels": {"a": "b"}},
+        "spec": {"replicas": 1, "template": {"metadata": {"labels": {"a": namespace}}, "spec": {"containers": containers}}},
+    })
+}
+
+/// Lines of a watch, as the API server sends them.
+pub fn watches() -> Vec<String> {
+    let line = |event: &str, object: Value| json!({"type": event, "object": object}).to_string() + "\n";
+    let bookmark = json!({"kind": "Torch", "metadata": {"resourceVersion": "8"}});
+    let status =
+        json!({"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "metadata": {}});
+    let mut torches = line("ADDED", torch()) + &line("MODIFIED", torch()) + &line("DELETED", torch());
+    torches +=
+        "{\"object\": {\"metadata\": {\"name\": \"\\u0061\", \"namespace\": null}}, \"type\": \"ADDED\"}\n";
+    vec![torches, line("BOOKMARK", bookmark), line("ERROR", status)]
+}
+
+/// URLs and references to resolve.
+pub const URLS: [&str; 6] = [
+    "http://web.default.svc.cluster.local/api/?a=b#c\n../health?full=1",
+    "https://user:password@[::1]:8080/%2e%2e/x\n//evil/x",
+    "mailto:a@b\nx",
+    "http://h\n./..//x",
+    "a:///b\n?q",
+    "/relative\n#f",
+];
+
 fn review(group_version_kind: [&str; 3], operation: &str, object: Value, old: Value) -> Value {
     let [group, version, kind] = group_version_kind;
     let resource = format!("{}s", kind.to_lowercase());
@@ -37,6 +69,7 @@ fn review(group_version_kind: [&str; 3], operation: &str, object: Value, old: Va
 
 /// The reviews that the fuzzer edits.
 pub fn seeds() -> Vec<Value> {
+    let deployment_kind = ["apps", "v1", "Deployment"];
     let torch_kind = ["fuzz.reknit.dev", "v1", "Torch"];
     let mut generated = torch();
     generated["metadata"] = json!({"generateName": "x-"});
@@ -66,5 +99,7 @@ pub fn seeds() -> Vec<Value> {
         review(["", "v1", "ConfigMap"], "UPDATE", map, Value::Null),
         convert("v1"),
         convert("v1alpha1"),
+        review(deployment_kind, "CREATE", deployment("default"), Value::Null),
+        review(deployment_kind, "UPDATE", deployment("secret"), deployment("default")),
     ]
 }

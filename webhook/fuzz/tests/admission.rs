@@ -1,7 +1,7 @@
 //! A short random run of the fuzz target. hack/fuzz.sh runs it with coverage guidance.
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use webhook_fuzz::{check, seeds};
+use webhook_fuzz::{URLS, check, check_url, check_watch, seeds, watches};
 
 const RUNS: usize = 2_000;
 
@@ -10,7 +10,7 @@ fn responses_to_edited_reviews_have_the_properties() {
     seeds().iter().for_each(|seed| check(seed.to_string().as_bytes()));
     let mut random = StdRng::seed_from_u64(1);
     for _ in 0..RUNS {
-        let mut input = vec![0; random.random_range(1..64)];
+        let mut input = vec![0; random.random_range(2..64)];
         random.fill(&mut input[..]);
         // A first byte below a tab selects a seed to edit.
         input[0] %= b'\t';
@@ -35,5 +35,32 @@ fn responses_to_corrupted_reviews_have_the_properties() {
             }
         }
         check(&body);
+    }
+}
+
+/// Changes, removes or cuts some bytes.
+fn corrupted(text: &str, random: &mut StdRng) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    for _ in 0..random.random_range(1..4) {
+        let index = random.random_range(0..bytes.len());
+        match random.random_range(0..4) {
+            0 => bytes[index] = random.random(),
+            1 => bytes[index] = b":/?#@[]{}\"\\\n"[random.random_range(0..12)],
+            2 => bytes.truncate(index.max(1)),
+            _ if bytes.len() > 1 => drop(bytes.remove(index)),
+            _ => {}
+        }
+    }
+    bytes
+}
+
+#[test]
+fn corrupted_watches_and_urls_have_the_properties() {
+    let (watches, mut random) = (watches(), StdRng::seed_from_u64(3));
+    watches.iter().for_each(|watch| check_watch(watch.as_bytes()));
+    URLS.iter().for_each(|url| check_url(url.as_bytes()));
+    for _ in 0..RUNS {
+        check_watch(&corrupted(&watches[random.random_range(0..watches.len())], &mut random));
+        check_url(&corrupted(URLS[random.random_range(0..URLS.len())], &mut random));
     }
 }
