@@ -28,6 +28,8 @@ nodes=(kube-controller-manager kube-scheduler kwok)
 any_version=(etcd kubectl kwok)
 releases=${ENVTEST_RELEASES_URL:-https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD}
 modules=$(cd "$(dirname "${BASH_SOURCE[0]}")/envtest" && pwd)
+# Checksums of archives, by hack/pin.sh: those of the index come from the same place as the archives.
+pins=$modules/archives.sha512
 cache=${XDG_CACHE_HOME:-${HOME:?is not set, and neither is XDG_CACHE_HOME}/.cache}/reknit/envtest
 
 # shellcheck source=hack/find-go.sh
@@ -130,13 +132,16 @@ sha512() {
 # Downloads the official archive and moves its programs into the staging folder. If no server responds, this takes less
 # than five seconds.
 download_archive() {
-  local index=$work/index.yaml archive=$work/archive.tar.gz release checksum address program file
+  local index=$work/index.yaml archive=$work/archive.tar.gz release checksum address pinned program file
   command -v curl >/dev/null || { say "curl is not installed: the official archives are not used"; return 1; }
   say "asking $releases for the official archives"
   curl -fsSL --connect-timeout 2 --max-time 2.5 -o "$index" "$releases/envtest-releases.yaml" >&2 ||
     { say "not reached"; return 1; }
   read -r release checksum address <<<"$(choose_archive "$index" || true)"
   [ -n "${address:-}" ] || { say "no archive of ${version%.*} for $platform there"; return 1; }
+  pinned=$(awk -v address="$address" '$2 == address { print $1 }' "$pins" 2>/dev/null || true)
+  [ -n "$pinned" ] || say "the checksum of $address is not pinned, and comes from its own index: run hack/pin.sh"
+  checksum=${pinned:-$checksum}
   say "downloading $address"
   curl -fsSL --connect-timeout 2 --speed-limit 1000 --speed-time 2 -o "$archive" "$address" >&2 ||
     { say "the download failed or was cut off: not used"; return 1; }

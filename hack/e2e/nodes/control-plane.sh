@@ -63,7 +63,9 @@ keys() {
 # NodeRestriction and OwnerReferencesPermissionEnforcement are enabled as in the strictest clusters.
 api_server() {
   # On sockets in a folder, not on a port: etcd asks nobody for a password. It insists on a host and a port.
-  mkdir -p -m 700 "$cluster/etcd"
+  mkdir -p "$cluster/etcd"
+  chmod 700 "$cluster/etcd"
+  # shellcheck disable=SC2016 # the arguments of sh
   daemon etcd sh -c 'cd "$1" && shift && exec "$@"' sh "$cluster/etcd" "$bin/etcd" --data-dir data --unsafe-no-fsync \
     --listen-client-urls unix://clients:1 --advertise-client-urls unix://clients:1 --listen-peer-urls unix://peers:1 \
     --initial-advertise-peer-urls unix://peers:1 --initial-cluster default=unix://peers:1
