@@ -19,12 +19,13 @@ use super::{
     subscription::{Subscription, SubscriptionSpec},
 };
 
-/// Reconciles Sequences. They own Subscriptions, and channels of any Kind.
+/// Reconciles Sequences. They own Subscriptions, and channels of any Kind of their group.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<Sequence>(cx);
     let options = OwnedOptions::default().verbs([Verb::Get, Verb::Create, Verb::Patch, Verb::Delete]);
     // For channels of other Kinds, bind another role to the service account.
-    let kinds = Kinds::of([("messaging.knative.dev", "inmemorychannels")]).or_any();
+    let kinds =
+        Kinds::of([("messaging.knative.dev", "inmemorychannels")]).or_any_in(["messaging.knative.dev"]);
     let channels = build.owns_any(kinds, options.clone());
     let subscriptions = build.owns_with(options);
     Ok(build.reconciler(Reconciler { channels, subscriptions }).build())

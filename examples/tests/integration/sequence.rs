@@ -28,9 +28,9 @@ use crate::{
 const OTHER_CHANNELS: &str = r#"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: otherchannels.messaging.example.com}
+metadata: {name: otherchannels.messaging.knative.dev}
 spec:
-  group: messaging.example.com
+  group: messaging.knative.dev
   names: {kind: OtherChannel, plural: otherchannels, singular: otherchannel}
   scope: Namespaced
   versions:
@@ -44,7 +44,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: otherchannels}
 rules:
-  - apiGroups: [messaging.example.com]
+  - apiGroups: [messaging.knative.dev]
     resources: [otherchannels]
     verbs: [get, list, watch, create, patch, delete]
 "#;
@@ -120,7 +120,7 @@ impl Environment {
     }
 
     fn other_channels(&self) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk("messaging.example.com", "v1", "OtherChannel");
+        let kind = GroupVersionKind::gvk("messaging.knative.dev", "v1", "OtherChannel");
         let resource = ApiResource::from_gvk(&kind);
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
@@ -185,7 +185,7 @@ async fn a_sequence_becomes_ready_again_after_it_is_shortened_and_after_its_chan
     plane.apply_yaml(OTHER_CHANNELS).await.expect("the definition");
     bind_role(&env.client, "otherchannels", "sequence", &env.namespace).await;
     let template = json!({
-        "apiVersion": "messaging.example.com/v1", "kind": "OtherChannel", "spec": {"partitions": {"count": 3}},
+        "apiVersion": "messaging.knative.dev/v1", "kind": "OtherChannel", "spec": {"partitions": {"count": 3}},
     });
     env.merge_patch::<Sequence>("s", json!({"spec": {"channelTemplate": template}})).await;
     for name in &children[..2] {

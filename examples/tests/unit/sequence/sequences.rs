@@ -234,20 +234,20 @@ async fn the_children_of_removed_steps_are_deleted() {
 /// The template of another channel Kind, with a spec.
 fn other_template() -> ChannelTemplate {
     let template = json!({
-        "apiVersion": "messaging.example.com/v1", "kind": "OtherChannel", "spec": {"partitions": {"count": 3}},
+        "apiVersion": "messaging.knative.dev/v1", "kind": "OtherChannel", "spec": {"partitions": {"count": 3}},
     });
     serde_json::from_value(template).unwrap()
 }
 
 /// The permission that a cluster with the other channel Kind grants by a role of its own.
 fn other_channels() -> Permission {
-    Permission::new("messaging.example.com", "otherchannels", [Verb::Get, Verb::Create, Verb::Patch])
+    Permission::new("messaging.knative.dev", "otherchannels", [Verb::Get, Verb::Create, Verb::Patch])
 }
 
 /// The expected channel of another Kind.
 fn other_channel(step: usize) -> DynamicObject {
     let channel = json!({
-        "apiVersion": "messaging.example.com/v1", "kind": "OtherChannel",
+        "apiVersion": "messaging.knative.dev/v1", "kind": "OtherChannel",
         "metadata": {"namespace": "test-namespace", "name": child_name(step)},
         "spec": {"partitions": {"count": 3}},
     });

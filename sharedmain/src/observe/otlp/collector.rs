@@ -83,6 +83,12 @@ impl Collector {
                 "{HEADERS_VARIABLE} in the environment is not a list such as name=value,other=value"
             ))
         })?;
+        if !headers.is_empty() && endpoint.uri.scheme() == Some(&http::uri::Scheme::HTTP) {
+            tracing::warn!(
+                "the headers of {HEADERS_VARIABLE} are sent to {endpoint} without TLS: if they contain a credential, use \
+                 an https endpoint"
+            );
+        }
         let client = build_client(&endpoint).map_err(|e| failed(e.to_string()))?;
         Ok(Self { endpoint, client, headers, signal, failures: Mutex::default() })
     }
