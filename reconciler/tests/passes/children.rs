@@ -7,6 +7,7 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, PostParams},
 };
+use prometheus::Registry;
 use reknit_injection::{Cached, Context};
 use reknit_reconciler::{Applied, Controller, NotApplied, Owned, controller_reference};
 use reknit_testing::ApiServer;
@@ -21,6 +22,7 @@ struct Fixture<T: Cached> {
     children: Owned<T>,
     /// A client whose writes enter the cache.
     client: Api<T>,
+    registry: Registry,
 }
 
 impl<T: Cached + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope> + Serialize>
@@ -31,7 +33,7 @@ impl<T: Cached + Resource<DynamicType = (), Scope = kube::core::NamespaceResourc
         let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
         let children = Controller::of::<Lamp>(&cx).owns::<T>();
         let client = Api::namespaced(cx.client(), "default");
-        Self { server, children, client }
+        Self { server, children, client, registry: cx.metrics().clone() }
     }
 
     fn take_writes(&self) -> Vec<String> {
@@ -96,6 +98,26 @@ async fn an_apply_tells_whether_it_created_or_changed_the_child() {
     let updated = fixture.children.apply(&lamp(), second.clone()).await.unwrap();
     let Applied::Updated { old, new } = updated else { panic!("{updated:?}") };
     assert_eq!((&old.data, &new.data), (&first.data, &second.data));
+}
+
+#[tokio::test]
+async fn children_are_counted_by_effect_and_one_that_another_client_changed_is_restored() {
+    let fixture = Fixture::<ConfigMap>::new();
+    for value in ["v", "v", "w"] {
+        fixture.children.apply(&lamp(), config_map(&[("k", value)])).await.unwrap();
+    }
+    let mut changed = fixture.server.object::<ConfigMap>(Some("default"), "child").unwrap();
+    changed.data.as_mut().unwrap().insert("k".into(), "theirs".into());
+    fixture.client.replace("child", &PostParams::default(), &changed).await.unwrap();
+    fixture.children.apply(&lamp(), config_map(&[("k", "w")])).await.unwrap();
+    let families = fixture.registry.gather();
+    let children = families.iter().find(|family| family.name() == "reknit_children_total").unwrap();
+    let counts = children.get_metric().iter().map(|series| {
+        let result = series.get_label().iter().find(|label| label.name() == "result").unwrap();
+        (result.value(), series.get_counter().get_value())
+    });
+    let expected = [("created", 1.0), ("restored", 1.0), ("unchanged", 1.0), ("updated", 1.0)];
+    assert_eq!(counts.collect::<BTreeMap<_, _>>(), BTreeMap::from(expected));
 }
 
 #[tokio::test]
