@@ -471,7 +471,11 @@ async fn passes_are_counted_by_result() {
     assert_eq!(counts, ["counted error 2", "counted requeue_after 1", "counted success 1"]);
     let gauge = |name| value(cx.metrics(), name, &[("controller", "counted")]);
     assert_eq!(gauge("controller_runtime_reconcile_panics_total"), Some(1.0));
-    assert_eq!(gauge("controller_runtime_max_concurrent_reconciles"), Some(2.0));
+    assert_eq!(
+        gauge("controller_runtime_max_concurrent_reconciles"),
+        Some(3.0),
+        "two, and one for other namespaces"
+    );
     assert_eq!(gauge("workqueue_depth"), Some(0.0));
 }
 
