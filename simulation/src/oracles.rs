@@ -14,7 +14,7 @@ use crate::{
     cluster::Cluster,
     scenario::{COMPONENT, Scenario},
     time::Time,
-    trace::{RequestId, Sent, Trace},
+    trace::{RequestId, Sent, Stored, Trace},
 };
 
 /// A broken rule.
@@ -136,15 +136,15 @@ impl Successions {
     }
 }
 
-/// The identity of an object, and a hash of its content.
-pub(crate) fn content(body: &[u8]) -> Option<(String, u64)> {
+/// The object that a write has stored. An object that is created anew is another one.
+pub(crate) fn stored(body: &[u8]) -> Option<Stored> {
     let mut object: Value = serde_json::from_slice(body).ok()?;
-    let id = identity(&object);
+    let (name, uid) = (identity(&object), object["metadata"]["uid"].to_string());
     strip(&mut object);
     normalize(&mut object, &BTreeMap::new(), 0);
     let mut hasher = DefaultHasher::new();
     object.to_string().hash(&mut hasher);
-    Some((id, hasher.finish()))
+    Some(Stored { name, uid, content: hasher.finish() })
 }
 
 /// The Kind and the key of an object, as `ConfigMap shop/a`.
@@ -269,18 +269,18 @@ const MAX_RETURNS: usize = 4;
 fn write_fight(trace: &Trace, end: Time) -> Option<Violation> {
     let mut histories: BTreeMap<&str, (Vec<u64>, usize)> = BTreeMap::new();
     for sent in trace.requests.iter().filter(|sent| sent.pass.is_some()) {
-        let Some((object, hash)) = &sent.stored else { continue };
-        let (history, returns) = histories.entry(object).or_default();
-        if history.last() == Some(hash) {
+        let Some(Stored { name, uid, content }) = &sent.stored else { continue };
+        let (history, returns) = histories.entry(uid).or_default();
+        if history.last() == Some(content) {
             continue;
         }
-        if history.len() >= 2 && history[history.len() - 2] == *hash {
+        if history.len() >= 2 && history[history.len() - 2] == *content {
             *returns += 1;
         }
-        history.push(*hash);
+        history.push(*content);
         if *returns > MAX_RETURNS {
-            let message = format!("{object} returned {returns} times to the content before its last change");
-            let key = object.split_once(' ').map_or("", |(_, key)| key);
+            let message = format!("{name} returned {returns} times to the content before its last change");
+            let key = name.split_once(' ').map_or("", |(_, key)| key);
             return Some(Violation::new(
                 "no object is written back and forth",
                 message,

@@ -103,7 +103,7 @@ pub(crate) fn timeline(run: &Run) -> Vec<Line> {
 /// Adds the keys of the passes that wrote objects of these keys.
 fn with_writers(trace: &Trace, mut keys: BTreeSet<String>) -> BTreeSet<String> {
     let writers = trace.requests.iter().filter_map(|sent| {
-        let (object, _) = sent.stored.as_ref()?;
+        let object = &sent.stored.as_ref()?.name;
         let (_, key) = object.split_once(' ')?;
         keys.contains(key).then(|| trace.passes.get(&sent.pass?)).flatten()
     });

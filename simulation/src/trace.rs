@@ -37,8 +37,17 @@ pub(crate) struct Sent {
     pub(crate) handled: Option<Time>,
     /// The time of the response, and its code or the reason that there was none.
     pub(crate) answered: Option<(Time, String)>,
-    /// The object that a successful write stored, and a hash of its content.
-    pub(crate) stored: Option<(String, u64)>,
+    /// What a successful write stored.
+    pub(crate) stored: Option<Stored>,
+}
+
+/// A state of an object.
+pub(crate) struct Stored {
+    /// Its Kind and key.
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// A hash of its content.
+    pub(crate) content: u64,
 }
 
 pub(crate) struct Pass {

@@ -73,10 +73,13 @@ impl LastResponses {
     }
 }
 
+/// The times of the last responses to the reflectors of an informer, while it runs.
+type WeakResponses = Weak<Mutex<Vec<Instant>>>;
+
 /// Measures the age of the last response to each informer at each scrape.
 #[derive(Clone)]
 struct ResponseAges {
-    informers: Arc<Mutex<Vec<(String, Weak<Mutex<Vec<Instant>>>)>>>,
+    informers: Arc<Mutex<Vec<(String, WeakResponses)>>>,
     seconds: GaugeVec,
 }
 

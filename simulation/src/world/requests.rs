@@ -141,7 +141,7 @@ impl World<'_> {
                 if is_write && sent.is_of_leases() {
                     self.terms.record(sent, response.body(), self.now);
                 } else if is_write && sent.is_effect() {
-                    sent.stored = oracles::content(response.body());
+                    sent.stored = oracles::stored(response.body());
                     self.violations.extend(self.successions.record_write(&self.trace, id, self.now));
                 }
                 match flight.fate {
