@@ -30,6 +30,7 @@ pages! {
     rbac: "../docs/how-to/rbac.md",
     references: "../docs/how-to/references.md",
     restore: "../docs/how-to/restore.md",
+    upgrades: "../docs/how-to/upgrades.md",
     shared_state: "../docs/how-to/shared-state.md",
     simulation: "../docs/how-to/simulation.md",
     testing: "../docs/how-to/testing.md",

@@ -83,7 +83,7 @@ fn grpc(cx: &Context) -> Result<Task> {
 
 /// The program: its controllers and flags.
 pub(crate) fn program() -> Main {
-    Main::new("cloud-ide").flags::<Flags>().controller(controller).task(grpc)
+    Main::new("cloud-ide").flags::<Flags>().controller(controller).task(grpc).plannable()
 }
 
 fn main() -> ExitCode {

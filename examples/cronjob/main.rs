@@ -19,7 +19,7 @@ pub use self::{
 
 /// The program: its controllers and flags.
 pub fn program() -> Main {
-    Main::new("cronjob").flags::<NamespaceFlag>().controller(controller).webhook(webhook)
+    Main::new("cronjob").flags::<NamespaceFlag>().controller(controller).webhook(webhook).plannable()
 }
 
 fn main() -> ExitCode {

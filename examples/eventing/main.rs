@@ -50,6 +50,7 @@ pub fn program() -> Main {
         .controller(channels)
         .controller(subscriptions)
         .webhook(webhook)
+        .plannable()
 }
 
 fn main() -> ExitCode {

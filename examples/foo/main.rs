@@ -116,7 +116,7 @@ fn desired_deployment(object: &Foo) -> Deployment {
 
 /// The program: its controllers and flags.
 pub fn program() -> Main {
-    Main::new("foo").flags::<NamespaceFlag>().controller(controller)
+    Main::new("foo").flags::<NamespaceFlag>().controller(controller).plannable()
 }
 
 fn main() -> ExitCode {

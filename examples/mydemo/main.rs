@@ -64,7 +64,7 @@ impl ObserveDeletion for Reconciler {
 
 /// The program: its controllers and flags.
 pub fn program() -> Main {
-    Main::new("mydemo").flags::<NamespaceFlag>().controller(controller)
+    Main::new("mydemo").flags::<NamespaceFlag>().controller(controller).plannable()
 }
 
 fn main() -> ExitCode {

@@ -27,6 +27,7 @@ pub fn program() -> Main {
         .controller(subscriptions)
         .controller(channels)
         .webhook(webhook)
+        .plannable()
 }
 
 fn main() -> ExitCode {

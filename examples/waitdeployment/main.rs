@@ -281,7 +281,7 @@ fn set_condition(status: &mut DeploymentStatus, condition: DeploymentCondition) 
 
 /// The program: its controllers and flags.
 pub fn program() -> Main {
-    Main::new("waitdeployment").flags::<NamespaceFlag>().controller(controller)
+    Main::new("waitdeployment").flags::<NamespaceFlag>().controller(controller).plannable()
 }
 
 fn main() -> ExitCode {

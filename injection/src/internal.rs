@@ -15,7 +15,8 @@ pub use crate::{
     causes::{panic_message, with_causes},
     client::{
         HttpResponse, NoRetry, ResourcePath, Term, TermBody, TermEnded, Transport, has_term_ended,
-        retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status, within_term,
+        header_warnings, retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status,
+        within_term,
     },
     config::with_pinned_config,
     informer::{KeyEvent, Old, WeakIndex},

@@ -33,6 +33,7 @@ mod client;
 mod clock;
 mod config;
 mod context;
+mod effects;
 mod features;
 mod informer;
 #[doc(hidden)]
@@ -51,6 +52,7 @@ pub use cache::DecodeError;
 pub use clock::Clock;
 pub use config::{Config, FromConfigMap, config_map_name};
 pub use context::{Context, ContextBuilder, Inject, Missing, Shutdown, ShutdownTrigger};
+pub use effects::Effects;
 pub use features::{FeatureFlag, Features};
 pub use informer::{
     Cached, Change, Filter, Index, Informer, InformerHandle, InformerState, Informers, Metadata, NotSynced,

@@ -3,12 +3,22 @@
 use reknit_apis::Key;
 
 use crate::{Controller, Outcome, Result, ResultExt, driver::PassMode};
-pub use crate::{merge::merge_changes, object_client::field_manager};
+pub use crate::{merge::merge_changes, object_client::field_manager, owned::APPLIED};
 
 /// Fails if the key has the wrong form for the controller's Kind: no name, or a namespace where the Kind has none, or
 /// the reverse.
 pub fn check_key(controller: &Controller, key: &Key) -> Result<()> {
     controller.driver.key_problem(key).map_or(Ok(()), |problem| Err(problem).permanent())
+}
+
+/// Enqueues all keys of a controller.
+pub fn enqueue_all(controller: &Controller) {
+    controller.driver.keys_to_promote().into_iter().for_each(|key| controller.parts.queue.add_slow(key));
+}
+
+/// Enqueues a key of a controller.
+pub fn enqueue(controller: &Controller, key: &Key) {
+    controller.parts.queue.add(key.clone());
 }
 
 /// Removes and returns the queued keys of a controller, sorted.

@@ -12,4 +12,5 @@ pub fn program() -> Main {
         .controller(simple_deployment::controller)
         .webhook(webhook)
         .version(env!("CARGO_PKG_VERSION"))
+        .plannable()
 }

@@ -103,6 +103,7 @@ mod config;
 mod election;
 mod health;
 mod observe;
+mod plan;
 mod process;
 mod rbac;
 #[cfg(feature = "webhook")]
@@ -116,5 +117,5 @@ pub use rbac::Rbac;
 /// Items for the other crates of reknit. They are not part of the public API, and may change in any release.
 #[doc(hidden)]
 pub mod internal {
-    pub use crate::process::simulated::SimulatedProgram;
+    pub use crate::{plan::plan, process::simulated::SimulatedProgram};
 }

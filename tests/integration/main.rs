@@ -13,6 +13,7 @@ mod misbehaving;
 mod outage;
 mod own_writes;
 mod passes;
+mod plan;
 mod proxy_tests;
 mod rbac;
 mod scale;

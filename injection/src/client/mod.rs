@@ -17,4 +17,5 @@ pub use self::{
     retry_after::{retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status},
     term::{Term, TermBody, TermEnded, has_term_ended, within_term},
     transport::{HttpResponse, NoRetry, Transport},
+    warnings::header_warnings,
 };

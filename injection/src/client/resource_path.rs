@@ -71,7 +71,7 @@ impl<'a> ResourcePath<'a> {
     }
 
     /// The path of the collection.
-    pub(crate) fn collection_path(&self) -> String {
+    pub fn collection_path(&self) -> String {
         let Self { group, version, namespace, plural, .. } = self;
         let root = if group.is_empty() { "/api".into() } else { format!("/apis/{group}") };
         match namespace {

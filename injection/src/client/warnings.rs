@@ -15,13 +15,15 @@ static LOGGED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Logs each warning of a response, once per process.
 pub(super) fn log_warnings(headers: &HeaderMap) {
-    for header in headers.get_all(WARNING) {
-        for warning in texts(&String::from_utf8_lossy(header.as_bytes())) {
-            if is_new(&warning) {
-                tracing::warn!(warning, "the API server warns");
-            }
-        }
+    for warning in header_warnings(headers).into_iter().filter(|warning| is_new(warning)) {
+        tracing::warn!(warning, "the API server warns");
     }
+}
+
+/// Returns the warnings of a response.
+pub fn header_warnings(headers: &HeaderMap) -> Vec<String> {
+    let headers = headers.get_all(WARNING).iter();
+    headers.flat_map(|header| texts(&String::from_utf8_lossy(header.as_bytes()))).collect()
 }
 
 fn is_new(warning: &str) -> bool {

@@ -9,7 +9,8 @@ use reknit_apis::Key;
 
 use super::owner::Owner;
 
-pub(super) const APPLIED: &str = "reknit.dev/applied";
+/// The name of the annotation.
+pub const APPLIED: &str = "reknit.dev/applied";
 
 /// Takes the place of the hash in a child that was written by an update.
 pub(super) const UPDATED: &str = "update";

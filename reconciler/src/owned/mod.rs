@@ -19,6 +19,6 @@ mod verbs;
 
 pub(crate) use self::owner::owner_key;
 pub use self::{
-    any::OwnedAny, applied::Applied, desired::apply_body, error::NotApplied, lister::Owned,
-    options::OwnedOptions, owner::controller_reference,
+    annotation::APPLIED, any::OwnedAny, applied::Applied, desired::apply_body, error::NotApplied,
+    lister::Owned, options::OwnedOptions, owner::controller_reference,
 };

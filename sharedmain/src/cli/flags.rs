@@ -90,6 +90,29 @@ pub(crate) struct Flags {
     /// Time for running reconciles and tasks to end after SIGTERM; keep it below the grace period of the pod
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = parse_duration)]
     pub(crate) shutdown_timeout: Duration,
+
+    /// Print what this version of the program would change, change nothing, and exit
+    #[arg(long)]
+    pub(crate) plan: bool,
+
+    /// The format of the plan
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text", requires = "plan")]
+    pub(crate) plan_output: PlanOutput,
+
+    /// The user to impersonate for the plan, as in kubectl
+    #[arg(long = "as", value_name = "USER", requires = "plan")]
+    pub(crate) as_user: Option<String>,
+
+    /// The group to impersonate for the plan; repeat it for several
+    #[arg(long, value_name = "GROUP", requires = "as_user")]
+    pub(crate) as_group: Vec<String>,
+}
+
+/// The format of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PlanOutput {
+    Text,
+    Json,
 }
 
 /// A part of a program, which a Deployment runs as a service account of its own.

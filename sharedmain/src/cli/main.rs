@@ -116,8 +116,18 @@ impl Main {
         self
     }
 
+    /// Declares that `--plan` may run the program to print what it would change. Without it, `--plan` fails.
+    ///
+    /// A plan runs the controllers against the live API server, and makes each of their writes a dry run. So code that
+    /// changes anything else must ask [`Effects`](reknit_injection::Effects) first. Tasks and the webhook do not run.
+    pub fn plannable(mut self) -> Self {
+        self.constructors.is_plannable = true;
+        self
+    }
+
     /// Runs until SIGTERM or Ctrl-C, and returns the exit status: 0 after a clean shutdown, 1 after a failure, 2 for an
-    /// invalid command line. A failure is written as one line to the log.
+    /// invalid command line; and of a plan, 0 if there is nothing to change, 3 if there is, and 4 if the plan is
+    /// incomplete. A failure is written as one line to the log.
     ///
     /// This function starts a tokio runtime of its own, so call it from a plain `fn main()`. Within another runtime, such
     /// as that of `#[tokio::main]`, it fails with status 1.
@@ -138,7 +148,7 @@ impl Main {
     }
 
     /// Parses the command line. [`Constructors::run`] provides the values of user flags from the matches.
-    fn into_program(mut self, args: &[OsString]) -> clap::error::Result<Program> {
+    pub(crate) fn into_program(mut self, args: &[OsString]) -> clap::error::Result<Program> {
         let (mut flags, matches) = flags::parse(self.command()?, args)?;
         self.constructors.matches = matches;
         let Self { mut component, version, constructors, .. } = self;

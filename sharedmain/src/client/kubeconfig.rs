@@ -75,6 +75,10 @@ pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
              set them as the kubeconfig's user"
         )));
     }
+    if let Some(user) = &flags.as_user {
+        access.config.auth_info.impersonate = Some(user.clone());
+        access.config.auth_info.impersonate_groups = Some(flags.as_group.clone());
+    }
     // As in kubectl, the cluster's proxy applies to the URL of --server, too. The proxy of the environment is chosen
     // for the final URL.
     if access.config.proxy_url.is_none() {

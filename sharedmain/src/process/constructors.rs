@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, io};
 
 use clap::ArgMatches;
 use kube::{Client, client::Body};
-use reknit_injection::Context;
+use reknit_injection::{Context, Effects};
 use reknit_reconciler::{Controller, Result};
 use serde_json::Value;
 
@@ -32,6 +32,8 @@ pub(crate) struct Constructors {
     pub(crate) controllers: Vec<ConstructController>,
     pub(crate) tasks: Vec<Constructor<Task>>,
     pub(crate) webhooks: Vec<ConstructWebhook>,
+    /// True if the author has declared that a plan may run the controllers.
+    pub(crate) is_plannable: bool,
 }
 
 /// The Contexts in which the parts of a program are constructed. A part without a Context does not run.
@@ -142,6 +144,16 @@ impl Constructors {
         let mut tasks = construct_in(parts.controllers, "task", self.tasks)?;
         tasks.extend(servers);
         Ok(Constructed { controllers, tasks, webhook_checks, webhook_writes })
+    }
+
+    /// Returns the constructors of a plan, without tasks and the webhook.
+    pub(crate) fn for_plan(mut self, effects: Effects) -> Self {
+        self.tasks.clear();
+        self.values.push(Box::new(move |cx| {
+            cx.provide(effects.clone());
+            cx.provide(WebhookSettings { enabled: false, ..WebhookSettings::default() });
+        }));
+        self
     }
 
     /// Provides flags and values.

@@ -1,5 +1,5 @@
 //! The run of a program, from its parsed command line to its exit status.
-use std::{process::ExitCode, sync::Arc};
+use std::{io::Write, process::ExitCode, sync::Arc};
 
 use kube::Client;
 use prometheus::Registry;
@@ -22,7 +22,10 @@ use super::{
 };
 use crate::{
     cli::{
-        bind_address::EndpointAddress, environment::Environment, flags::Flags, listen_address::BindAddress,
+        bind_address::EndpointAddress,
+        environment::Environment,
+        flags::{Flags, PlanOutput},
+        listen_address::BindAddress,
     },
     client::{
         self,
@@ -38,6 +41,7 @@ use crate::{
     election::{Election, Participant, Pod},
     health::{checks::ProcessHealth, probes::Probes, workers::Workers},
     observe::{access::require_access, logging::Logging, metrics, otlp::Exports},
+    plan::{Plan, guarded},
 };
 
 /// A program: its constructors and its parsed flags.
@@ -58,7 +62,7 @@ impl Program {
         let logging = Logging::install(&self.component, pod, rust_log);
         panics::log_panics();
         match environment.and_then(|environment| self.run_in_runtimes(environment, logging.clone())) {
-            Ok(()) => ExitCode::SUCCESS,
+            Ok(status) => status,
             Err(failure) => {
                 logging.fatal(&failure);
                 failure.exit_code()
@@ -67,8 +71,14 @@ impl Program {
     }
 
     /// Installs the signal handlers, starts the runtimes, and runs the process in them.
-    fn run_in_runtimes(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
+    fn run_in_runtimes(self, environment: Environment, logging: Logging) -> Result<ExitCode, Failure> {
         refuse_outer_runtime()?;
+        if self.flags.plan && !self.constructors.is_plannable {
+            return Err(Failure::usage(
+                "--plan: the program does not allow it, because its code may change more than objects of the API server: \
+                 let such code ask Effects, and call Main::plannable",
+            ));
+        }
         let lifecycle = Lifecycle::new();
         let lifecycle_to_stop = lifecycle.clone();
         signals::handle(move |signal| {
@@ -77,7 +87,39 @@ impl Program {
         })?;
         let failed = |e| Failure::new(format!("failed to start the tokio runtime: {e}"));
         let runtimes = Runtimes::build().map_err(failed)?;
-        runtimes.run(|control| self.run_process(environment, logging, lifecycle, control))
+        if self.flags.plan {
+            return runtimes.run(|_| self.plan(environment, lifecycle.shutdown));
+        }
+        let ended = runtimes.run(|control| self.run_process(environment, logging, lifecycle, control));
+        ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Prints what the controllers would change.
+    async fn plan(self, environment: Environment, shutdown: Shutdown) -> Result<ExitCode, Failure> {
+        let Self { component, version, flags, constructors } = self;
+        let access = kubeconfig::find(&flags).await?;
+        let credentials = client::load_credentials(&access, &client::user_agent(&component, &version))?;
+        let namespace = &access.config.default_namespace;
+        let requests = Arc::new(RequestMetrics::new(&metrics::new_registry(), &access.config.cluster_url));
+        let guarded = guarded(&client::bare_transport(&access, &credentials, &requests)?, namespace);
+        let startup = Startup::new(&access, &credentials, flags.startup_timeout);
+        startup.check_version(&guarded.client(), &environment.min_version).await?;
+        let transport =
+            client::controller_transport(&guarded, namespace, flags.kube_api_qps, flags.kube_api_burst);
+        let (disabled, system_namespace) = (&flags.disable_controllers, environment.system_namespace);
+        let plan = Plan::construct(&component, constructors, disabled, transport, system_namespace)?;
+        let report = tokio::select! {
+            biased;
+            () = shutdown.wait() => return Err(Failure::new("the plan was interrupted")),
+            report = plan.run(flags.startup_timeout) => report,
+        };
+        let text = match flags.plan_output {
+            PlanOutput::Text => report.to_string(),
+            PlanOutput::Json => format!("{:#}\n", report.json()),
+        };
+        let printed = std::io::stdout().write_all(text.as_bytes());
+        printed.map_err(|error| Failure::new(format!("failed to print the plan: {error}")))?;
+        Ok(report.exit_status().into())
     }
 
     /// Runs the process until it has shut down. It checks the kubeconfig and the constructors first, then the version

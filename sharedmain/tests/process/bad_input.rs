@@ -32,6 +32,7 @@ trials![
     a_user_flag_with_the_name_of_a_framework_flag_is_a_usage_error,
     an_unknown_controller_to_disable_is_a_usage_error,
     main_within_a_tokio_runtime_is_an_error,
+    a_plan_that_the_program_does_not_allow_is_a_usage_error,
     help_and_version_exit_with_status_0,
     the_error_of_a_probes_port_in_use_names_its_variable,
     the_error_of_a_metrics_port_in_use_has_its_address,
@@ -292,6 +293,12 @@ fn an_unknown_controller_to_disable_is_a_usage_error() {
 fn main_within_a_tokio_runtime_is_an_error() {
     let message = failed_at_once_with_one_line(TestCommand::with_scenario("within a runtime").run());
     assert!(message.starts_with("main was called from within a tokio runtime"), "{message}");
+}
+
+fn a_plan_that_the_program_does_not_allow_is_a_usage_error() {
+    let (status, lines) = TestCommand::new().arg("--plan").run();
+    assert_eq!(status, 2);
+    assert!(lines.concat().contains("--plan: the program does not allow it"), "{lines:?}");
 }
 
 fn help_and_version_exit_with_status_0() {

@@ -12,6 +12,7 @@ pub fn program() -> Main {
         .controller(warm_greeting::controller)
         // reknit:scaffold:controllers
         .version(env!("CARGO_PKG_VERSION"))
+        .plannable()
 }
 
 /// Returns the CustomResourceDefinitions of the Kinds.

@@ -1,0 +1,277 @@
+//! The objects as the planned writes leave them, beside their live states.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use reknit_apis::Key;
+use reknit_injection::internal::ResourcePath;
+use reknit_reconciler::merge_patch;
+use serde_json::{Value, json};
+
+/// The first of the invented resourceVersions, which are higher than those of any API server.
+const FIRST_VERSION: u64 = 9_000_000_000_000_000_000;
+/// The metadata fields that only the API server sets.
+const SYSTEM_FIELDS: [&str; 8] = [
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// The controller and the key whose pass makes a change.
+pub(super) type Cause = (String, String);
+
+/// The resource, the namespace and the name of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Id {
+    group: String,
+    version: String,
+    plural: String,
+    pub(super) key: Key,
+}
+
+impl Id {
+    pub(super) fn new(collection: &ResourcePath<'_>, name: &str) -> Self {
+        Self {
+            group: collection.group.into(),
+            version: collection.version.into(),
+            plural: collection.plural.into(),
+            key: Key::new(collection.namespace, name),
+        }
+    }
+
+    /// The object that an item of a list shows.
+    pub(super) fn of_item(collection: &ResourcePath<'_>, item: &Value) -> Self {
+        let metadata = &item["metadata"];
+        let key = Key::new(metadata["namespace"].as_str(), metadata["name"].as_str().unwrap_or_default());
+        Self { key, ..Self::new(collection, "") }
+    }
+
+    pub(super) fn of_namespace(name: &str) -> Self {
+        let [group, version, plural] = ["", "v1", "namespaces"].map(Into::into);
+        Self { group, version, plural, key: Key::new(None, name) }
+    }
+
+    pub(super) fn is_in(&self, collection: &ResourcePath<'_>) -> bool {
+        (&*self.group, &*self.version, &*self.plural)
+            == (collection.group, collection.version, collection.plural)
+            && collection.namespace.is_none_or(|namespace| self.key.namespace.as_deref() == Some(namespace))
+    }
+
+    pub(super) fn collection_path(&self) -> String {
+        let root = if self.group.is_empty() { "/api".into() } else { format!("/apis/{}", self.group) };
+        let namespace =
+            self.key.namespace.as_ref().map_or_else(String::new, |name| format!("/namespaces/{name}"));
+        format!("{root}/{}{namespace}/{}", self.version, self.plural)
+    }
+
+    pub(super) fn path(&self) -> String {
+        format!("{}/{}", self.collection_path(), self.key.name)
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = if self.group.is_empty() { "" } else { "." };
+        write!(f, "{}{group}{} {}", self.plural, self.group, self.key)
+    }
+}
+
+/// A part of an object with writes of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// Everything but the status and the fields that only the API server sets.
+    Main,
+    Status,
+}
+
+impl Part {
+    /// Returns this part of an object.
+    pub(super) fn of(self, object: &Value) -> Value {
+        if self == Self::Status {
+            return json!({ "status": object["status"] });
+        }
+        let mut part = with_fields(object.clone(), &Value::Null, &["status"]);
+        part["metadata"] = with_fields(part["metadata"].take(), &Value::Null, &SYSTEM_FIELDS);
+        part
+    }
+
+    /// Returns the object with this part of another state of it.
+    fn replaced(self, object: &Value, new: &Value) -> Value {
+        if self == Self::Status {
+            return with_fields(object.clone(), new, &["status"]);
+        }
+        let mut replaced = with_fields(new.clone(), object, &["status"]);
+        let kept = [
+            "creationTimestamp",
+            "deletionGracePeriodSeconds",
+            "deletionTimestamp",
+            "name",
+            "namespace",
+            "uid",
+        ];
+        replaced["metadata"] = with_fields(replaced["metadata"].take(), &object["metadata"], &kept);
+        replaced
+    }
+}
+
+/// Sets these fields to those of another object, and removes the fields that the other does not have.
+pub(super) fn with_fields(object: Value, from: &Value, fields: &[&str]) -> Value {
+    let mut object = if object.is_object() { object } else { json!({}) };
+    for name in fields {
+        match (from.get(name), object.as_object_mut()) {
+            (Some(value), _) => object[name] = value.clone(),
+            (None, Some(object)) => drop(object.remove(*name)),
+            (None, None) => {}
+        }
+    }
+    object
+}
+
+/// The changes of one writer to a part of an object, as a merge patch.
+pub(super) struct Layer {
+    pub(super) part: Part,
+    /// The field manager of a server-side apply, whose next apply replaces this layer.
+    pub(super) manager: Option<String>,
+    pub(super) patch: Value,
+}
+
+impl Layer {
+    pub(super) fn between(part: Part, manager: Option<&str>, before: &Value, after: &Value) -> Self {
+        Self { part, manager: manager.map(Into::into), patch: difference(&part.of(before), &part.of(after)) }
+    }
+}
+
+/// The merge patch from one state to another.
+pub(super) fn difference(before: &Value, after: &Value) -> Value {
+    merge_patch(before, after).ok().flatten().unwrap_or_else(|| json!({}))
+}
+
+/// An object that the plan has written or is about to write.
+#[derive(Default)]
+pub(super) struct Entry {
+    /// The live state; `None` if the object does not exist.
+    pub(super) before: Option<Value>,
+    /// The planned state; `None` if the object is deleted.
+    pub(super) after: Option<Value>,
+    /// The state before the last planned change.
+    pub(super) previous: Option<Value>,
+    /// True if the plan has created the current object, so that the API server does not know it.
+    pub(super) is_planned: bool,
+    pub(super) layers: Vec<Layer>,
+    pub(super) causes: BTreeSet<Cause>,
+    /// The parts that the API server did not validate, with the reasons.
+    pub(super) not_validated: BTreeSet<&'static str>,
+}
+
+impl Entry {
+    /// True while the object is as the API server has it.
+    pub(super) fn is_live(&self) -> bool {
+        self.causes.is_empty() && self.layers.is_empty()
+    }
+
+    /// Returns the writes to a part that an apply of this manager does not replace. Other writes replace none.
+    pub(super) fn layers_beside(&self, part: Part, manager: Option<&str>) -> impl Iterator<Item = &Layer> {
+        let is_other = move |layer: &Layer| manager.is_none() || layer.manager.as_deref() != manager;
+        self.layers.iter().filter(move |layer| layer.part == part && is_other(layer))
+    }
+
+    /// Adds a layer, in place of the one that it replaces.
+    pub(super) fn add_layer(&mut self, layer: Layer) {
+        let Layer { part, manager, .. } = &layer;
+        self.layers.retain(|old| old.part != *part || manager.is_none() || old.manager != *manager);
+        self.layers.push(layer);
+    }
+}
+
+/// The objects that the plan has written, and those that it read to write them.
+#[derive(Default)]
+pub(super) struct Overlay {
+    pub(super) entries: BTreeMap<Id, Entry>,
+    /// The number of invented versions and identities.
+    count: u64,
+}
+
+impl Overlay {
+    pub(super) fn get(&self, id: &Id) -> Option<&Entry> {
+        self.entries.get(id)
+    }
+
+    pub(super) fn entry(&mut self, id: &Id) -> &mut Entry {
+        self.entries.entry(id.clone()).or_default()
+    }
+
+    /// Returns true if the object would exist, but does not exist yet.
+    pub(super) fn is_planned(&self, id: &Id) -> bool {
+        self.get(id).is_some_and(|entry| entry.before.is_none() && entry.after.is_some())
+    }
+
+    /// A number that no other object of the plan has.
+    pub(super) fn next(&mut self) -> u64 {
+        self.count += 1;
+        FIRST_VERSION + self.count
+    }
+
+    /// Stores the new state of a part of an object, and returns the object. A write that changes nothing keeps the
+    /// resourceVersion. A terminating object without finalizers is gone.
+    pub(super) fn commit(&mut self, id: &Id, part: Part, new: &Value, cause: Option<Cause>) -> Value {
+        let Some(current) = &self.entry(id).after else { return new.clone() };
+        let mut after = part.replaced(current, new);
+        after["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
+        if without_managed_fields(&after) == without_managed_fields(current) {
+            return current.clone();
+        }
+        self.store(id, after, cause)
+    }
+
+    /// Stores a new state of an object under a new resourceVersion, and returns it.
+    pub(super) fn store(&mut self, id: &Id, mut new: Value, cause: Option<Cause>) -> Value {
+        new["metadata"]["resourceVersion"] = json!(self.next().to_string());
+        let entry = self.entry(id);
+        let is_gone = is_terminating(&new) && !has_finalizers(&new);
+        entry.previous = entry.after.take();
+        entry.after = Some(new.clone()).filter(|_| !is_gone);
+        entry.causes.extend(cause);
+        new
+    }
+
+    /// Stores an object that the plan creates, and returns it.
+    pub(super) fn create(&mut self, id: &Id, new: Value, layer: Layer, cause: Option<Cause>) -> Value {
+        let entry = self.entry(id);
+        (entry.is_planned, entry.layers) = (true, vec![layer]);
+        self.store(id, new, cause)
+    }
+
+    /// Deletes an object at once.
+    pub(super) fn remove(&mut self, id: &Id, cause: Option<Cause>) {
+        let entry = self.entry(id);
+        entry.previous = entry.after.take();
+        entry.causes.extend(cause);
+    }
+}
+
+fn without_managed_fields(object: &Value) -> Value {
+    let mut object = object.clone();
+    object["metadata"] = with_fields(object["metadata"].take(), &Value::Null, &["managedFields"]);
+    object
+}
+
+pub(super) fn is_terminating(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|names| !names.is_empty())
+}
+
+/// Returns true if a finalizer delays the deletion of an object, other than those of the garbage collector.
+pub(super) fn is_finalized(object: &Value) -> bool {
+    let names = object["metadata"]["finalizers"].as_array();
+    names.is_some_and(|names| names.iter().any(|name| name != "foregroundDeletion" && name != "orphan"))
+}

@@ -1,0 +1,422 @@
+//! The report of a plan: its exit status, and its text and JSON.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::{self, Write},
+};
+
+use reknit_apis::Key;
+use reknit_injection::internal::HashMap;
+use reknit_reconciler::internal::APPLIED;
+use serde_json::{Value, json};
+
+use super::{
+    diff::diff,
+    dry_run::{Note, Notes},
+    overlay::{Cause, Entry, Id, Overlay, Part, difference, is_terminating, with_fields},
+};
+
+/// The number of keys that a group of equal entries names.
+const NAMED: usize = 3;
+
+/// The passes of a key.
+pub(super) struct Run {
+    pub(super) passes: usize,
+    /// False if the last pass still enqueued the key.
+    pub(super) is_quiescent: bool,
+    /// The error of the last pass.
+    pub(super) error: Option<String>,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self { passes: 0, is_quiescent: true, error: None }
+    }
+}
+
+/// The changes that a program would make, and what could not be planned.
+pub(crate) struct Report {
+    objects: Vec<Object>,
+    runs: BTreeMap<(String, Key), Run>,
+    not_synced: Vec<String>,
+    effects: Vec<String>,
+    refused: Vec<String>,
+    dropped_fields: Vec<String>,
+    warnings: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Create,
+    Delete,
+    Replace,
+    Change,
+    ChangeStatus,
+}
+
+/// An object that would change. Names and uids that the API server would generate are replaced, and Secrets masked.
+struct Object {
+    action: Action,
+    key: String,
+    before: Value,
+    after: Value,
+    /// The state before the last step.
+    previous: Value,
+    causes: BTreeSet<Cause>,
+    not_validated: BTreeSet<&'static str>,
+}
+
+impl Report {
+    pub(super) fn new(
+        overlay: Overlay,
+        notes: &Notes,
+        runs: BTreeMap<(String, Key), Run>,
+        not_synced: Vec<String>,
+    ) -> Self {
+        let generated = generated_values(&overlay);
+        let objects = overlay.entries.into_iter();
+        let objects = objects.filter_map(|(id, entry)| Object::new(&id, entry, &generated)).collect();
+        let is_dropped = |note: &&Note| note.text.starts_with("unknown field");
+        let (dropped, warnings): (Vec<_>, Vec<_>) = notes.warnings.iter().partition(is_dropped);
+        Self {
+            objects,
+            runs,
+            not_synced,
+            effects: texts(&notes.effects),
+            refused: texts(&notes.refused),
+            dropped_fields: texts(dropped),
+            warnings: texts(warnings),
+        }
+    }
+
+    /// 0: nothing to change; 3: changes; 4: the plan is incomplete.
+    pub(crate) fn exit_status(&self) -> u8 {
+        match () {
+            () if !self.is_complete() => 4,
+            () if !self.objects.is_empty() || !self.effects.is_empty() => 3,
+            () => 0,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        let is_done = |run: &Run| run.is_quiescent && run.error.is_none();
+        let problems = [&self.not_synced, &self.refused, &self.dropped_fields];
+        self.runs.values().all(is_done) && problems.iter().all(|problems| problems.is_empty())
+    }
+
+    fn count(&self, actions: &[Action]) -> usize {
+        self.objects.iter().filter(|object| actions.contains(&object.action)).count()
+    }
+
+    fn failed(&self) -> usize {
+        self.runs.values().filter(|run| run.error.is_some()).count()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let keys = self.runs.iter().map(|((controller, key), run)| {
+            let outcome = if run.error.is_some() { "error" } else { "success" };
+            json!({
+                "controller": controller, "key": key.to_string(), "passes": run.passes, "quiescent": run.is_quiescent,
+                "outcome": outcome, "error": run.error,
+            })
+        });
+        json!({
+            "formatVersion": 1,
+            "complete": self.is_complete(),
+            "summary": {
+                "create": self.count(&[Action::Create, Action::Replace]),
+                "change": self.count(&[Action::Change]),
+                "changeStatus": self.count(&[Action::ChangeStatus]),
+                "delete": self.count(&[Action::Delete, Action::Replace]),
+                "failed": self.failed(),
+            },
+            "objects": self.objects.iter().map(Object::json).collect::<Vec<_>>(),
+            "keys": keys.collect::<Vec<_>>(),
+            "notSynced": self.not_synced,
+            "refused": self.refused,
+            "droppedFields": self.dropped_fields,
+            "warnings": self.warnings,
+            "effects": self.effects,
+        })
+    }
+
+    /// Writes the objects by the key that causes their change. Keys whose changes are equal but for their name are one
+    /// group.
+    fn write_objects(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut by_cause: BTreeMap<Cause, Vec<&Object>> = BTreeMap::new();
+        for object in &self.objects {
+            let cause = object.causes.first().cloned();
+            by_cause
+                .entry(cause.unwrap_or_else(|| (String::new(), "outside of a pass".into())))
+                .or_default()
+                .push(object);
+        }
+        let mut groups: BTreeMap<(&str, String), Vec<(&str, String)>> = BTreeMap::new();
+        for ((controller, key), objects) in &by_cause {
+            let text: String = objects.iter().map(|object| object.to_string()).collect();
+            let name = key.rsplit('/').next().unwrap_or_default();
+            groups.entry((controller, text.replace(name, "{name}"))).or_default().push((key, text));
+        }
+        for ((controller, _), alike) in &groups {
+            let keys: Vec<_> = alike.iter().map(|(key, _)| *key).collect();
+            writeln!(f, "# {controller} {}", named(&keys))?;
+            f.write_str(&alike[0].1)?;
+        }
+        Ok(())
+    }
+
+    fn write_failed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut by_error: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+        for ((controller, key), run) in &self.runs {
+            if let Some(error) = &run.error {
+                by_error.entry((controller, error)).or_default().push(key.to_string());
+            }
+        }
+        let lines = by_error.iter().map(|((controller, error), keys)| {
+            let is_undeclared = error.contains("field not declared in schema");
+            let hint = if is_undeclared {
+                " (apply the CustomResourceDefinitions of this version first)"
+            } else {
+                ""
+            };
+            format!("{controller} {}: {error}{hint}", named(keys))
+        });
+        write_section(f, "Failed", lines)
+    }
+
+    fn write_unsettled(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unsettled = self.runs.iter().filter(|(_, run)| !run.is_quiescent);
+        write_section(
+            f,
+            "Not quiescent",
+            unsettled.map(|((controller, key), run)| {
+                let cause = (controller.clone(), key.to_string());
+                let mut text = format!(
+                    "{controller} {key} still has changes after {} passes; the last ones:",
+                    run.passes
+                );
+                for object in self.objects.iter().filter(|object| object.causes.contains(&cause)) {
+                    let lines = diff(&object.previous, &object.after);
+                    let _ = write!(text, "\n    {}", object.key);
+                    lines.iter().for_each(|line| text.extend(["\n      ", line]));
+                }
+                text
+            }),
+        )
+    }
+}
+
+/// The text for people.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_objects(f)?;
+        self.write_failed(f)?;
+        self.write_unsettled(f)?;
+        write_section(f, "Not synced", self.not_synced.iter())?;
+        write_section(f, "Refused", self.refused.iter())?;
+        let dropped = "Dropped fields (apply the CustomResourceDefinitions of this version first)";
+        write_section(f, dropped, self.dropped_fields.iter())?;
+        let not_validated = self.objects.iter().flat_map(|object| {
+            object.not_validated.iter().map(move |part| format!("{}: {part}", object.key))
+        });
+        write_section(f, "Not validated by the API server", not_validated)?;
+        write_section(f, "Warnings", self.warnings.iter())?;
+        write_section(f, "Effects outside the objects", self.effects.iter())?;
+        writeln!(
+            f,
+            "Plan: {} to create, {} to change, {} to change in status only, {} to delete; {} failed",
+            self.count(&[Action::Create, Action::Replace]),
+            self.count(&[Action::Change]),
+            self.count(&[Action::ChangeStatus]),
+            self.count(&[Action::Delete, Action::Replace]),
+            self.failed(),
+        )
+    }
+}
+
+impl Object {
+    fn new(id: &Id, entry: Entry, generated: &HashMap<String, String>) -> Option<Self> {
+        let action = action(&entry)?;
+        let states = [entry.before, entry.after, entry.previous]
+            .map(|state| shown(&state.unwrap_or_default(), generated));
+        let [mut before, mut after, mut previous] = states;
+        if after["kind"] == "Secret" || before["kind"] == "Secret" {
+            mask(&mut [&mut before, &mut after, &mut previous]);
+        }
+        let object = if after.is_object() { &after } else { &before };
+        let name = object["metadata"]["name"].as_str().unwrap_or(&id.key.name);
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let key = key_of(kind, &object["metadata"], name);
+        let Entry { causes, not_validated, .. } = entry;
+        Some(Self { action, key, before, after, previous, causes, not_validated })
+    }
+
+    fn json(&self) -> Value {
+        let action = match self.action {
+            Action::Create => "create",
+            Action::Delete => "delete",
+            Action::Replace => "replace",
+            Action::Change => "change",
+            Action::ChangeStatus => "changeStatus",
+        };
+        let object = if self.after.is_object() { &self.after } else { &self.before };
+        let causes =
+            self.causes.iter().map(|(controller, key)| json!({ "controller": controller, "key": key }));
+        json!({
+            "action": action,
+            "apiVersion": object["apiVersion"],
+            "kind": object["kind"],
+            "key": self.key.split_once(' ').map(|(_, key)| key),
+            "causes": causes.collect::<Vec<_>>(),
+            "before": self.before,
+            "after": self.after,
+            "notValidated": self.not_validated,
+        })
+    }
+}
+
+/// The object with its differences, as a part of the text.
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sign, lines) = match self.action {
+            Action::Create => ("+", diff(&identity(&self.after), &self.after)),
+            Action::Delete => ("-", vec![]),
+            Action::Replace => ("-/+", diff(&self.before, &self.after)),
+            Action::Change | Action::ChangeStatus => ("~", diff(&self.before, &self.after)),
+        };
+        writeln!(f, "  {sign} {}", self.key)?;
+        // The hash of what was applied differs for each object, and other lines show the change.
+        let is_hash = |line: &&String| line[2..].starts_with(&format!("metadata.annotations.{APPLIED}:"));
+        let shown: Vec<_> = lines.iter().filter(|line| !is_hash(line)).collect();
+        let shown = if shown.is_empty() { lines.iter().collect() } else { shown };
+        shown.iter().try_for_each(|line| writeln!(f, "      {line}"))
+    }
+}
+
+/// The fields of a new object that its heading shows already.
+fn identity(object: &Value) -> Value {
+    let metadata = with_fields(
+        json!({}),
+        &object["metadata"],
+        &["generateName", "name", "namespace", "ownerReferences"],
+    );
+    let mut identity = with_fields(json!({}), object, &["apiVersion", "kind"]);
+    identity["metadata"] = metadata;
+    identity
+}
+
+/// The change of an object, if there is one.
+fn action(entry: &Entry) -> Option<Action> {
+    let differs = |part: Part, before: &Value, after: &Value| {
+        difference(&part.of(before), &part.of(after)) != json!({})
+    };
+    match (&entry.before, &entry.after) {
+        (None, None) => None,
+        (None, Some(_)) => Some(Action::Create),
+        (Some(_), None) => Some(Action::Delete),
+        (Some(_), Some(_)) if entry.is_planned => Some(Action::Replace),
+        (Some(before), Some(after)) if is_terminating(after) && !is_terminating(before) => {
+            Some(Action::Delete)
+        }
+        (Some(before), Some(after)) if differs(Part::Main, before, after) => Some(Action::Change),
+        (Some(before), Some(after)) => differs(Part::Status, before, after).then_some(Action::ChangeStatus),
+    }
+}
+
+/// The uids and names that the API server would generate, with the texts that are shown instead.
+fn generated_values(overlay: &Overlay) -> HashMap<String, String> {
+    let planned = overlay.entries.values().filter(|entry| entry.is_planned);
+    let mut texts = HashMap::default();
+    for object in planned.filter_map(|entry| entry.after.as_ref()) {
+        let metadata = &object["metadata"];
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
+        let (mut name, prefix) = (text("name"), text("generateName"));
+        if !prefix.is_empty() && name.starts_with(&prefix) {
+            let shown = format!("{prefix}(generated)");
+            texts.insert(std::mem::replace(&mut name, shown.clone()), shown);
+        }
+        let kind = object["kind"].as_str().unwrap_or_default();
+        texts.insert(
+            text("uid"),
+            format!("(uid of {kind} {})", Key::new(metadata["namespace"].as_str(), &name)),
+        );
+    }
+    texts
+}
+
+/// The Kind, the namespace if there is one, and the name of an object.
+fn key_of(kind: &str, metadata: &Value, name: &str) -> String {
+    let namespace =
+        metadata["namespace"].as_str().map_or_else(String::new, |namespace| format!("{namespace}/"));
+    format!("{kind} {namespace}{name}")
+}
+
+/// The state as it is shown: without the fields that only the API server sets, and without generated values.
+fn shown(object: &Value, generated: &HashMap<String, String>) -> Value {
+    if object.is_null() {
+        return Value::Null;
+    }
+    let mut shown = with_fields(Part::Main.of(object), object, &["status"]);
+    replace_texts(&mut shown, generated);
+    shown
+}
+
+fn replace_texts(value: &mut Value, texts: &HashMap<String, String>) {
+    match value {
+        Value::String(text) => {
+            if let Some(new) = texts.get(text) {
+                text.clone_from(new);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| replace_texts(item, texts)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| replace_texts(field, texts)),
+        _ => {}
+    }
+}
+
+/// Masks the values of a Secret. Different values of a field get different numbers.
+fn mask(states: &mut [&mut Value]) {
+    let mut values = Vec::new();
+    for pointer in ["/data", "/stringData", "/metadata/annotations"] {
+        for state in states.iter_mut() {
+            let fields = state.pointer_mut(pointer).and_then(Value::as_object_mut);
+            for value in fields.into_iter().flat_map(|fields| fields.values_mut()) {
+                let number = values.iter().position(|known| known == value).unwrap_or_else(|| {
+                    values.push(value.clone());
+                    values.len() - 1
+                });
+                *value = json!(format!("(masked value {})", number + 1));
+            }
+        }
+    }
+}
+
+/// Returns each text with its object and cause, once.
+fn texts<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Vec<String> {
+    let text = |Note { cause, object, text }: &Note| match cause {
+        Some((controller, key)) => format!("{controller} {key}: {object}: {text}"),
+        None => format!("{object}: {text}"),
+    };
+    notes.into_iter().map(text).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The first keys, and the number of the others.
+fn named<S: AsRef<str>>(keys: &[S]) -> String {
+    let first: Vec<_> = keys.iter().take(NAMED).map(AsRef::as_ref).collect();
+    match keys.len().saturating_sub(NAMED) {
+        0 => first.join(", "),
+        others => format!("{} and {others} more", first.join(", ")),
+    }
+}
+
+fn write_section(
+    f: &mut fmt::Formatter<'_>,
+    title: &str,
+    lines: impl IntoIterator<Item = impl AsRef<str>>,
+) -> fmt::Result {
+    let mut lines = lines.into_iter().peekable();
+    if lines.peek().is_some() {
+        writeln!(f, "{title}:")?;
+    }
+    lines.try_for_each(|line| writeln!(f, "  {}", line.as_ref()))
+}

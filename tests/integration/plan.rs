@@ -1,0 +1,253 @@
+//! Plans against a real API server: what they print, that they change nothing, and that the real run does the same.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams},
+};
+use reknit::{
+    prelude::*,
+    sharedmain::NamespaceFlag,
+    testing::{ControlPlane, ControllerExt},
+};
+use reknit_samples::{SimpleDeployment, SimpleDeploymentSpec, simple_deployment};
+use serde_json::{Value, json};
+
+use crate::support::{objects::Objects, server::Server};
+
+const NOTHING: &str = "Plan: 0 to create, 0 to change, 0 to change in status only, 0 to delete; 0 failed\n";
+/// Logs writes with their bodies, since the body of a deletion decides whether it is a dry run.
+const AUDIT_POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/plan-audit-policy.yaml");
+
+/// A server with the Kinds of the samples, which logs writes.
+async fn server() -> Server {
+    let audited = ControlPlane::builder().audited().arg(format!("--audit-policy-file={AUDIT_POLICY}"));
+    let server = Server::own(audited).await;
+    server.install::<SimpleDeployment>().await.expect("the CRD");
+    server.install::<reknit_samples::AddressableService>().await.expect("the CRD");
+    server
+}
+
+/// The writes of the test and its programs so far. The server's own are left out.
+fn writes(server: &Server) -> Vec<Value> {
+    let events = server.audit_events().expect("the audit log");
+    let is_own =
+        |event: &Value| !event["user"]["username"].as_str().unwrap_or_default().starts_with("system:");
+    events.into_iter().filter(is_own).collect()
+}
+
+fn is_dry_run(event: &Value) -> bool {
+    match event["verb"].as_str() {
+        Some("delete" | "deletecollection") => event["requestObject"]["dryRun"] == json!(["All"]),
+        _ => event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun=All")),
+    }
+}
+
+/// The resourceVersions of the objects in a namespace.
+async fn versions(objects: &Objects) -> BTreeMap<String, Option<String>> {
+    let (list, mut versions) = (ListParams::default(), BTreeMap::new());
+    let mut add = |kind: &str, name: String, version| versions.insert(format!("{kind} {name}"), version);
+    for pod in objects.pods().list(&list).await.expect("a list") {
+        add("Pod", pod.name_any(), pod.resource_version());
+    }
+    for object in objects.deployments().list(&list).await.expect("a list") {
+        add("SimpleDeployment", object.name_any(), object.resource_version());
+    }
+    for map in Api::<ConfigMap>::namespaced(objects.client.clone(), &objects.namespace)
+        .list(&list)
+        .await
+        .expect("a list")
+    {
+        add("ConfigMap", map.name_any(), map.resource_version());
+    }
+    versions
+}
+
+/// A plan: its exit status, its text and its JSON.
+struct Planned(i32, String, Value);
+
+/// Plans a program. Fails if anything has changed, or if a write was not a dry run.
+async fn plan(server: &Server, objects: &Objects, main: Main) -> Planned {
+    let (before, logged) = (versions(objects).await, writes(server).len());
+    let planned = reknit::sharedmain::internal::plan(main, objects.client.clone().into()).await;
+    let (status, text, json) = planned.expect("a plan");
+    println!("{text}");
+    assert_eq!(versions(objects).await, before);
+    let real: Vec<_> = writes(server).into_iter().skip(logged).filter(|event| !is_dry_run(event)).collect();
+    assert!(real.is_empty(), "{real:#?}");
+    Planned(status.into(), text, json)
+}
+
+fn sample() -> Main {
+    Main::new("controller").flags::<NamespaceFlag>().controller(simple_deployment::controller).plannable()
+}
+
+/// Runs the sample for real, until no key is queued.
+async fn run_sample(objects: &Objects) {
+    let (controllers, informers) = {
+        let cx = Context::new("controller", objects.client.clone());
+        (sample().construct(&cx).expect("the controller").0, cx.informers())
+    };
+    informers.start();
+    let [controller] = &controllers[..] else { panic!("one controller") };
+    for informer in controller.informers() {
+        informer.synced().await;
+    }
+    loop {
+        let keys = controller.take_queued();
+        if keys.is_empty() {
+            return;
+        }
+        for key in keys {
+            let _ = controller.once(&key).await.expect("the pass succeeds");
+        }
+    }
+}
+
+/// The image and the labels of each pod: what the sample decides about it.
+async fn pods(objects: &Objects) -> Vec<(Value, Value)> {
+    let pods = objects.pods().list(&ListParams::default()).await.expect("a list").items.into_iter();
+    pods.map(|pod| decided(&serde_json::to_value(pod).expect("JSON"))).collect()
+}
+
+fn decided(pod: &Value) -> (Value, Value) {
+    (pod["spec"]["containers"][0]["image"].clone(), pod["metadata"]["labels"].clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sample_does_what_its_plan_says() {
+    let server = server().await;
+    let objects = server.objects_in_new_namespace("plan").await;
+    let object = SimpleDeployment::new("web", SimpleDeploymentSpec { image: "old".into(), replicas: 3 });
+    objects.deployments().create(&PostParams::default(), &object).await.expect("the object is created");
+
+    for (image, deleted) in [("old", 0), ("new", 3)] {
+        let change = Patch::Merge(json!({ "spec": { "image": image } }));
+        objects
+            .deployments()
+            .patch("web", &PatchParams::default(), &change)
+            .await
+            .expect("the object is changed");
+        let Planned(status, text, json) = plan(&server, &objects, sample()).await;
+        let summary = format!(
+            "Plan: 3 to create, 0 to change, 1 to change in status only, {deleted} to delete; 0 failed"
+        );
+        assert_eq!((status, text.lines().last()), (3, Some(&*summary)));
+        assert!(text.contains(&format!("  + Pod {}/web-(generated)\n", objects.namespace)), "{text}");
+
+        run_sample(&objects).await;
+        let planned = json["objects"].as_array().expect("a list").iter();
+        let created =
+            planned.clone().filter(|object| object["kind"] == "Pod" && object["action"] == "create");
+        assert_eq!(created.map(|object| decided(&object["after"])).collect::<Vec<_>>(), pods(&objects).await);
+        let status = objects.deployments().get("web").await.expect("the object").status;
+        let status = serde_json::to_value(status).expect("JSON");
+        let mut planned = planned.filter(|object| object["kind"] == "SimpleDeployment");
+        let planned = &planned.next().expect("the object is planned")["after"]["status"];
+        for field in ["observedGeneration", "readyReplicas"] {
+            assert_eq!(planned[field], status[field], "{field}");
+        }
+        let Planned(status, text, _) = plan(&server, &objects, sample()).await;
+        assert_eq!((status, &*text), (0, NOTHING));
+    }
+}
+
+/// Makes writes of every kind.
+struct Writer(Client);
+
+impl ReconcileKind for Writer {
+    type Kind = SimpleDeployment;
+
+    async fn reconcile_kind(
+        &self,
+        object: &SimpleDeployment,
+        _: &mut reknit_samples::SimpleDeploymentStatus,
+    ) -> Result<Outcome> {
+        let namespace = object.namespace().unwrap_or_default();
+        let maps: Api<ConfigMap> = Api::namespaced(self.0.clone(), &namespace);
+        if maps.get_opt("created").await?.is_some() {
+            return Ok(Outcome::done());
+        }
+        let (post, patch, delete) = (PostParams::default(), PatchParams::default(), DeleteParams::default());
+        let new = |name: &str| {
+            serde_json::from_value::<ConfigMap>(json!({"metadata": {"name": name}, "data": {"a": "1"}}))
+        };
+        maps.create(&post, &new("created")?).await?;
+        maps.patch("created", &patch, &Patch::Merge(json!({"data": {"b": "2"}}))).await?;
+        maps.patch("live", &patch, &Patch::Strategic(json!({"data": {"a": "2"}}))).await?;
+        let live = maps.patch("live", &patch, &Patch::Merge(json!({"data": {"b": "2"}}))).await?;
+        maps.replace("live", &post, &live).await?;
+        for (name, value) in [("live", "3"), ("live", "4"), ("applied", "3"), ("applied", "4")] {
+            let metadata = json!({ "name": name });
+            let applied =
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"c": value}});
+            maps.patch(name, &PatchParams::apply("writer"), &Patch::Apply(&applied)).await?;
+        }
+        let _ = maps.delete("replaced", &delete).await?;
+        maps.create(&post, &new("replaced")?).await?;
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/deleted");
+        let without_body = http::Request::delete(path).body(Vec::new())?;
+        let _ = self.0.request::<Value>(without_body).await?;
+        let _ = maps.delete_collection(&delete, &ListParams::default().labels("collection=yes")).await?;
+        let pods: Api<Pod> = Api::namespaced(self.0.clone(), &namespace);
+        pods.evict("evicted", &EvictParams::default()).await?;
+        let namespaces: Api<Namespace> = Api::all(self.0.clone());
+        let planned = serde_json::from_value(json!({"metadata": {"name": "planned"}}))?;
+        namespaces.create(&post, &planned).await?;
+        let unknown = Patch::Merge(json!({"spec": {"unknown": 1}}));
+        let objects: Api<SimpleDeployment> = Api::namespaced(self.0.clone(), &namespace);
+        objects.patch(&object.name_any(), &patch, &unknown).await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_of_every_kind_are_dry_runs() {
+    let server = server().await;
+    let objects = server.objects_in_new_namespace("plan").await;
+    let maps: Api<ConfigMap> = Api::namespaced(objects.client.clone(), &objects.namespace);
+    let map = |name: &str, label: &str| json!({"metadata": {"name": name, "labels": {"collection": label}}, "data": {"a": "1"}});
+    for (name, label) in
+        [("live", "no"), ("replaced", "no"), ("deleted", "no"), ("one", "yes"), ("two", "yes")]
+    {
+        let map = serde_json::from_value(map(name, label)).expect("a ConfigMap");
+        maps.create(&PostParams::default(), &map).await.expect("the ConfigMap is created");
+    }
+    let pod = json!({"metadata": {"name": "evicted"}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    objects
+        .pods()
+        .create(&PostParams::default(), &serde_json::from_value(pod).expect("a Pod"))
+        .await
+        .expect("a pod");
+    let object = SimpleDeployment::new("web", SimpleDeploymentSpec { image: "a".into(), replicas: 0 });
+    objects.deployments().create(&PostParams::default(), &object).await.expect("the object is created");
+
+    let logged = writes(&server).len();
+    let writer =
+        |cx: &Context| Ok(Controller::of::<SimpleDeployment>(cx).reconciler(Writer(cx.client())).build());
+    let Planned(status, text, plan) = plan(&server, &objects, Main::new("writer").controller(writer)).await;
+    assert!(writes(&server).len() > logged + 15);
+    assert_eq!(status, 4, "a field was dropped");
+    assert!(text.contains("unknown field \"spec.unknown\""), "{text}");
+    let after = |key: &str| {
+        let key = format!("{}/{key}", objects.namespace);
+        let found = plan["objects"].as_array().expect("a list").iter().find(|object| object["key"] == key);
+        let object = found.unwrap_or_else(|| panic!("{key} is planned"));
+        (object["action"].as_str().expect("an action").to_owned(), object["after"]["data"].clone())
+    };
+    for (key, action, data) in [
+        ("applied", "create", json!({"c": "4"})),
+        ("created", "create", json!({"a": "1", "b": "2"})),
+        ("deleted", "delete", Value::Null),
+        ("live", "change", json!({"a": "2", "b": "2", "c": "4"})),
+        ("one", "delete", Value::Null),
+        ("replaced", "replace", json!({"a": "1"})),
+        ("two", "delete", Value::Null),
+    ] {
+        assert_eq!(after(key), (action.to_owned(), data), "{key}");
+    }
+    assert!(text.contains("  + Namespace planned\n"), "{text}");
+    assert!(text.contains("/evicted: POST eviction"), "{text}");
+}
