@@ -296,7 +296,7 @@ impl State {
         };
         let is_reserve = self.running.len() >= self.workers;
         let (key, queued_at, causes) = self.lanes.claim(|namespace| !is_reserve || has_no_pass(namespace))?;
-        if let Some(metrics) = &self.metrics {
+        if let Some(metrics) = &mut self.metrics {
             metrics.queue_duration.observe(queued_at.elapsed().as_secs_f64());
             causes.iter().for_each(|cause| metrics.count_cause(cause.labels()));
         }

@@ -483,7 +483,7 @@ mod tests {
         insert(&read(&kinds, &last_key, "Last").await.unwrap(), 500);
         assert_eq!(reason(&kinds, &last_key, "Last").await, "");
         insert(&read(&kinds, &first_key, "First").await.unwrap(), 500);
-        assert_eq!(kinds.queue.take_all(), [last_key.clone()]);
+        assert_eq!(kinds.queue.take_all(), std::slice::from_ref(&last_key));
         assert_eq!(reason(&kinds, &last_key, "Last").await, "KindsTooLarge");
         assert_eq!(reason(&kinds, &first_key, "First").await, "");
         tokio::time::advance(CLOSED_FOR).await;

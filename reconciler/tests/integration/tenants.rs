@@ -112,7 +112,7 @@ async fn a_namespace_with_thousands_of_failing_and_slow_objects_and_forbidden_ki
     let plane = ControlPlane::shared().await.unwrap();
     let (hostile, honest) =
         (plane.namespace("hostile").await.unwrap(), plane.namespace("honest").await.unwrap());
-    permit(&plane, &honest).await;
+    permit(plane, &honest).await;
     let client = plane.client().unwrap();
     for (n, (api_version, kind)) in FORBIDDEN.into_iter().enumerate() {
         let data = json!({"apiVersion": api_version, "kind": kind});
