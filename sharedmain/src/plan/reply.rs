@@ -169,6 +169,7 @@ pub(super) fn param(uri: &Uri, name: &str) -> Option<String> {
 }
 
 /// Applies a patch or an update to an object. The error is the response to the request.
+#[expect(clippy::result_large_err, reason = "the response is passed on, and requests are few")]
 pub(super) fn changed(write: &Write, part: Part, current: &Value) -> Result<Value, Reply> {
     let mut changed = current.clone();
     match write.patch_type() {
