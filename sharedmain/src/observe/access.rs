@@ -113,7 +113,7 @@ impl Access {
     }
 
     async fn review(&self, token: &str, path: &str) -> kube::Result<StatusCode> {
-        let spec = TokenReviewSpec { token: token.into(), ..TokenReviewSpec::default() };
+        let spec = TokenReviewSpec { token: token.to_owned().into(), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
         let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
         let status = reviewed.status.unwrap_or_default();

@@ -28,9 +28,9 @@ use crate::{certificates::identity::Identity, webhook::Webhook};
 /// The minimum time between two warnings of TLS alerts.
 const ALERT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Serves until `stop` completes, and then until no request has come for a while ([`Limits::quiet_period`]). In the
-/// meantime, the webhook answers requests, fails probes, and closes each connection after an answer. Must be called
-/// within a tokio runtime.
+/// Serves until `stop` completes, and then until no request has come for a while
+/// ([`quiet_period`](crate::Limits::quiet_period)). In the meantime, the webhook answers requests, fails probes, and closes
+/// each connection after an answer. Must be called within a tokio runtime.
 ///
 /// # Errors
 ///
