@@ -153,7 +153,7 @@ impl Report {
         }
         let mut groups: BTreeMap<(&str, String), Vec<(&str, String)>> = BTreeMap::new();
         for ((controller, key), objects) in &by_cause {
-            let text: String = objects.iter().map(|object| object.to_string()).collect();
+            let text = counted(objects);
             let name = key.rsplit('/').next().unwrap_or_default();
             groups.entry((controller, text.replace(name, "{name}"))).or_default().push((key, text));
         }
@@ -398,6 +398,22 @@ fn texts<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Vec<String> {
         None => format!("{object}: {text}"),
     };
     notes.into_iter().map(text).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The texts of these objects. Equal ones in a row are shown once, with their number.
+fn counted(objects: &[&Object]) -> String {
+    let mut texts: Vec<(String, usize)> = Vec::new();
+    for text in objects.iter().map(|object| object.to_string()) {
+        match texts.last_mut() {
+            Some((last, count)) if *last == text => *count += 1,
+            _ => texts.push((text, 1)),
+        }
+    }
+    let shown = texts.into_iter().map(|(text, count)| match count {
+        1 => text,
+        _ => text.replacen('\n', &format!(" ({count} times)\n"), 1),
+    });
+    shown.collect()
 }
 
 /// The first keys, and the number of the others.
