@@ -1,6 +1,7 @@
 //! A cargo subcommand that creates, extends and runs projects with reknit.
 
 mod add;
+mod cluster_plan;
 mod dev;
 mod insertion;
 mod kind_flags;
@@ -15,6 +16,7 @@ mod template;
 
 use std::{env, io, process::ExitCode};
 
+use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -37,11 +39,29 @@ enum Command {
     Crd(manifests::Crd),
     Rbac(manifests::Rbac),
     Dev(dev::Dev),
+    Plan(cluster_plan::ClusterPlan),
     /// Prints a script that completes `cargo-reknit` in a shell
     Completions {
         /// The shell
         shell: Shell,
     },
+}
+
+impl Command {
+    fn run(self) -> Result<ExitCode> {
+        match self {
+            Self::New(new) => new.run()?,
+            Self::Add(add) => add.run()?,
+            Self::Crd(crd) => crd.run()?,
+            Self::Rbac(rbac) => rbac.run()?,
+            Self::Dev(dev) => dev.run()?,
+            Self::Plan(plan) => return plan.run(),
+            Self::Completions { shell } => {
+                clap_complete::generate(shell, &mut Args::command(), "cargo-reknit", &mut io::stdout());
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 fn main() -> ExitCode {
@@ -50,24 +70,10 @@ fn main() -> ExitCode {
     let args = Args::parse_from(
         env::args_os().enumerate().filter_map(|(i, arg)| (i != 1 || !is_subcommand).then_some(arg)),
     );
-    let result = match args.command {
-        Command::New(new) => new.run(),
-        Command::Add(add) => add.run(),
-        Command::Crd(crd) => crd.run(),
-        Command::Rbac(rbac) => rbac.run(),
-        Command::Dev(dev) => dev.run(),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Args::command(), "cargo-reknit", &mut io::stdout());
-            Ok(())
-        }
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            output::error(&error);
-            ExitCode::FAILURE
-        }
-    }
+    args.command.run().unwrap_or_else(|error| {
+        output::error(&error);
+        ExitCode::FAILURE
+    })
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(crate) struct Project {
 }
 
 /// The flag that selects the project.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ProjectFlags {
     /// The Cargo.toml of the project; the default is the one that cargo finds from the current folder
     #[arg(long, value_name = "PATH")]

@@ -25,6 +25,7 @@ pub(crate) const PROJECT: &[File] = files!("project":
     ".gitignore",
     ".dockerignore",
     ".github/workflows/ci.yaml",
+    ".github/workflows/plan.yaml",
     ".vscode/launch.json",
     "Dockerfile",
     "README.md",

@@ -135,7 +135,10 @@ async fn the_sample_does_what_its_plan_says() {
             "Plan: 3 to create, 0 to change, 1 to change in status only, {deleted} to delete; 0 failed"
         );
         assert_eq!((status, text.lines().last()), (3, Some(&*summary)));
-        assert!(text.contains(&format!("  + Pod {}/web-(generated) (3 times)\n", objects.namespace)), "{text}");
+        assert!(
+            text.contains(&format!("  + Pod {}/web-(generated) (3 times)\n", objects.namespace)),
+            "{text}"
+        );
 
         run_sample(&objects).await;
         let planned = json["objects"].as_array().expect("a list").iter();
