@@ -45,12 +45,15 @@ impl Link {
         Self { address, condition, accept_task }
     }
 
-    /// Writes a kubeconfig that connects through the link with the credentials of `original`, and returns its path.
-    /// `scheme` is that of the server, `http` or `https`.
+    /// Writes a kubeconfig that connects through the link with the credentials of `original`, or without any by `http`,
+    /// and returns its path. `scheme` is that of the server.
     pub(crate) fn kubeconfig(&self, scheme: &str, original: &Path) -> PathBuf {
         let text = std::fs::read_to_string(original).expect("the kubeconfig");
         let mut kubeconfig: Value = serde_json::from_str(&text).expect("a kubeconfig in JSON");
         kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("{scheme}://{}", self.address));
+        if scheme == "http" {
+            kubeconfig["users"][0]["user"] = json!({});
+        }
         let path = original.with_extension(format!("link-{}", self.address.port()));
         std::fs::write(&path, kubeconfig.to_string()).expect("the kubeconfig is written");
         path

@@ -400,18 +400,14 @@ fn texts<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Vec<String> {
     notes.into_iter().map(text).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The texts of these objects. Equal ones in a row are shown once, with their number.
+/// The texts of these objects. Equal ones are shown once, with their number.
 fn counted(objects: &[&Object]) -> String {
-    let mut texts: Vec<(String, usize)> = Vec::new();
-    for text in objects.iter().map(|object| object.to_string()) {
-        match texts.last_mut() {
-            Some((last, count)) if *last == text => *count += 1,
-            _ => texts.push((text, 1)),
-        }
-    }
-    let shown = texts.into_iter().map(|(text, count)| match count {
-        1 => text,
-        _ => text.replacen('\n', &format!(" ({count} times)\n"), 1),
+    let texts: Vec<String> = objects.iter().map(|object| object.to_string()).collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    texts.iter().for_each(|text| *counts.entry(text).or_default() += 1);
+    let shown = texts.iter().filter_map(|text| match counts.remove(&**text)? {
+        1 => Some(text.clone()),
+        count => Some(text.replacen('\n', &format!(" ({count} times)\n"), 1)),
     });
     shown.collect()
 }

@@ -1,8 +1,8 @@
 //! A reverse proxy in front of the API server that records requests and watch lines, holds or delays them, and breaks
 //! connections.
 //!
-//! The proxy serves plain HTTP, so that a kubeconfig needs only its address. It connects to the API server by TLS and
-//! forwards the credentials of its client.
+//! The proxy serves plain HTTP, so that a kubeconfig needs only its address. It connects to the API server by TLS. It
+//! forwards the credentials of its client, and adds those of a kubeconfig, which reknit does not send without TLS.
 
 pub(crate) mod gate;
 mod relay;
@@ -53,8 +53,12 @@ impl Proxy {
         format!("http://{}", self.link.address)
     }
 
-    /// Writes a kubeconfig that connects through the proxy with the credentials of `original`, and returns its path.
+    /// Writes a kubeconfig that connects through the proxy with the token of `original`, and returns its path.
     pub(crate) fn kubeconfig(&self, original: &Path) -> PathBuf {
+        let text = std::fs::read_to_string(original).expect("the kubeconfig");
+        let kubeconfig: Value = serde_json::from_str(&text).expect("a kubeconfig in JSON");
+        let token = kubeconfig["users"][0]["user"]["token"].as_str().expect("a token");
+        *self.relay.token.lock() = Some(token.to_owned());
         self.link.kubeconfig("http", original)
     }
 

@@ -10,6 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{AsyncBufReadExt, Stream, StreamExt, TryStreamExt, channel::mpsc, stream};
+use http::header::{AUTHORIZATION, HOST};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     body::{Frame, Incoming},
@@ -40,6 +41,8 @@ pub(crate) struct Exchange {
 /// The state that all connections of a proxy share.
 pub(super) struct Relay {
     api_server: Client,
+    /// The token of requests without credentials.
+    pub(super) token: Mutex<Option<String>>,
     pub(super) response_gates: Gates<Request>,
     pub(super) line_gates: Gates<WatchLine>,
     /// The delay of each line of a watch, by resource.
@@ -87,6 +90,7 @@ impl Relay {
     pub(super) fn new(config: &Config) -> Self {
         Self {
             api_server: bare_client(config),
+            token: Mutex::default(),
             response_gates: Mutex::default(),
             line_gates: Mutex::default(),
             line_delays: Mutex::default(),
@@ -107,7 +111,11 @@ impl Relay {
             self.record(request, 200);
             return Ok(expired_response());
         }
-        head.headers.remove(http::header::HOST);
+        head.headers.remove(HOST);
+        if let Some(token) = &*self.token.lock() {
+            let value = || format!("Bearer {token}").try_into().expect("a header");
+            head.headers.entry(AUTHORIZATION).or_insert_with(value);
+        }
         let response = self.api_server.send(http::Request::from_parts(head, Body::from(body))).await?;
         let (head, body) = response.into_parts();
         if request.verb == "watch" && head.status.is_success() {
