@@ -7,9 +7,10 @@ use kube::{
 };
 use reknit_injection::Context;
 use reknit_reconciler::{Applied, Controller, Kinds, Owned, OwnedOptions, controller_reference};
+use reknit_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::Fixture;
+use crate::{Fixture, TIMEOUT};
 
 /// The children of a new process whose cache has these objects. They take over the fields of the field managers
 /// `earlier`.
@@ -134,7 +135,8 @@ async fn fields_of_an_earlier_controller_are_removed_from_a_child_of_a_kind_that
         (build.owns_any(Kinds::any(), options), cx.informers())
     };
     informers.start();
-    let deployments = children.kind(&owner, "apps/v1", "Deployment").await.unwrap();
+    let kind = async || children.kind(&owner, "apps/v1", "Deployment").await.ok();
+    let deployments = eventually("the first list of Deployments", TIMEOUT, kind).await;
     let desired: DynamicObject = serde_json::from_value(desired_deployment()).unwrap();
     deployments.apply(&owner, desired).await.unwrap();
     assert_handed_over(&fixture, &by_go).await;

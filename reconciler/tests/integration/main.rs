@@ -33,7 +33,7 @@ use reknit_reconciler::{Controller, Event, FinalizeKind, Key, Outcome, Reconcile
 use reknit_testing::{ControlPlane, ControllerExt, eventually};
 use serde_json::{Value, json};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const FINALIZER: &str = "demo.reknit.dev/map";
 
 /// A reconciler that does nothing but record an event when it finalizes.

@@ -360,8 +360,10 @@ fn the_error_of_an_invalid_config_map_has_key_and_value() {
             }
             _ => server::not_found(),
         });
+        let command = TestCommand::new(); // with leader election, or its ConfigMap would not be read
+        let path = command.file("config", &kubeconfig(&server.url(), "{}"));
         let message =
-            failed_with_one_line(command_for(&server.url(), "{}").env("SYSTEM_NAMESPACE", "system").run());
+            failed_with_one_line(command.env("KUBECONFIG", path).env("SYSTEM_NAMESPACE", "system").run());
         for part in [&*format!("ConfigMap system/{name}: "), key, value] {
             assert!(message.contains(part), "{message}");
         }

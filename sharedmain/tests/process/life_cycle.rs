@@ -263,7 +263,7 @@ fn absent_config_maps_are_named() {
     let child =
         command.env("SYSTEM_NAMESPACE", "system").env("CONFIG_LOGGING_NAME", "config-logging-2").spawn();
     child.wait_for_line("greeter runs");
-    for name in ["config-logging-2", "config-observability", "config-leader-election"] {
+    for name in ["config-logging-2", "config-observability"] {
         let line = parse_line(&child.wait_for_line(&format!("\"{name}\"")));
         assert_eq!(line["message"], "the ConfigMap does not exist: the defaults are used");
         assert_eq!([&line["severity"], &line["namespace"]], ["INFO", "system"], "{line}");
