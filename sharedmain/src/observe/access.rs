@@ -113,6 +113,7 @@ impl Access {
     }
 
     async fn review(&self, token: &str, path: &str) -> kube::Result<StatusCode> {
+        #[expect(clippy::useless_conversion, reason = "the token is optional in older versions of the type")]
         let spec = TokenReviewSpec { token: token.to_owned().into(), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
         let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
