@@ -25,7 +25,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 type Answer = Result<String, String>;
 type SendProbe = dyn Fn(SocketAddr, String) -> BoxFuture<'static, Answer> + Send + Sync;
 
-/// How a gateway is asked for the version of a host: over HTTP. A test provides another way.
+/// Asks a gateway for the version of a host, over HTTP. A test provides another implementation.
 #[derive(Clone)]
 pub(crate) struct Probes(pub(crate) Arc<SendProbe>);
 
@@ -45,7 +45,7 @@ async fn send(client: Client<HttpConnector, String>, gateway: SocketAddr, host: 
     Ok(version.unwrap_or_default().into())
 }
 
-/// What all gateways should do with a host.
+/// The state of a host that all gateways should have.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Target {
     pub(crate) host: String,

@@ -58,7 +58,7 @@ impl Gateway for RouteStreams {
     }
 }
 
-/// Where the server listens.
+/// The address on which the server listens.
 #[derive(Clone, clap::Args)]
 pub(crate) struct GrpcFlag {
     /// The address of the gRPC server, which authenticates no client

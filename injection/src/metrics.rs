@@ -1,4 +1,4 @@
-//! How metrics are created and registered.
+//! Creates and registers metrics.
 
 use prometheus::{HistogramOpts, HistogramVec, Registry, core::Collector};
 

@@ -46,11 +46,11 @@ impl Default for Limits {
     }
 }
 
-/// What makes a stream of HTTP from an accepted connection, such as a TLS handshake.
+/// Turns an accepted connection into a stream of HTTP, for example by a TLS handshake.
 pub trait Handshake: Send + Sync + 'static {
     /// The stream of HTTP.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
-    /// What the handshake has shown about the client. It is an extension of each request.
+    /// The facts about the client that the handshake has shown. Each request has them as an extension.
     type Peer: Clone + Send + Sync + 'static;
 
     /// Makes the stream. `None` if the connection has failed.

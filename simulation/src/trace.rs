@@ -37,7 +37,7 @@ pub(crate) struct Sent {
     pub(crate) handled: Option<Time>,
     /// The time of the response, and its code or the reason that there was none.
     pub(crate) answered: Option<(Time, String)>,
-    /// What a successful write stored.
+    /// The state that a successful write stored.
     pub(crate) stored: Option<Stored>,
 }
 

@@ -40,7 +40,7 @@ fn shop() -> Route {
     route
 }
 
-/// What gateways get of [`shop`], with these endpoints.
+/// The routes that gateways get for [`shop`], with these endpoints.
 fn host_route(endpoints: &[&str]) -> HostRoute {
     let endpoints = endpoints.iter().map(|endpoint| (*endpoint).to_owned()).collect();
     HostRoute {

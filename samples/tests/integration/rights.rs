@@ -27,7 +27,7 @@ fn documented(account: &str) -> TestResult<BTreeSet<String>> {
     Ok(lines.skip(2).map(row).collect::<Result<_, _>>()?)
 }
 
-/// What `kubectl auth can-i --list` prints for the account, a row for each right.
+/// The output of `kubectl auth can-i --list` for the account, a row for each right.
 async fn granted(plane: &ControlPlane, account: &str) -> TestResult<BTreeSet<String>> {
     let kubeconfig = plane.kubeconfig_as(SYSTEM_NAMESPACE, account).await?.to_string_lossy().into_owned();
     let list = ["--kubeconfig", &kubeconfig, "auth", "can-i", "--list", "--namespace", SYSTEM_NAMESPACE];

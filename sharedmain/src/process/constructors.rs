@@ -83,7 +83,7 @@ impl<'a> WebhookContexts<'a> {
     }
 }
 
-/// What the controller of a webhook's certificate writes.
+/// The objects that the controller of a webhook's certificate writes.
 #[derive(Default)]
 pub(crate) struct WebhookWrites {
     /// The default name of the Secret.
