@@ -22,6 +22,7 @@ pub use crate::{
     informer::{KeyEvent, Old, WeakIndex},
     log_limit::LogLimit,
     metrics::{register_durations, register_metric},
+    pass::CurrentPass,
     permissions::{Permissions, RequestAttributes, UnnamedKinds},
     reflector::jittered,
     timing::sleep_until_optional,

@@ -41,6 +41,7 @@ pub mod internal;
 mod log_limit;
 mod metrics;
 mod object;
+mod pass;
 mod permissions;
 mod reflector;
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub struct RunningPass {
 impl Health {
     pub(super) fn new(parts: &Parts) -> Self {
         Self {
-            name: parts.name.as_str().into(),
+            name: (*parts.name).into(),
             informers: parts.informers.clone().into(),
             queue: parts.queue.clone(),
             slow_after: parts.limits.slow_after,

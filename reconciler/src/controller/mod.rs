@@ -17,7 +17,10 @@ use std::{sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Context, InformerHandle, InformerState, internal::has_term_ended};
+use reknit_injection::{
+    Context, InformerHandle, InformerState,
+    internal::{CurrentPass, has_term_ended},
+};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -56,7 +59,7 @@ pub struct Controller {
 
 /// The parts of a controller that do not depend on its reconciler.
 pub(crate) struct Parts {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     /// The group and Kind as the log names them; empty for a controller without a Kind.
     pub(crate) kind: String,
     pub(crate) queue: Queue,
@@ -76,7 +79,7 @@ pub(crate) struct Parts {
 impl Parts {
     fn new(name: String, recorder: Recorder, queue: Queue, children: ChildMetrics) -> Self {
         Self {
-            name,
+            name: name.into(),
             kind: String::new(),
             queue,
             informers: Vec::new(),
@@ -193,6 +196,7 @@ impl Controller {
             span::record_result(PassResult::of(&result));
             result
         };
+        let pass = CurrentPass::begin(&self.parts.name, key).scope(pass);
         pass.instrument(span::pass_span(&self.parts.name, &self.parts.kind, key, causes)).await
     }
 }

@@ -182,7 +182,7 @@ impl<K: Kind> Builder<K> {
             && (selection.is_some() || self.class.is_some())
         {
             tracing::warn!(
-                "knative.dev/controller" = self.parts.name,
+                "knative.dev/controller" = &*self.parts.name,
                 finalizer = finalizer.name(),
                 "the controller finalizes each deleted object that carries its finalizer, also outside its selection or \
                  class: if another program uses this default name for objects of the same Kind, set another one by \

@@ -58,7 +58,7 @@ impl Controller {
             () = async { self.wait_until_synced().await; self.run_on_synced().await } => {}
         }
         let workers = workers.unwrap_or(self.parts.workers).max(1);
-        tracing::info!("knative.dev/controller" = self.parts.name, workers, "the controller starts");
+        tracing::info!("knative.dev/controller" = &*self.parts.name, workers, "the controller starts");
         let controller = Arc::new(self);
         let mut tasks = JoinSet::new();
         controller.parts.queue.set_workers(workers);
@@ -105,7 +105,7 @@ impl Controller {
             Some(result) => self.requeue(claimed, &result),
             None => {
                 self.metrics.record_lost_pass(start.elapsed());
-                tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "the pass is dropped: the key is no longer led");
+                tracing::info!("knative.dev/controller" = &*self.parts.name, key = %**claimed, "the pass is dropped: the key is no longer led");
                 self.postpone(claimed, leadership);
                 self.parts.queue.forget(claimed);
                 self.metrics.failing().remove(claimed);
@@ -167,7 +167,7 @@ impl Controller {
     async fn follow_leadership(&self, mut leadership: Leadership) {
         loop {
             let change = leadership.changed().await;
-            tracing::info!("knative.dev/controller" = self.parts.name, gained = ?change.gained, lost = ?change.lost, "leadership changed");
+            tracing::info!("knative.dev/controller" = &*self.parts.name, gained = ?change.gained, lost = ?change.lost, "leadership changed");
             let is_lost = |key: &Key| change.lost.iter().any(|bucket| leadership.bucket_owns(bucket, key));
             self.parts.per_key.drop_where(is_lost);
             self.metrics.drop_where(is_lost);
@@ -237,7 +237,7 @@ impl Controller {
         }
         let dropped = self.parts.queue.running();
         for (key, since) in &dropped {
-            tracing::warn!("knative.dev/controller" = self.parts.name, %key, age = ?since.elapsed(), "the pass is dropped: it did not end in time");
+            tracing::warn!("knative.dev/controller" = &*self.parts.name, %key, age = ?since.elapsed(), "the pass is dropped: it did not end in time");
         }
         tasks.shutdown().await;
         Drained { dropped: dropped.len() }

@@ -1,0 +1,62 @@
+//! The pass that the current task runs, for the layers below the reconciler.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use reknit_apis::Key;
+
+tokio::task_local! {
+    static CURRENT: Arc<CurrentPass>;
+}
+
+/// The number of passes that this process has begun.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+
+/// One call of a reconciler for one key. Every request that the task of the pass makes belongs to it, whichever client it
+/// goes through: the layers of a client run in the task that awaits the response.
+#[derive(Debug)]
+pub struct CurrentPass {
+    /// The number of the pass in this process, from 1.
+    pub number: u64,
+    /// The name of the controller.
+    pub controller: Arc<str>,
+    /// The key of the object.
+    pub key: Key,
+}
+
+impl CurrentPass {
+    /// Creates the next pass of this process.
+    pub fn begin(controller: &Arc<str>, key: &Key) -> Arc<Self> {
+        let number = BEGUN.fetch_add(1, Ordering::Relaxed) + 1;
+        Arc::new(Self { number, controller: controller.clone(), key: key.clone() })
+    }
+
+    /// Returns the pass that the current task runs. `None` outside of passes, and in tasks that a pass has spawned.
+    pub fn get() -> Option<Arc<Self>> {
+        CURRENT.try_with(Arc::clone).ok()
+    }
+
+    /// Runs the future of the pass.
+    pub fn scope<F: Future>(self: Arc<Self>, pass: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, pass)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pass_is_known_within_its_future_and_nowhere_else() {
+        let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", "a"));
+        let number = pass.number;
+        let within = pass.scope(async {
+            tokio::task::yield_now().await;
+            CurrentPass::get().map(|pass| (pass.number, pass.key.to_string()))
+        });
+        assert_eq!(within.await, Some((number, "shop/a".into())));
+        assert!(CurrentPass::get().is_none());
+    }
+}
