@@ -14,9 +14,9 @@ use crate::{Cached, Clock, Context, Informer, Informers, NotSynced, Selection, i
 pub use crate::{
     causes::{panic_message, with_causes},
     client::{
-        HttpResponse, NoRetry, ResourcePath, Term, TermBody, TermEnded, Transport, has_term_ended,
-        header_warnings, retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status,
-        within_term,
+        HttpResponse, NoRetry, PassRequest, PassRequests, RequestEnd, ResourcePath, Term, TermBody,
+        TermEnded, Transport, has_term_ended, header_warnings, is_apply, is_watch, request_verb, retry_after,
+        retry_after_of, retry_after_of_status, with_retry_after_in_status, within_term,
     },
     config::with_pinned_config,
     informer::{KeyEvent, Old, WeakIndex},

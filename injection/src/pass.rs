@@ -5,7 +5,11 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use parking_lot::Mutex;
 use reknit_apis::Key;
+use tokio::time::Instant;
+
+use crate::client::PassRequests;
 
 tokio::task_local! {
     static CURRENT: Arc<CurrentPass>;
@@ -23,14 +27,23 @@ pub struct CurrentPass {
     /// The name of the controller.
     pub controller: Arc<str>,
     /// The key of the object.
-    pub key: Key,
+    pub key: Arc<Key>,
+    /// The time at which the pass began.
+    pub begun: Instant,
+    /// The requests of the pass so far.
+    pub requests: Mutex<PassRequests>,
 }
 
 impl CurrentPass {
     /// Creates the next pass of this process.
-    pub fn begin(controller: &Arc<str>, key: &Key) -> Arc<Self> {
-        let number = BEGUN.fetch_add(1, Ordering::Relaxed) + 1;
-        Arc::new(Self { number, controller: controller.clone(), key: key.clone() })
+    pub fn begin(controller: &Arc<str>, key: &Arc<Key>) -> Arc<Self> {
+        Arc::new(Self {
+            number: BEGUN.fetch_add(1, Ordering::Relaxed) + 1,
+            controller: controller.clone(),
+            key: key.clone(),
+            begun: Instant::now(),
+            requests: Mutex::default(),
+        })
     }
 
     /// Returns the pass that the current task runs. `None` outside of passes, and in tasks that a pass has spawned.
@@ -50,7 +63,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pass_is_known_within_its_future_and_nowhere_else() {
-        let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", "a"));
+        let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", "a").into());
         let number = pass.number;
         let within = pass.scope(async {
             tokio::task::yield_now().await;

@@ -2,8 +2,21 @@
 
 use reknit_apis::Key;
 
+use reknit_injection::Context;
+
 use crate::{Controller, Outcome, Result, ResultExt, driver::PassMode};
-pub use crate::{merge::merge_changes, object_client::field_manager, owned::APPLIED};
+pub use crate::{
+    merge::merge_changes,
+    object_client::field_manager,
+    owned::APPLIED,
+    pass_log::{PassLog, PassRecord, RequestRecord},
+    queue::{KeyState, QueueState},
+};
+
+/// Returns the log of the passes of all controllers of this process.
+pub fn passes(cx: &Context) -> PassLog {
+    cx.get()
+}
 
 /// Fails if the key has the wrong form for the controller's Kind: no name, or a namespace where the Kind has none, or
 /// the reverse.

@@ -119,6 +119,7 @@ mod metrics;
 mod object_client;
 mod outcome;
 mod owned;
+mod pass_log;
 mod per_key;
 mod queue;
 mod readable;

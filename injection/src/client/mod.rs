@@ -1,6 +1,7 @@
 //! Requests to the API server: the transport, and the delivery of own writes to the informers.
 
 mod own_writes;
+mod pass_requests;
 mod read_back;
 mod resource_path;
 mod retry_after;
@@ -10,9 +11,11 @@ mod warnings;
 
 pub(crate) use self::{
     own_writes::deliver_own_writes,
+    pass_requests::record_requests,
     transport::{collect_body, decode_json, error_status, into_kube_error},
 };
 pub use self::{
+    pass_requests::{PassRequest, PassRequests, RequestEnd, is_apply, is_watch, request_verb},
     resource_path::ResourcePath,
     retry_after::{retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status},
     term::{Term, TermBody, TermEnded, has_term_ended, within_term},

@@ -12,7 +12,7 @@ use typemap_rev::{TypeMap, TypeMapKey};
 
 pub use self::shutdown::{Shutdown, ShutdownTrigger};
 use crate::{
-    client::{Transport, deliver_own_writes},
+    client::{Transport, deliver_own_writes, record_requests},
     informer::{
         Cached, Informer, InformerHandle, Informers, ObjectSource, OptionalInformer, Selection, select,
     },
@@ -147,7 +147,7 @@ impl ContextBuilder {
             None => ObjectSource::Watch(self.transport.clone()),
         };
         let informers = Informers::new(source, &self.metrics);
-        let transport = deliver_own_writes(&self.transport, &informers);
+        let transport = record_requests(&deliver_own_writes(&self.transport, &informers));
         let shared = Shared {
             client: transport.client(),
             transport,

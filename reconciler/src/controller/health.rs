@@ -6,7 +6,11 @@ use reknit_apis::Key;
 use reknit_injection::InformerHandle;
 
 use super::Parts;
-use crate::Queue;
+use crate::{
+    Queue,
+    metrics::PassMetrics,
+    queue::{KeyState, QueueState},
+};
 
 /// The health of a controller, which can be read while it runs. Cheap to clone.
 ///
@@ -23,6 +27,7 @@ pub struct Health {
     name: Arc<str>,
     informers: Arc<[Arc<dyn InformerHandle>]>,
     queue: Queue,
+    metrics: PassMetrics,
     slow_after: Duration,
 }
 
@@ -36,11 +41,12 @@ pub struct RunningPass {
 }
 
 impl Health {
-    pub(super) fn new(parts: &Parts) -> Self {
+    pub(super) fn new(parts: &Parts, metrics: &PassMetrics) -> Self {
         Self {
             name: (*parts.name).into(),
             informers: parts.informers.clone().into(),
             queue: parts.queue.clone(),
+            metrics: metrics.clone(),
             slow_after: parts.limits.slow_after,
         }
     }
@@ -58,6 +64,30 @@ impl Health {
     /// Returns true if each of the controller's [informers](Self::informers) has received its first list.
     pub fn is_synced(&self) -> bool {
         self.informers.iter().all(|informer| informer.is_synced())
+    }
+
+    /// The lengths of the queue.
+    #[doc(hidden)]
+    pub fn queue(&self) -> QueueState {
+        self.queue.state()
+    }
+
+    /// The states of the keys in the queue for which `is_wanted` returns true, at most this number of each state.
+    #[doc(hidden)]
+    pub fn key_states(&self, limit: usize, is_wanted: impl Fn(&Key) -> bool) -> Vec<KeyState> {
+        self.queue.key_states(limit, is_wanted)
+    }
+
+    /// The keys whose objects are paused, at most this number.
+    #[doc(hidden)]
+    pub fn paused(&self, limit: usize) -> Vec<Key> {
+        self.metrics.paused().first(limit)
+    }
+
+    /// The keys whose last pass failed, at most this number.
+    #[doc(hidden)]
+    pub fn failing(&self, limit: usize) -> Vec<Key> {
+        self.metrics.failing().first(limit)
     }
 
     /// The running passes.

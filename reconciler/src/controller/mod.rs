@@ -38,6 +38,7 @@ use crate::{
     finalizer::Finalizer,
     limits::Limits,
     metrics::{ChildMetrics, Metrics, PassMetrics, PassResult},
+    pass_log::PassLog,
     per_key::PerKeyStores,
     queue::Causes,
 };
@@ -53,6 +54,7 @@ const UNLISTED_RETRY: Duration = Duration::from_secs(30);
 pub struct Controller {
     pub(crate) parts: Parts,
     metrics: PassMetrics,
+    passes: PassLog,
     pub(crate) driver: Arc<dyn Driver>,
     postponed: Mutex<Postponed>,
 }
@@ -106,7 +108,7 @@ impl Controller {
         parts.children.set_controller(&parts.name);
         let metrics = metrics.passes(&parts.name);
         let driver = Arc::new(build_driver(&parts, &metrics));
-        Self { parts, metrics, driver, postponed: Mutex::default() }
+        Self { parts, metrics, passes: cx.get(), driver, postponed: Mutex::default() }
     }
 
     /// The name of the controller, its queue and its leases. Unique in a process.
@@ -149,13 +151,13 @@ impl Controller {
     /// The health of the controller, which can be read while it runs.
     #[doc(hidden)]
     pub fn health(&self) -> Health {
-        Health::new(&self.parts)
+        Health::new(&self.parts, &self.metrics)
     }
 
     /// Reconciles a key without the queue. The events of the pass are published before this returns.
     pub(crate) async fn reconcile_once(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         self.run_on_synced().await;
-        let result = self.run_pass(key, &Causes::default(), mode).await;
+        let result = self.run_pass(&Arc::new(key.clone()), &Causes::default(), mode).await;
         self.parts.recorder.flush().await;
         result
     }
@@ -181,7 +183,9 @@ impl Controller {
     }
 
     /// Runs one pass in its span, with metrics and a log line.
-    async fn run_pass(&self, key: &Key, causes: &Causes, mode: PassMode) -> Result<Outcome> {
+    async fn run_pass(&self, key: &Arc<Key>, causes: &Causes, mode: PassMode) -> Result<Outcome> {
+        let current = CurrentPass::begin(&self.parts.name, key);
+        let mut logged = self.passes.begin(&current, causes);
         let pass = async {
             let start = Instant::now();
             let result = match self.check_listed(key) {
@@ -192,12 +196,12 @@ impl Controller {
                 return std::future::pending().await; // the worker drops the pass, whose error may be the lost lead
             }
             self.metrics.record_pass(&result, start.elapsed());
+            logged.set_result(&result);
             log_result(&result, start.elapsed());
             span::record_result(PassResult::of(&result));
             result
         };
-        let pass = CurrentPass::begin(&self.parts.name, key).scope(pass);
-        pass.instrument(span::pass_span(&self.parts.name, &self.parts.kind, key, causes)).await
+        current.scope(pass).instrument(span::pass_span(&self.parts.name, &self.parts.kind, key, causes)).await
     }
 }
 

@@ -96,12 +96,12 @@ impl Controller {
     /// reconciles, and is dropped if the term ends.
     async fn process(&self, claimed: &ClaimedKey, leadership: &Leadership) {
         let Some(pass) = self.start_pass(claimed, leadership) else {
-            let result = self.run_pass(claimed, &claimed.causes, PassMode::Observing).await;
+            let result = self.run_pass(&claimed.key, &claimed.causes, PassMode::Observing).await;
             self.postpone(claimed, leadership);
             return self.requeue(claimed, &result);
         };
         let start = Instant::now();
-        match pass.run(self.run_pass(claimed, &claimed.causes, PassMode::Leading)).await {
+        match pass.run(self.run_pass(&claimed.key, &claimed.causes, PassMode::Leading)).await {
             Some(result) => self.requeue(claimed, &result),
             None => {
                 self.metrics.record_lost_pass(start.elapsed());

@@ -28,6 +28,11 @@ impl CountedKeys {
         self.change(|keys| keys.remove(key))
     }
 
+    /// The first keys in their order, at most this number.
+    pub(crate) fn first(&self, limit: usize) -> Vec<Key> {
+        self.keys.lock().iter().take(limit).cloned().collect()
+    }
+
     /// Removes the keys for which `condition` returns true.
     pub(crate) fn remove_where(&self, condition: impl Fn(&Key) -> bool) {
         self.change(|keys| {

@@ -64,6 +64,11 @@ impl Delayed {
         taken
     }
 
+    /// The keys with their due times, the earliest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<Key>, Instant)> {
+        self.by_time.iter().map(|((due, _), key)| (key, *due))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_key.len()
     }

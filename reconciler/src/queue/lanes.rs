@@ -120,6 +120,14 @@ impl Lanes {
         }
     }
 
+    /// The queued keys with their lanes, the times at which they were queued, and their causes.
+    pub(super) fn queued(&self) -> impl Iterator<Item = (&Arc<Key>, Lane, Instant, &Causes)> {
+        self.states.iter().filter_map(|(key, state)| match state {
+            KeyState::Queued { lane, queued_at, causes, .. } => Some((key, *lane, *queued_at, causes)),
+            KeyState::Claimed { .. } => None,
+        })
+    }
+
     /// Removes and returns the queued keys.
     pub(super) fn take_all(&mut self) -> Vec<Arc<Key>> {
         let keys: Vec<_> = std::iter::from_fn(|| self.fast.pop().or_else(|| self.slow.pop())).collect();

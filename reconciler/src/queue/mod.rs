@@ -11,6 +11,7 @@ mod echo;
 mod lanes;
 mod resync;
 mod retries;
+mod state;
 #[cfg(test)]
 mod tests;
 mod token_bucket;
@@ -30,6 +31,7 @@ use reknit_injection::{
 };
 use tokio::{sync::Notify, time::Instant};
 
+pub use self::state::{KeyState, QueueState};
 pub(crate) use self::{
     cause::{Cause, Causes, Source, StateChange},
     delayed::Delayed,
@@ -346,7 +348,7 @@ impl RunningPasses for Shared {
 
 /// A key that a worker processes. It is not claimed again until this is dropped.
 pub(crate) struct ClaimedKey {
-    key: Arc<Key>,
+    pub(crate) key: Arc<Key>,
     pub(crate) causes: Causes,
     queue: Queue,
 }

@@ -95,7 +95,7 @@ impl Retries {
         let key = self.ready.pop()?;
         self.tickets.remove(&key);
         shrink(&mut self.tickets);
-        let cause = self.backoff.cause(&key);
+        let cause = self.cause(&key);
         Some((key, cause))
     }
 
@@ -106,6 +106,23 @@ impl Retries {
             true => self.waiting.next_due().map(|due| due.max(token)),
             false => Some(token),
         }
+    }
+
+    /// The keys that wait for a retry with the ends of their backoff, the earliest first. `None` for a key that waits for
+    /// a token.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&Arc<Key>, Option<Instant>)> {
+        let ready = self.tickets.keys().map(|key| (key, None));
+        ready.chain(self.waiting.iter().map(|(key, due)| (key, Some(due))))
+    }
+
+    /// The number of keys that wait for a retry.
+    pub(super) fn len(&self) -> usize {
+        self.tickets.len() + self.waiting.len()
+    }
+
+    /// The cause of the key's retry.
+    pub(super) fn cause(&self, key: &Key) -> Cause {
+        self.backoff.cause(key)
     }
 
     /// Drops all retries.

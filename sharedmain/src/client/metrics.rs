@@ -2,15 +2,13 @@
 
 use std::{hash::BuildHasher, sync::Arc, time::Duration};
 
-use http::{Method, Request, StatusCode, header};
+use http::{Method, Request, StatusCode};
 use kube::client::Body;
 use parking_lot::Mutex;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
 use reknit_apis::internal::HashMap;
-use reknit_injection::internal::{ResourcePath, register_durations, register_metric};
+use reknit_injection::internal::{ResourcePath, is_apply, register_durations, register_metric, request_verb};
 use tokio::time::Instant;
-
-use super::is_watch;
 
 /// The maximum number of series of requests by resource. The paths of requests may come from users, so more are counted
 /// as resource `other`.
@@ -94,12 +92,10 @@ impl RequestMetrics {
 
     /// Measures a request, and records it by the labels that it has before it is sent.
     pub(super) fn measure(self: Arc<Self>, request: &Request<Body>) -> Measured {
-        let content_type = request.headers().get(header::CONTENT_TYPE);
         Measured {
             method: request.method().clone(),
             uri: request.uri().clone(),
-            is_apply: content_type
-                .is_some_and(|value| value.as_bytes().starts_with(b"application/apply-patch+")),
+            is_apply: is_apply(request),
             start: Instant::now(),
             metrics: self,
         }
@@ -160,20 +156,7 @@ impl Measured {
 impl<'a> Labels<'a> {
     fn of(method: &'a Method, uri: &'a http::Uri, is_apply: bool) -> Self {
         let path = ResourcePath::parse(uri.path());
-        let has_name = path.is_some_and(|path| path.name.is_some());
-        let is_resource = path.is_some();
-        let verb = match *method {
-            Method::GET if is_watch(uri) => "watch",
-            Method::GET if is_resource && !has_name => "list",
-            Method::GET => "get",
-            Method::POST => "create",
-            Method::PUT => "update",
-            Method::PATCH if is_apply => "apply",
-            Method::PATCH => "patch",
-            Method::DELETE if is_resource && !has_name => "deletecollection",
-            Method::DELETE => "delete",
-            _ => "other",
-        };
+        let verb = request_verb(method, uri, is_apply);
         let subresource = path.and_then(|path| path.subresource()).unwrap_or_default();
         let is_known = subresource.is_empty() || SUBRESOURCES.contains(&subresource);
         Self {

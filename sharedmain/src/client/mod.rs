@@ -20,7 +20,7 @@ use std::{sync::Arc, time::Duration};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
-use reknit_injection::internal::{HttpResponse, NoRetry, ResourcePath, Transport, retry_after};
+use reknit_injection::internal::{HttpResponse, NoRetry, ResourcePath, Transport, is_watch, retry_after};
 use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
@@ -136,11 +136,6 @@ async fn collect_body(
 fn is_long_running(uri: &http::Uri) -> bool {
     let subresource = ResourcePath::parse(uri.path()).and_then(|path| path.subresource());
     is_watch(uri) || matches!(subresource, Some("attach" | "exec" | "log" | "portforward" | "proxy"))
-}
-
-fn is_watch(uri: &http::Uri) -> bool {
-    let query = uri.query().unwrap_or_default();
-    query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
 }
 
 #[cfg(test)]

@@ -1,0 +1,281 @@
+//! The log of passes: those that run, and the last finished ones.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use reknit_apis::Key;
+use reknit_injection::{
+    Context, Inject,
+    internal::{CurrentPass, PassRequest, PassRequests, RequestEnd, now},
+};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::{Outcome, Result, metrics::PassResult, outcome::Next, queue::Causes};
+
+/// The number of finished passes that are kept. Each takes at most 16 KiB, and mostly less than one: its requests, their
+/// paths, its causes and its error are bounded.
+const MAX_FINISHED: usize = 1000;
+/// The maximum length of the error of a finished pass in bytes.
+const MAX_ERROR: usize = 512;
+
+/// The running passes and the last thousand finished ones of a process. Cheap to clone.
+#[derive(Clone, Default, derive_more::Debug)]
+#[debug("PassLog")]
+pub struct PassLog(Arc<Mutex<Log>>);
+
+#[derive(Default)]
+struct Log {
+    running: Vec<(Arc<CurrentPass>, Causes)>,
+    finished: VecDeque<FinishedPass>,
+}
+
+struct FinishedPass {
+    number: u64,
+    controller: Arc<str>,
+    key: Arc<Key>,
+    causes: Causes,
+    begun: Instant,
+    took: Duration,
+    result: PassResult,
+    error: Option<Box<str>>,
+    after: Option<Duration>,
+    requests: PassRequests,
+}
+
+/// A pass as JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct PassRecord {
+    /// The name of the controller.
+    pub controller: Arc<str>,
+    /// The key of the object.
+    pub key: String,
+    /// The number of the pass in this process, from 1.
+    pub number: u64,
+    /// The causes of the pass, as in its log lines.
+    pub causes: String,
+    /// The time at which it began, in RFC 3339.
+    pub began: String,
+    /// The duration, or the age of a running pass.
+    pub seconds: f64,
+    /// The result, as in the metrics. `None` for a running pass.
+    pub result: Option<&'static str>,
+    /// The error, cut to 512 bytes.
+    pub error: Option<Box<str>>,
+    /// The delay of [`Outcome::after`].
+    pub after_seconds: Option<f64>,
+    /// The last requests.
+    pub requests: Vec<RequestRecord>,
+    /// The number of all requests.
+    pub requests_total: u64,
+}
+
+/// A request of a pass as JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct RequestRecord {
+    /// The verb of RBAC, or `apply`.
+    pub verb: &'static str,
+    /// The resource, such as `deployments.apps/status`.
+    pub resource: String,
+    /// The key of the object, or the namespace of a list.
+    pub object: String,
+    /// The duration, or the age of a request that is waited for.
+    pub seconds: f64,
+    /// `waiting`, `answered`, `failed` or `dropped`.
+    pub state: &'static str,
+    /// The status of the answer.
+    pub status: Option<u16>,
+}
+
+impl Inject for PassLog {
+    fn inject(_: &Context) -> Self {
+        Self::default()
+    }
+}
+
+impl PassLog {
+    /// Logs a pass that begins.
+    pub(crate) fn begin(&self, pass: &Arc<CurrentPass>, causes: &Causes) -> LoggedPass {
+        self.0.lock().running.push((pass.clone(), causes.clone()));
+        LoggedPass {
+            log: self.clone(),
+            pass: pass.clone(),
+            result: PassResult::Lost,
+            error: None,
+            after: None,
+        }
+    }
+
+    /// The running passes, the oldest first.
+    pub fn running(&self) -> Vec<PassRecord> {
+        let log = self.0.lock();
+        let mut running: Vec<_> =
+            log.running.iter().map(|(pass, causes)| running_record(pass, causes)).collect();
+        running.sort_by_key(|pass| pass.number);
+        running
+    }
+
+    /// The finished passes for which `is_wanted` returns true by controller and key, the newest first, and at most this
+    /// number of them.
+    pub fn finished(&self, limit: usize, is_wanted: impl Fn(&str, &Key) -> bool) -> Vec<PassRecord> {
+        let log = self.0.lock();
+        let wanted = log.finished.iter().rev().filter(|pass| is_wanted(&pass.controller, &pass.key));
+        wanted.take(limit).map(FinishedPass::record).collect()
+    }
+}
+
+/// A pass in the log. Once it is dropped, the pass has finished. A pass that has no result by then is lost.
+pub(crate) struct LoggedPass {
+    log: PassLog,
+    pass: Arc<CurrentPass>,
+    result: PassResult,
+    error: Option<Box<str>>,
+    after: Option<Duration>,
+}
+
+impl LoggedPass {
+    /// Sets the result of the pass.
+    pub(crate) fn set_result(&mut self, result: &Result<Outcome>) {
+        self.result = PassResult::of(result);
+        match result {
+            Ok(outcome) => {
+                self.after = match outcome.next() {
+                    Next::After(wait) => Some(wait),
+                    _ => None,
+                };
+            }
+            Err(error) => {
+                let text = error.in_full();
+                self.error = Some(text[..text.floor_char_boundary(MAX_ERROR)].into());
+            }
+        }
+    }
+}
+
+impl Drop for LoggedPass {
+    fn drop(&mut self) {
+        let requests = std::mem::take(&mut *self.pass.requests.lock());
+        let CurrentPass { number, controller, key, begun, .. } = &*self.pass;
+        let mut log = self.log.0.lock();
+        let Some(index) = log.running.iter().position(|(pass, _)| Arc::ptr_eq(pass, &self.pass)) else {
+            return;
+        };
+        let (_, causes) = log.running.swap_remove(index);
+        if log.finished.len() >= MAX_FINISHED {
+            log.finished.pop_front();
+        }
+        log.finished.push_back(FinishedPass {
+            number: *number,
+            controller: controller.clone(),
+            key: key.clone(),
+            causes,
+            begun: *begun,
+            took: begun.elapsed(),
+            result: self.result,
+            error: self.error.take(),
+            after: self.after,
+            requests,
+        });
+    }
+}
+
+impl FinishedPass {
+    fn record(&self) -> PassRecord {
+        PassRecord {
+            controller: self.controller.clone(),
+            key: self.key.to_string(),
+            number: self.number,
+            causes: self.causes.to_string(),
+            began: time_of(self.begun),
+            seconds: self.took.as_secs_f64(),
+            result: Some(self.result.name()),
+            error: self.error.clone(),
+            after_seconds: self.after.map(|after| after.as_secs_f64()),
+            requests: self.requests.kept.iter().map(RequestRecord::of).collect(),
+            requests_total: self.requests.total,
+        }
+    }
+}
+
+fn running_record(pass: &CurrentPass, causes: &Causes) -> PassRecord {
+    let requests = pass.requests.lock();
+    PassRecord {
+        controller: pass.controller.clone(),
+        key: pass.key.to_string(),
+        number: pass.number,
+        causes: causes.to_string(),
+        began: time_of(pass.begun),
+        seconds: pass.begun.elapsed().as_secs_f64(),
+        result: None,
+        error: None,
+        after_seconds: None,
+        requests: requests.kept.iter().map(RequestRecord::of).collect(),
+        requests_total: requests.total,
+    }
+}
+
+impl RequestRecord {
+    fn of(request: &PassRequest) -> Self {
+        let (took, state, status) = match request.ended {
+            None => (request.begun.elapsed(), "waiting", None),
+            Some((took, RequestEnd::Answered(status))) => (took, "answered", Some(status)),
+            Some((took, RequestEnd::Failed)) => (took, "failed", None),
+            Some((took, RequestEnd::Dropped)) => (took, "dropped", None),
+        };
+        Self {
+            verb: request.verb,
+            resource: request.resource(),
+            object: request.object(),
+            seconds: took.as_secs_f64(),
+            state,
+            status,
+        }
+    }
+}
+
+/// The time of an instant in the past, in RFC 3339.
+fn time_of(instant: Instant) -> String {
+    let age = instant.elapsed();
+    now().checked_sub(age).map_or_else(|_| String::new(), |time| format!("{time:.3}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Error, queue::Cause};
+
+    fn begin(log: &PassLog, name: &str) -> LoggedPass {
+        let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", name).into());
+        log.begin(&pass, &Cause::Resync.into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_runs_until_it_is_dropped_and_is_then_kept_with_its_result() {
+        let log = PassLog::default();
+        let mut failing = begin(&log, "a");
+        let _running = begin(&log, "b");
+        drop(begin(&log, "c"));
+        tokio::time::advance(Duration::from_secs(3)).await;
+        failing.set_result(&Err(Error::from("x".repeat(2000))));
+        drop(failing);
+        let running = log.running();
+        assert_eq!((running.len(), &*running[0].key, running[0].result), (1, "shop/b", None));
+        assert_eq!(running[0].causes, "resync");
+        let finished = log.finished(10, |_, _| true);
+        let [failed, lost] = &finished[..] else { panic!("{finished:?}") };
+        assert_eq!((&*failed.key, failed.result, failed.seconds), ("shop/a", Some("error"), 3.0));
+        assert_eq!(failed.error.as_ref().map(|error| error.len()), Some(MAX_ERROR));
+        assert_eq!((&*lost.key, lost.result), ("shop/c", Some("lost")));
+        assert_eq!(log.finished(10, |_, key| key.name == "c").len(), 1);
+    }
+
+    #[tokio::test]
+    async fn only_the_last_thousand_finished_passes_are_kept() {
+        let log = PassLog::default();
+        (0..MAX_FINISHED + 5).for_each(|n| drop(begin(&log, &n.to_string())));
+        let finished = log.finished(usize::MAX, |_, _| true);
+        assert_eq!(finished.len(), MAX_FINISHED);
+        assert_eq!(finished[0].key, format!("shop/{}", MAX_FINISHED + 4));
+        assert_eq!(finished[MAX_FINISHED - 1].key, "shop/5");
+    }
+}

@@ -1,0 +1,140 @@
+//! The state of a queue and its keys, to show it.
+
+use std::sync::Arc;
+
+use reknit_apis::Key;
+use reknit_injection::internal::clock_instant;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{Queue, lanes::Lane};
+
+/// The state of a queue as JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueState {
+    /// The number of workers, without the one for namespaces that have none.
+    pub workers: usize,
+    /// The number of keys that wait for a worker, without those of resyncs and promotions.
+    pub queued: usize,
+    /// The number of keys of resyncs and promotions that wait for a worker.
+    pub queued_slow: usize,
+    /// The number of keys whose pass runs.
+    pub running: usize,
+    /// The number of failed keys that wait for their retry.
+    pub retrying: usize,
+    /// The number of keys that are enqueued later.
+    pub delayed: usize,
+}
+
+/// A key in a queue as JSON. A key may be in several states.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyState {
+    /// The key.
+    pub key: String,
+    /// `running`, `queued`, `queued_slow`, `retrying` or `delayed`.
+    pub state: &'static str,
+    /// The time since the key has this state. `None` if it is not known.
+    pub age_seconds: Option<f64>,
+    /// The time until the key is enqueued. `None` if it waits for something else.
+    pub due_seconds: Option<f64>,
+    /// The causes of the next pass; of a retry, the error.
+    pub causes: String,
+}
+
+impl Queue {
+    pub(crate) fn state(&self) -> QueueState {
+        let state = self.0.state.lock();
+        QueueState {
+            workers: state.workers,
+            queued: state.lanes.len_of(Lane::Fast),
+            queued_slow: state.lanes.len_of(Lane::Slow),
+            running: state.running.len(),
+            retrying: state.retries.len(),
+            delayed: state.delayed.len(),
+        }
+    }
+
+    /// The states of the keys for which `is_wanted` returns true, at most this number of each state.
+    pub(crate) fn key_states(&self, limit: usize, is_wanted: impl Fn(&Key) -> bool) -> Vec<KeyState> {
+        let (state, now, clock) = (self.0.state.lock(), Instant::now(), clock_instant(&self.0.clock));
+        let wanted = |key: &Arc<Key>| is_wanted(key);
+        let running = state
+            .running
+            .iter()
+            .filter(|(key, _)| wanted(key))
+            .take(limit)
+            .map(|(key, since)| KeyState::new(key, "running", Some(*since), None, String::new(), now));
+        let queued = state.lanes.queued().filter(|(key, ..)| wanted(key)).take(limit).map(
+            |(key, lane, since, causes)| {
+                let name = if lane == Lane::Fast { "queued" } else { "queued_slow" };
+                KeyState::new(key, name, Some(since), None, causes.to_string(), now)
+            },
+        );
+        let retrying = state.retries.keys().filter(|(key, _)| wanted(key)).take(limit).map(|(key, due)| {
+            KeyState::new(key, "retrying", None, due, state.retries.cause(key).to_string(), now)
+        });
+        let delayed = state
+            .delayed
+            .iter()
+            .filter(|(key, _)| wanted(key))
+            .take(limit)
+            .map(|(key, due)| KeyState::new(key, "delayed", None, Some(due), String::new(), clock));
+        running.chain(queued).chain(retrying).chain(delayed).collect()
+    }
+}
+
+impl KeyState {
+    fn new(
+        key: &Key,
+        state: &'static str,
+        since: Option<Instant>,
+        due: Option<Instant>,
+        causes: String,
+        now: Instant,
+    ) -> Self {
+        let age = since.map(|since| (now - since).as_secs_f64());
+        let due = due.map(|due| (due - now).as_secs_f64());
+        Self { key: key.to_string(), state, age_seconds: age, due_seconds: due, causes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_key_is_shown_with_what_it_waits_for() {
+        let queue = Queue::new();
+        ["a", "b"].iter().for_each(|name| queue.add(Key::new("shop", name)));
+        let [running, failed] = [queue.next().await.unwrap(), queue.next().await.unwrap()];
+        let hour = Duration::from_secs(3600);
+        queue.retry(&failed, hour..=Duration::MAX, "no such host");
+        drop(failed);
+        queue.add_because(Key::new("shop", "c"), "the probe ended");
+        queue.add_slow(Key::new("shop", "d"));
+        queue.add_after(Key::new("shop", "e"), hour);
+        let QueueState { queued, queued_slow, running: runs, retrying, delayed, .. } = queue.state();
+        assert_eq!((queued, queued_slow, runs, retrying, delayed), (1, 1, 1, 1, 1));
+        let mut states: Vec<_> = queue
+            .key_states(9, |_| true)
+            .into_iter()
+            .map(|state| (state.key, state.state, state.age_seconds, state.due_seconds, state.causes))
+            .collect();
+        states.sort_by(|(key, ..), (other, ..)| key.cmp(other));
+        let state =
+            |key: &str, state, age, due, causes: &str| (key.to_owned(), state, age, due, causes.to_owned());
+        let expected = [
+            state("shop/a", "running", Some(0.0), None, ""),
+            state("shop/b", "retrying", None, Some(3600.0), "retry 1 after: no such host"),
+            state("shop/c", "queued", Some(0.0), None, "added to the queue: the probe ended"),
+            state("shop/d", "queued_slow", Some(0.0), None, "added to the queue"),
+            state("shop/e", "delayed", None, Some(3600.0), ""),
+        ];
+        assert_eq!(states, expected);
+        assert_eq!(queue.key_states(9, |key| key.name == "e").len(), 1);
+        assert_eq!(queue.key_states(0, |_| true).len(), 0);
+        drop(running);
+    }
+}
