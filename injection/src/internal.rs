@@ -12,11 +12,13 @@ use tokio::{runtime::Handle, time::Instant};
 
 use crate::{Cached, Clock, Context, Informer, Informers, NotSynced, Selection, informer, reflector};
 pub use crate::{
+    cache::is_initial,
     causes::{panic_message, with_causes},
     client::{
         HttpResponse, NoRetry, PassRequest, PassRequests, RequestEnd, ResourcePath, Term, TermBody,
-        TermEnded, Transport, has_term_ended, header_warnings, is_apply, is_watch, request_verb, retry_after,
-        retry_after_of, retry_after_of_status, with_retry_after_in_status, within_term,
+        TermEnded, Transport, Writers, WrittenState, has_term_ended, header_warnings, is_apply, is_dry_run,
+        is_watch, request_verb, retry_after, retry_after_of, retry_after_of_status,
+        with_retry_after_in_status, within_term,
     },
     config::with_pinned_config,
     informer::{KeyEvent, Old, WeakIndex},
@@ -67,6 +69,11 @@ pub fn on_first_lists<K: Cached, F: Fn() + Send>(
 /// unavailable.
 pub fn optional_informer<K: Cached<DynamicType = ()>>(cx: &Context, selection: Selection) -> Informer<K> {
     cx.optional_informer(selection)
+}
+
+/// Returns the passes that wrote the last states of objects.
+pub fn writers(informers: &Informers) -> Writers {
+    informers.writers().clone()
 }
 
 /// Calls the handler with each Kind that was [resolved](Informers::resolve) and that the API server now serves in another

@@ -32,15 +32,19 @@ pub struct CurrentPass {
     pub begun: Instant,
     /// The requests of the pass so far.
     pub requests: Mutex<PassRequests>,
+    /// True if the pass has a cause from outside of this process, or its object has a generation that its status does not
+    /// show yet. A change that another pass makes was not asked for by anybody.
+    pub prompted: bool,
 }
 
 impl CurrentPass {
     /// Creates the next pass of this process.
-    pub fn begin(controller: &Arc<str>, key: &Arc<Key>) -> Arc<Self> {
+    pub fn begin(controller: &Arc<str>, key: &Arc<Key>, prompted: bool) -> Arc<Self> {
         Arc::new(Self {
             number: BEGUN.fetch_add(1, Ordering::Relaxed) + 1,
             controller: controller.clone(),
             key: key.clone(),
+            prompted,
             begun: Instant::now(),
             requests: Mutex::default(),
         })
@@ -63,7 +67,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pass_is_known_within_its_future_and_nowhere_else() {
-        let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", "a").into());
+        let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", "a").into(), true);
         let number = pass.number;
         let within = pass.scope(async {
             tokio::task::yield_now().await;

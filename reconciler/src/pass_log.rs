@@ -245,7 +245,7 @@ mod tests {
     use crate::{Error, queue::Cause};
 
     fn begin(log: &PassLog, name: &str) -> LoggedPass {
-        let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", name).into());
+        let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", name).into(), true);
         log.begin(&pass, &Cause::Resync.into())
     }
 

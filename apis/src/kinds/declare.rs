@@ -129,6 +129,15 @@ macro_rules! kind {
             );
         }
 
+        fn observed_generation(
+            status: ::core::option::Option<&$status>,
+        ) -> ::core::option::Option<::core::option::Option<i64>> {
+            let conditions = status.map_or(&[][..], |status| &status.$($conditions).+[..]);
+            ::core::option::Option::Some(
+                ::core::iter::Iterator::max(conditions.iter().filter_map(|condition| condition.observed_generation)),
+            )
+        }
+
         fn set_condition_generations(
             status: &mut $status,
             before: ::core::option::Option<&$status>,

@@ -102,6 +102,12 @@ pub trait Kind:
     #[doc(hidden)]
     fn observe_generation(_: &mut Self::Status, _: Option<i64>) {}
 
+    /// The generation that the status shows. The outer `None`: a status of this Kind shows none.
+    #[doc(hidden)]
+    fn observed_generation(_: Option<&Self::Status>) -> Option<Option<i64>> {
+        None
+    }
+
     /// Restores the transition time of each condition that is otherwise unchanged.
     #[doc(hidden)]
     fn keep_transition_times(_: &mut Self::Status, _before: &Self::Status) {}
@@ -132,6 +138,10 @@ impl<K: KRShaped> Kind for K {
 
     fn observe_generation(status: &mut Self::Status, generation: Option<i64>) {
         status.duck_mut().observed_generation = generation;
+    }
+
+    fn observed_generation(status: Option<&Self::Status>) -> Option<Option<i64>> {
+        Some(status.and_then(|status| status.duck().observed_generation))
     }
 
     fn keep_transition_times(status: &mut Self::Status, before: &Self::Status) {

@@ -3,6 +3,7 @@
 pub(crate) mod delta;
 mod entries;
 mod handlers;
+mod initial;
 mod preloaded;
 mod store;
 mod stores;
@@ -18,20 +19,25 @@ use reknit_apis::Key;
 use serde_json::Value;
 
 use self::delta::{Delta, Deltas};
-pub use self::undecodable::DecodeError;
 pub(crate) use self::{
     handlers::{ChangeHandler, KeyEventHandler, UndecodableHandler},
     store::Store,
 };
 use self::{
     handlers::{Handlers, call_change, call_key_event, call_undecodable},
+    initial::notifying,
     stores::Stores,
     undecodable::Undecodable,
     waiters::Waiters,
 };
+pub use self::{initial::is_initial, undecodable::DecodeError};
 use crate::{
     informer::{
-        cached::Cached, change::Change, handle::Progress, key_event::KeyEvent, metrics::InformerMetrics,
+        cached::Cached,
+        change::Change,
+        handle::{InformerState, Progress},
+        key_event::KeyEvent,
+        metrics::InformerMetrics,
         selection::Selection,
     },
     object::{Object, RawObject, ResponseState},
@@ -177,11 +183,20 @@ impl<K: Cached> Cache<K> {
         if is_stale {
             return;
         }
-        match self.decode_raw(raw) {
+        notifying(!self.was_listed(state.namespace), || match self.decode_raw(raw) {
             Ok((object, decoded)) => {
                 self.update(state.namespace, Some(&decoded), |store| store.apply_listed(object))
             }
             Err(why) => self.add_undecodable(raw, &why, mark_listed),
+        });
+    }
+
+    /// Returns true if a list of the namespace has ended.
+    fn was_listed(&self, namespace: Option<&str>) -> bool {
+        match self.progress.state(self.selection.part_of(namespace)) {
+            InformerState::Synced { .. } => true,
+            InformerState::Unavailable { was_synced, .. } => was_synced,
+            InformerState::NotStarted | InformerState::Waiting { .. } => false,
         }
     }
 
@@ -387,7 +402,7 @@ impl<K: Cached> Cache<K> {
     pub(crate) fn add_handler(&self, handler: ChangeHandler<K>) {
         let mut handlers = self.handlers.lock();
         if !self.preloaded {
-            self.replay(&handler);
+            notifying(true, || self.replay(&handler));
         }
         handlers.changes.push(handler);
     }
@@ -410,10 +425,12 @@ impl<K: Cached> Cache<K> {
     pub(crate) fn add_key_event_handler(&self, handler: KeyEventHandler) {
         let mut handlers = self.handlers.lock();
         if !self.preloaded {
-            self.objects().iter().for_each(|object| call_key_event(&handler, &KeyEvent::cached(object)));
-            for (key, _) in self.copy_undecodable() {
-                call_key_event(&handler, &KeyEvent::undecodable(key, None));
-            }
+            notifying(true, || {
+                self.objects().iter().for_each(|object| call_key_event(&handler, &KeyEvent::cached(object)));
+                for (key, _) in self.copy_undecodable() {
+                    call_key_event(&handler, &KeyEvent::undecodable(key, None));
+                }
+            });
         }
         handlers.key_events.push(handler);
     }

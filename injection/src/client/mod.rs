@@ -8,6 +8,7 @@ mod retry_after;
 mod term;
 mod transport;
 mod warnings;
+mod writers;
 
 pub(crate) use self::{
     own_writes::deliver_own_writes,
@@ -15,10 +16,12 @@ pub(crate) use self::{
     transport::{collect_body, decode_json, error_status, into_kube_error},
 };
 pub use self::{
+    own_writes::is_dry_run,
     pass_requests::{PassRequest, PassRequests, RequestEnd, is_apply, is_watch, request_verb},
     resource_path::ResourcePath,
     retry_after::{retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status},
     term::{Term, TermBody, TermEnded, has_term_ended, within_term},
     transport::{HttpResponse, NoRetry, Transport},
     warnings::header_warnings,
+    writers::{Writers, WrittenState},
 };

@@ -19,6 +19,7 @@ use super::{
     read_back::read_back,
     resource_path::ResourcePath,
     transport::{HttpResponse, Transport, collect_body, full_body},
+    writers::WrittenState,
 };
 use crate::{
     informer::Informers,
@@ -59,17 +60,14 @@ impl CacheableRequest {
         let is_object = path.has_name() && path.subresource().is_none();
         let is_read = *method == Method::GET && query.is_empty() && is_object;
         let is_write = is_deletion || [Method::POST, Method::PUT, Method::PATCH].contains(method);
-        if !(is_read || is_write) || is_dry_run(query) {
+        if !(is_read || is_write) {
             return None;
         }
         // These responses are streams or come from another server, and a `token` request does not change its
         // ServiceAccount.
         let has_no_object =
             matches!(path.subresource(), Some("proxy" | "exec" | "attach" | "portforward" | "token"));
-        if has_no_object
-            || !informers.has_informer_of(&path)
-            || (is_deletion && is_dry_run_deletion(request.body()))
-        {
+        if has_no_object || !informers.has_informer_of(&path) || is_dry_run(request) {
             return None;
         }
         Some(Self { path: request.uri().path().to_owned(), is_write, is_deletion })
@@ -103,17 +101,31 @@ impl CacheableRequest {
         informers: &Informers,
     ) -> Result<(), Vec<Key>> {
         let Ok(text) = std::str::from_utf8(body) else { return Ok(()) };
+        let record = |state| {
+            if self.is_write {
+                informers.writers().record(state);
+            }
+        };
         if self.is_deletion
             && path.subresource().is_none()
             && let (Some(StatusDetails { uid, .. }), Some(key)) = (success_details(text), path.key())
         {
+            record(uid.as_deref().map(WrittenState::deleted));
             informers.apply_response(path, &ResponseState::Deleted { key: &key, uid: uid.as_deref() });
             return Ok(());
         }
         if self.is_deletion && !path.has_name() {
-            return Err(deleted_keys(text));
+            let deleted = deleted_objects(text);
+            deleted.iter().for_each(|meta| record(meta.metadata.uid.as_deref().map(WrittenState::deleted)));
+            return Err(deleted.iter().map(Key::of).collect());
         }
         let raw = RawObject::scan_text(text).ok();
+        if let Some(raw) = &raw {
+            record(WrittenState::version(raw.resource_version()));
+            if raw.is_gone(self.is_deletion) {
+                record(raw.state().uid.map(WrittenState::deleted));
+            }
+        }
         let shows_state = raw.is_some_and(|raw| {
             let state = ResponseState::Object { raw: &raw, text, is_deletion: self.is_deletion };
             informers.apply_response(path, &state)
@@ -128,14 +140,16 @@ fn success_details(text: &str) -> Option<StatusDetails> {
     (status.status.as_deref() == Some("Success")).then(|| status.details.unwrap_or_default())
 }
 
-/// The keys of the objects in the response to the deletion of a collection.
-fn deleted_keys(text: &str) -> Vec<Key> {
-    let deleted = serde_json::from_str::<MetadataList>(text);
-    deleted.map(|list| list.items.iter().map(Key::of).collect()).unwrap_or_default()
+/// The objects in the response to the deletion of a collection.
+fn deleted_objects(text: &str) -> Vec<PartialObjectMeta> {
+    serde_json::from_str::<MetadataList>(text).map(|list| list.items).unwrap_or_default()
 }
 
-fn is_dry_run(query: &str) -> bool {
+/// Returns true if the request changes nothing because it is a dry run.
+pub fn is_dry_run(request: &Request<Body>) -> bool {
+    let query = request.uri().query().unwrap_or_default();
     form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "dryRun" && !value.is_empty())
+        || (*request.method() == Method::DELETE && is_dry_run_deletion(request.body()))
 }
 
 /// Returns true if the options in the body of a deletion ask for a dry run. A body that cannot be read counts as a dry

@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn in_pass<F: Future>(pass: F) -> (Arc<CurrentPass>, impl Future<Output = F::Output>) {
-        let current = CurrentPass::begin(&"web".into(), &Key::new("shop", "web").into());
+        let current = CurrentPass::begin(&"web".into(), &Key::new("shop", "web").into(), true);
         (current.clone(), current.scope(pass))
     }
 

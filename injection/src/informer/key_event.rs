@@ -55,6 +55,11 @@ impl<'a> KeyEvent<'a> {
         self.old.is_none() && self.new.is_some()
     }
 
+    /// Returns the uid of the new state, or the last one of a deleted object.
+    pub fn uid(&self) -> Option<&'a str> {
+        self.new.or(self.old)?.state().uid
+    }
+
     /// Returns the resourceVersion of the new state. `None` if the object was deleted or could not be decoded.
     pub fn resource_version(&self) -> Option<&'a str> {
         let new = self.new.filter(|_| !self.is_undecodable)?;

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     cache::Cache,
-    client::{ResourcePath, Transport},
+    client::{ResourcePath, Transport, Writers},
     object::ResponseState,
     reflector,
 };
@@ -43,6 +43,7 @@ struct Registry {
     /// The runtime of the reflectors. `None` until the informers are started.
     runtime: Mutex<Option<runtime::Handle>>,
     discovery: Discovery,
+    writers: Writers,
 }
 
 /// The source of the objects of all informers.
@@ -75,7 +76,13 @@ impl Informers {
             members: RwLock::default(),
             runtime: Mutex::default(),
             discovery: Discovery::default(),
+            writers: Writers::default(),
         }))
+    }
+
+    /// The passes that wrote the last states of objects.
+    pub(crate) fn writers(&self) -> &Writers {
+        &self.0.writers
     }
 
     /// Opens the informer of this type, Kind and selection at run time, and returns it once its first list is in the

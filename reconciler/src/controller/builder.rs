@@ -7,7 +7,7 @@ use kube::{Client, Resource, api::DynamicObject};
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
 use reknit_injection::{
     Cached, Change, Config, Context, Filter, FromConfigMap, Informer, InformerHandle, Permission, Selection,
-    internal::{optional_informer, selection},
+    internal::{optional_informer, selection, writers},
     select,
 };
 
@@ -128,7 +128,7 @@ impl<K> Builder<K> {
             parts: Parts::new(
                 name,
                 Recorder::new(cx, &format!("{reporter}-controller")),
-                Queue::with_clock(cx.get()),
+                Queue::of(cx.get(), writers(&cx.informers())),
                 cx.get::<Metrics>().children(),
             ),
             namespaces: selection.same_namespaces(),

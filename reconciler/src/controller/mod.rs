@@ -184,7 +184,7 @@ impl Controller {
 
     /// Runs one pass in its span, with metrics and a log line.
     async fn run_pass(&self, key: &Arc<Key>, causes: &Causes, mode: PassMode) -> Result<Outcome> {
-        let current = CurrentPass::begin(&self.parts.name, key);
+        let current = CurrentPass::begin(&self.parts.name, key, causes.is_prompted());
         let mut logged = self.passes.begin(&current, causes);
         let pass = async {
             let start = Instant::now();

@@ -24,9 +24,9 @@ pub(super) struct Postponed {
 
 impl Postponed {
     /// Keeps the key for this time. If too many keys are kept, drops the one that expires first.
-    pub(super) fn keep(&mut self, key: Key, time: Duration) {
+    pub(super) fn keep(&mut self, key: Key, time: Duration, prompted: bool) {
         let key = Arc::new(key);
-        self.keys.remove(&key);
+        let prompted = self.keys.remove(&key) || prompted;
         if self.keys.len() >= MAX_KEYS {
             self.keys.pop_first();
             if self.log_limit.allows(&()) {
@@ -38,7 +38,7 @@ impl Postponed {
             }
         }
         if let Some(expiry) = Instant::now().checked_add(time) {
-            self.keys.add(key, expiry);
+            self.keys.add(key, expiry, prompted);
         }
     }
 
@@ -46,13 +46,13 @@ impl Postponed {
     pub(super) fn drop_expired(&mut self, time: Duration, is_led_by_other: impl Fn(&Key) -> bool) {
         let now = Instant::now();
         let expired = std::iter::from_fn(|| self.keys.pop_due(now)).collect::<Vec<_>>();
-        for key in expired.into_iter().filter(|key| !is_led_by_other(key)) {
-            self.keep(Arc::unwrap_or_clone(key), time);
+        for (key, prompted) in expired.into_iter().filter(|(key, _)| !is_led_by_other(key)) {
+            self.keep(Arc::unwrap_or_clone(key), time, prompted);
         }
     }
 
-    /// Removes and returns the keys for which `condition` returns true.
-    pub(super) fn take_where(&mut self, condition: impl Fn(&Key) -> bool) -> Vec<Arc<Key>> {
+    /// Removes and returns the keys for which `condition` returns true, each with whether a pass of it was prompted.
+    pub(super) fn take_where(&mut self, condition: impl Fn(&Key) -> bool) -> Vec<(Arc<Key>, bool)> {
         self.keys.take_where(condition)
     }
 }
@@ -64,17 +64,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_expired_key_is_dropped_only_if_another_process_leads_it() {
         let (mut postponed, time) = (Postponed::default(), Duration::from_secs(10));
-        ["led by another", "led by none"].iter().for_each(|name| postponed.keep(Key::new(None, name), time));
+        ["led by another", "led by none"]
+            .iter()
+            .for_each(|name| postponed.keep(Key::new(None, name), time, false));
         tokio::time::advance(time).await;
         postponed.drop_expired(time, |key| key.name == "led by another");
         let kept = postponed.take_where(|_| true);
-        assert_eq!(kept.iter().map(|key| &*key.name).collect::<Vec<_>>(), ["led by none"]);
+        assert_eq!(kept.iter().map(|(key, _)| &*key.name).collect::<Vec<_>>(), ["led by none"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_number_of_keys_is_limited() {
         let (mut postponed, time) = (Postponed::default(), Duration::from_secs(10));
-        (0..=MAX_KEYS).for_each(|n| postponed.keep(Key::new(None, &n.to_string()), time));
+        (0..=MAX_KEYS).for_each(|n| postponed.keep(Key::new(None, &n.to_string()), time, false));
         assert_eq!(postponed.take_where(|key| key.name == "0"), []);
         assert_eq!(postponed.take_where(|_| true).len(), MAX_KEYS);
     }

@@ -85,7 +85,10 @@ impl Controller {
 
     /// Runs one worker, which processes one key at a time until the queue is closed.
     async fn run_worker(self: Arc<Self>, leadership: Leadership) {
-        while let Some(claimed) = self.parts.queue.next().await {
+        while let Some(mut claimed) = self.parts.queue.next().await {
+            if !claimed.causes.is_prompted() && self.driver.has_unobserved_generation(&claimed) {
+                claimed.causes.set_prompted();
+            }
             self.process(&claimed, &leadership).await;
             drop(claimed);
             tokio::task::consume_budget().await; // so that many short passes do not starve other tasks
@@ -112,7 +115,11 @@ impl Controller {
                 self.parts.per_key.drop_values_of(claimed);
                 if self.driver.observes_as_follower() {
                     // The dropped pass may not have seen the newest state.
-                    self.parts.queue.add_for((**claimed).clone(), Cause::Leadership);
+                    self.parts.queue.add_continuing(
+                        (**claimed).clone(),
+                        Cause::Leadership,
+                        claimed.causes.is_prompted(),
+                    );
                 }
             }
         }
@@ -142,10 +149,10 @@ impl Controller {
             Ok(outcome) => {
                 queue.succeeded(claimed);
                 if let Next::After(wait) = outcome.next() {
-                    queue.add_after((**claimed).clone(), wait);
+                    queue.continue_after(claimed, wait);
                 }
             }
-            Err(error) if error.is_waiting() => {} // the list of the Kind enqueues the key
+            Err(error) if error.is_waiting() => queue.continue_with_next(claimed), // which the list of the Kind enqueues
             Err(error) if error.is_permanent() && !error.is_conflict() => queue.forget(claimed),
             Err(error) => queue.retry(claimed, error.retry_wait(), &error.in_full()),
         }
@@ -181,9 +188,12 @@ impl Controller {
     /// postponed.
     fn promote(&self, gained: &[Arc<str>], leadership: &Leadership) {
         let is_gained = |key: &Key| gained.iter().any(|bucket| leadership.bucket_owns(bucket, key));
-        let promoted = self.driver.keys_to_promote().into_iter().filter(is_gained);
-        let postponed = self.postponed.lock().take_where(is_gained).into_iter().map(Arc::unwrap_or_clone);
-        promoted.chain(postponed).for_each(|key| self.parts.queue.add_slow_for(key, Cause::Leadership));
+        let promoted = self.driver.keys_to_promote().into_iter().filter(is_gained).map(|key| (key, false));
+        let postponed = self.postponed.lock().take_where(is_gained).into_iter();
+        let postponed = postponed.map(|(key, prompted)| (Arc::unwrap_or_clone(key), prompted));
+        promoted.chain(postponed).for_each(|(key, prompted)| {
+            self.parts.queue.add_slow_continuing(key, Cause::Leadership, prompted);
+        });
     }
 
     /// Keeps a key that became due while this process did not lead it, if a promotion would miss it. If this process
@@ -191,18 +201,21 @@ impl Controller {
     ///
     /// While another process leads, the key is kept for two lease durations: that process may have died, or hand the
     /// bucket over, before it processed the key.
-    fn postpone(&self, key: &Key, leadership: &Leadership) {
+    fn postpone(&self, key: &ClaimedKey, leadership: &Leadership) {
         // Locked before the leader is read: if this process gains the bucket after that, `promote` waits for the lock
         // and finds the key.
         let mut postponed = self.postponed.lock();
+        let prompted = key.causes.is_prompted();
         let led_before = match leadership.state(key) {
-            BucketState::Led { .. } => return self.parts.queue.add_for(key.clone(), Cause::Leadership),
+            BucketState::Led { .. } => {
+                return self.parts.queue.add_continuing(Key::clone(key), Cause::Leadership, prompted);
+            }
             BucketState::Draining { .. } => true,
             BucketState::Other => false,
             BucketState::Unknown { was_led } => was_led,
         };
         if self.driver.is_missed_by_promotion(key, led_before) {
-            postponed.keep(key.clone(), leadership.lease_duration() * 2);
+            postponed.keep(Key::clone(key), leadership.lease_duration() * 2, prompted);
         }
     }
 

@@ -99,6 +99,14 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
         Some(format!("no object can have the key {key}: {problem}"))
     }
 
+    fn has_unobserved_generation(&self, key: &Key) -> bool {
+        self.informer.get(key).is_some_and(|object| {
+            let observed = R::Kind::observed_generation(object.read_status());
+            object.meta().generation.is_some()
+                && observed.is_some_and(|seen| seen != object.meta().generation)
+        })
+    }
+
     fn observes_as_follower(&self) -> bool {
         self.roles.observe.is_some()
     }

@@ -31,6 +31,11 @@ pub(crate) trait Driver: Send + Sync {
         None
     }
 
+    /// Returns true if the object of the key has a generation that its status does not show yet.
+    fn has_unobserved_generation(&self, _: &Key) -> bool {
+        false
+    }
+
     /// Returns true if a process that does not lead a key observes it.
     fn observes_as_follower(&self) -> bool {
         false

@@ -12,24 +12,27 @@ pub(super) const MAX_WAIT: Duration = Duration::from_secs(1000);
 /// The failed keys, with the waits of client-go's default controller rate limiter.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// The number of consecutive failures of each key, and the last one as the cause of the retry. A BTreeMap, since its
-    /// memory shrinks with its number of keys.
-    failures: BTreeMap<Arc<Key>, (u32, Cause)>,
+    /// The number of consecutive failures of each key, the last one as the cause of the retry, and whether one of the failed
+    /// passes was prompted. A BTreeMap, since its memory shrinks with its number of keys.
+    failures: BTreeMap<Arc<Key>, (u32, Cause, bool)>,
 }
 
 impl Backoff {
-    /// Counts a failure with this error, and returns the wait until the retry.
-    pub(super) fn failed(&mut self, key: &Arc<Key>, error: &str) -> Duration {
-        let (failures, cause) = self.failures.entry(key.clone()).or_insert((0, Cause::After));
+    /// Counts a failure with this error, and returns the wait until the retry. `prompted`: the failed pass was prompted.
+    pub(super) fn failed(&mut self, key: &Arc<Key>, error: &str, prompted: bool) -> Duration {
+        let (failures, cause, was_prompted) =
+            self.failures.entry(key.clone()).or_insert((0, Cause::After, false));
+        *was_prompted |= prompted;
         let wait = FIRST_WAIT.saturating_mul(1_u32.checked_shl(*failures).unwrap_or(u32::MAX));
         *failures = failures.saturating_add(1);
         *cause = Cause::retry(*failures, error);
         wait.min(MAX_WAIT)
     }
 
-    /// The cause of the key's retry.
-    pub(super) fn cause(&self, key: &Key) -> Cause {
-        self.failures.get(key).map_or(Cause::After, |(_, cause)| cause.clone())
+    /// The cause of the key's retry, and whether the retry continues a prompted pass.
+    pub(super) fn cause(&self, key: &Key) -> (Cause, bool) {
+        let failed = self.failures.get(key);
+        failed.map_or((Cause::After, false), |(_, cause, prompted)| (cause.clone(), *prompted))
     }
 
     /// Resets the key's failures. Returns true if there were any.
@@ -50,16 +53,16 @@ mod tests {
     #[test]
     fn a_key_waits_5_ms_and_twice_as_long_after_each_failure_up_to_1000_s() {
         let (mut backoff, key) = (Backoff::default(), Arc::new(Key::new("default", "a")));
-        let waits: Vec<_> = (0..5).map(|_| backoff.failed(&key, "no").as_millis()).collect();
+        let waits: Vec<_> = (0..5).map(|_| backoff.failed(&key, "no", false).as_millis()).collect();
         assert_eq!(waits, [5, 10, 20, 40, 80]);
-        assert_eq!((0..40).map(|_| backoff.failed(&key, "no")).last(), Some(MAX_WAIT));
+        assert_eq!((0..40).map(|_| backoff.failed(&key, "no", false)).last(), Some(MAX_WAIT));
     }
 
     #[test]
     fn a_forgotten_key_starts_at_the_first_wait_and_uses_no_memory() {
         let (mut backoff, key) = (Backoff::default(), Arc::new(Key::new("default", "a")));
-        backoff.failed(&key, "no");
+        backoff.failed(&key, "no", false);
         assert!(backoff.forget(&key) && backoff.is_empty() && !backoff.forget(&key));
-        assert_eq!(backoff.failed(&key, "no"), FIRST_WAIT);
+        assert_eq!(backoff.failed(&key, "no", false), FIRST_WAIT);
     }
 }

@@ -5,8 +5,10 @@
 
 use std::{fmt, sync::Arc};
 
-use kube::ResourceExt;
-use reknit_injection::{Cached, Change, Informer, internal::KeyEvent};
+use reknit_injection::{
+    Cached, Change, Informer,
+    internal::{CurrentPass, KeyEvent, Writers, WrittenState, is_initial},
+};
 
 /// The maximum number of causes that a queued key keeps. Further ones are counted.
 const MAX_CAUSES: usize = 16;
@@ -15,7 +17,7 @@ const MAX_CAUSES: usize = 16;
 const MAX_TEXT: usize = 200;
 
 /// A cause for which a key is queued.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Cause {
     /// The object of the key changed.
     Object(StateChange),
@@ -66,11 +68,15 @@ fn resource_of<T: Cached>(informer: &Informer<T>) -> &str {
 }
 
 /// A change of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct StateChange {
     kind: ChangeKind,
-    /// The new resourceVersion, if it is a number.
-    version: Option<u64>,
+    /// The new state. `None` if its resourceVersion is not a number, or the uid of a deleted object is unknown.
+    state: Option<WrittenState>,
+    /// True if the object was there before this process knew it.
+    is_initial: bool,
+    /// The pass of this process that made the change, once it is known.
+    writer: Option<Arc<CurrentPass>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,23 +93,36 @@ impl StateChange {
             (_, true) => ChangeKind::Added,
             _ => ChangeKind::Changed,
         };
-        Self { kind, version: event.resource_version().and_then(|version| version.parse().ok()) }
+        Self::new(kind, event.resource_version(), event.uid())
     }
 
     pub(crate) fn of_change<T: Cached>(change: &Change<T>) -> Self {
-        let (kind, object) = match change {
-            Change::Added(object) => (ChangeKind::Added, &**object),
-            Change::Updated { new, .. } => (ChangeKind::Changed, &**new),
-            Change::Deleted { last } => (ChangeKind::Deleted, &**last),
+        let kind = match change {
+            Change::Added(_) => ChangeKind::Added,
+            Change::Updated { .. } => ChangeKind::Changed,
+            Change::Deleted { .. } => ChangeKind::Deleted,
         };
-        Self { kind, version: object.resource_version().and_then(|version| version.parse().ok()) }
+        let meta = change.latest().meta();
+        Self::new(kind, meta.resource_version.as_deref(), meta.uid.as_deref())
+    }
+
+    fn new(kind: ChangeKind, version: Option<&str>, uid: Option<&str>) -> Self {
+        let state = match kind {
+            ChangeKind::Deleted => uid.map(WrittenState::deleted),
+            ChangeKind::Added | ChangeKind::Changed => version.and_then(WrittenState::version),
+        };
+        Self { kind, state, is_initial: is_initial(), writer: None }
     }
 
     /// The change of an object to this resourceVersion, or its deletion if `None`.
     #[cfg(test)]
     pub(crate) fn to(version: Option<&str>) -> Self {
-        let kind = if version.is_some() { ChangeKind::Changed } else { ChangeKind::Deleted };
-        Self { kind, version: version.and_then(|version| version.parse().ok()) }
+        Self::new(if version.is_some() { ChangeKind::Changed } else { ChangeKind::Deleted }, version, None)
+    }
+
+    /// Returns true if the change came from outside of this process, or continues a pass that was prompted.
+    fn is_prompt(&self) -> bool {
+        self.writer.as_ref().map_or(!self.is_initial, |writer| writer.prompted)
     }
 }
 
@@ -143,16 +162,47 @@ impl Cause {
         }
     }
 
+    /// The change of an object that is the cause.
+    fn change(&self) -> Option<&StateChange> {
+        match self {
+            Self::Object(change) | Self::Other { change, .. } => Some(change),
+            _ => None,
+        }
+    }
+
+    /// Finds the pass that made the change, if it is known by now.
+    fn find_writer(&mut self, writers: &Writers) {
+        if let Self::Object(change) | Self::Other { change, .. } = self
+            && change.writer.is_none()
+            && let Some(state) = change.state
+        {
+            change.writer = writers.of(state);
+        }
+    }
+
+    /// Returns true if the cause, other than a change of an object, is a prompt now.
+    pub(super) fn continues_prompt(&self) -> bool {
+        matches!(self, Self::Config(_) | Self::Queue(_)) && is_user_prompt()
+    }
+
     /// Returns true if the other cause differs only in the state, so that the later one replaces the earlier one.
     fn is_repeated_by(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Object(_), Self::Object(_)) | (Self::Retry { .. }, Self::Retry { .. }) => true,
             (Self::Other { source, key, .. }, Self::Other { source: other_source, key: other_key, .. }) => {
                 source == other_source && key == other_key
             }
-            _ => self == other,
+            (Self::Kind(name), Self::Kind(other)) => name == other,
+            (Self::Config(name), Self::Config(other)) => name == other,
+            (Self::Queue(reason), Self::Queue(other)) => reason == other,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
     }
+}
+
+/// Returns true if what user code does now is prompted: within a pass it continues the pass, and elsewhere it follows
+/// something outside of the process, unless it handles an object that is not new.
+pub(super) fn is_user_prompt() -> bool {
+    CurrentPass::get().map_or_else(|| !is_initial(), |pass| pass.prompted)
 }
 
 fn bounded(text: &str) -> Arc<str> {
@@ -160,39 +210,71 @@ fn bounded(text: &str) -> Arc<str> {
 }
 
 /// The merged causes of a queued key. One cause needs no allocation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Causes {
     first: Option<Cause>,
     others: Option<Box<Others>>,
+    /// True if a cause that is not kept was a prompt, or one that continues a pass continues a prompted one.
+    is_prompted: bool,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 struct Others {
     causes: Vec<Cause>,
     /// The number of causes beyond the maximum.
     uncounted: u32,
 }
 
+#[cfg(test)]
 impl From<Cause> for Causes {
     fn from(cause: Cause) -> Self {
-        Self { first: Some(cause), others: None }
+        Self { first: Some(cause), ..Self::default() }
     }
 }
 
 impl Causes {
-    /// Adds a cause. If it repeats one, it replaces that one.
-    pub(crate) fn add(&mut self, cause: Cause) {
-        let Some(first) = &mut self.first else { return self.first = Some(cause) };
+    /// Adds a cause. If it repeats one, it replaces that one. `prompted`: the cause continues a pass that was prompted.
+    pub(super) fn add(&mut self, mut cause: Cause, prompted: bool, writers: &Writers) {
+        self.is_prompted |= prompted;
+        cause.find_writer(writers);
+        if let Some(mut dropped) = self.put(cause) {
+            dropped.find_writer(writers);
+            self.is_prompted |= dropped.change().is_some_and(StateChange::is_prompt);
+        }
+    }
+
+    /// Puts a cause in the place of the one that it repeats, or adds it. Returns the cause that is not kept.
+    fn put(&mut self, cause: Cause) -> Option<Cause> {
+        let Some(first) = &mut self.first else { return self.first.replace(cause) };
         if first.is_repeated_by(&cause) {
-            return *first = cause;
+            return Some(std::mem::replace(first, cause));
         }
         let others = self.others.get_or_insert_default();
-        let is_full = others.causes.len() >= MAX_CAUSES - 1;
-        match others.causes.iter_mut().find(|other| other.is_repeated_by(&cause)) {
-            Some(other) => *other = cause,
-            None if is_full => others.uncounted = others.uncounted.saturating_add(1),
-            None => others.causes.push(cause),
+        if let Some(other) = others.causes.iter_mut().find(|other| other.is_repeated_by(&cause)) {
+            return Some(std::mem::replace(other, cause));
         }
+        if others.causes.len() >= MAX_CAUSES - 1 {
+            others.uncounted = others.uncounted.saturating_add(1);
+            return Some(cause);
+        }
+        others.causes.push(cause);
+        None
+    }
+
+    /// Finds the passes that made the changes, of which more are known than when the causes were added.
+    pub(super) fn find_writers(&mut self, writers: &Writers) {
+        let others = self.others.iter_mut().flat_map(|others| &mut others.causes);
+        self.first.iter_mut().chain(others).for_each(|cause| cause.find_writer(writers));
+    }
+
+    /// Returns true if one of the causes came from outside of this process, or continues a pass that was prompted.
+    pub(crate) fn is_prompted(&self) -> bool {
+        self.is_prompted || self.iter().filter_map(Cause::change).any(StateChange::is_prompt)
+    }
+
+    /// Declares the pass to be prompted, for a reason that is not among the causes.
+    pub(crate) fn set_prompted(&mut self) {
+        self.is_prompted = true;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -245,7 +327,10 @@ impl fmt::Display for StateChange {
             ChangeKind::Changed => "changed",
             ChangeKind::Deleted => "deleted",
         })?;
-        self.version.map_or(Ok(()), |version| write!(f, " ({version})"))
+        match self.state {
+            Some(WrittenState::Version(version)) => write!(f, " ({version})"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -262,13 +347,34 @@ mod tests {
         Cause::Other { source, key: format!("default/{name}").into(), change: StateChange::to(None) }
     }
 
+    fn add(causes: &mut Causes, cause: Cause) {
+        causes.add(cause, false, &Writers::default());
+    }
+
+    #[test]
+    fn a_prompt_is_not_lost_with_the_cause_that_is_not_kept() {
+        let mut causes = Causes::default();
+        add(&mut causes, Cause::Start);
+        add(&mut causes, Cause::retry(1, "no"));
+        assert!(!causes.is_prompted());
+        (0..20).for_each(|n| add(&mut causes, Cause::Kind(n.to_string().into())));
+        assert!(!causes.is_prompted());
+        add(&mut causes, object("1"));
+        assert!(causes.is_prompted(), "the cause itself is only counted");
+        let mut causes = Causes::default();
+        causes.add(Cause::After, true, &Writers::default());
+        add(&mut causes, Cause::After);
+        assert!(causes.is_prompted(), "it continues a prompted pass");
+    }
+
     #[test]
     fn a_repeated_cause_replaces_the_earlier_one_and_needs_no_allocation() {
-        let mut causes = Causes::from(object("1"));
-        causes.add(object("2"));
+        let mut causes = Causes::default();
+        add(&mut causes, object("1"));
+        add(&mut causes, object("2"));
         assert_eq!((causes.to_string().as_str(), causes.others.is_none()), ("the object changed (2)", true));
-        (0..2).for_each(|_| causes.add(service("a")));
-        causes.add(Cause::retry(3, "no"));
+        (0..2).for_each(|_| add(&mut causes, service("a")));
+        add(&mut causes, Cause::retry(3, "no"));
         assert_eq!(
             causes.to_string(),
             "the object changed (2); services default/a deleted, tracked; retry 3 after: no"
@@ -278,7 +384,7 @@ mod tests {
     #[test]
     fn causes_beyond_sixteen_are_counted_and_texts_are_cut() {
         let mut causes = Causes::default();
-        (0..20).for_each(|n| causes.add(service(&n.to_string())));
+        (0..20).for_each(|n| add(&mut causes, service(&n.to_string())));
         assert_eq!(causes.iter().count(), MAX_CAUSES);
         assert!(causes.to_string().ends_with("services default/15 deleted, tracked; and 4 more"), "{causes}");
         let Cause::Retry { error, .. } = Cause::retry(1, &"ä".repeat(1000)) else { unreachable!() };

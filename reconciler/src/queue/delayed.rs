@@ -1,4 +1,5 @@
-//! Keys to enqueue later. Each key is held once, with the earliest of its due times.
+//! Keys to enqueue later. Each key is held once, with the earliest of its due times, and is prompted if one of the passes
+//! that it continues was.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,39 +12,42 @@ use super::lanes::shrink;
 #[derive(Debug, Default)]
 pub(crate) struct Delayed {
     by_time: BTreeMap<(Instant, u64), Arc<Key>>,
-    by_key: HashMap<Arc<Key>, (Instant, u64)>,
+    by_key: HashMap<Arc<Key>, ((Instant, u64), bool)>,
     last_ticket: u64,
 }
 
 impl Delayed {
     /// Adds the key, unless it is held with an earlier due time. Returns true if it is now the first key to become due.
-    pub(crate) fn add(&mut self, key: Arc<Key>, due: Instant) -> bool {
-        match self.by_key.get(&key) {
-            Some((earlier_due, _)) if *earlier_due <= due => return false,
-            Some(later_position) => drop(self.by_time.remove(later_position)),
-            None => {}
+    pub(crate) fn add(&mut self, key: Arc<Key>, due: Instant, mut prompted: bool) -> bool {
+        if let Some((position, was_prompted)) = self.by_key.get_mut(&key) {
+            *was_prompted |= prompted;
+            prompted = *was_prompted;
+            if position.0 <= due {
+                return false;
+            }
+            self.by_time.remove(position);
         }
         self.last_ticket += 1;
         let position = (due, self.last_ticket);
-        self.by_key.insert(key.clone(), position);
+        self.by_key.insert(key.clone(), (position, prompted));
         self.by_time.insert(position, key);
         self.by_time.first_key_value().is_some_and(|(first, _)| *first == position)
     }
 
-    /// Removes and returns a key that is due, if any.
-    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Arc<Key>> {
+    /// Removes and returns a key that is due, if any, and whether it is prompted.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Arc<Key>, bool)> {
         let key = self.by_time.first_entry().filter(|first| first.key().0 <= now)?.remove();
-        self.by_key.remove(&key);
+        let prompted = self.by_key.remove(&key).is_some_and(|(_, prompted)| prompted);
         shrink(&mut self.by_key);
-        Some(key)
+        Some((key, prompted))
     }
 
-    /// Removes the key, if it is delayed.
-    pub(crate) fn remove(&mut self, key: &Key) {
-        if let Some(position) = self.by_key.remove(key) {
-            self.by_time.remove(&position);
-            shrink(&mut self.by_key);
-        }
+    /// Removes the key, if it is delayed. Returns true if it is prompted.
+    pub(crate) fn remove(&mut self, key: &Key) -> bool {
+        let Some((position, prompted)) = self.by_key.remove(key) else { return false };
+        self.by_time.remove(&position);
+        shrink(&mut self.by_key);
+        prompted
     }
 
     /// Removes and returns the key with the earliest due time.
@@ -53,13 +57,15 @@ impl Delayed {
         Some(key)
     }
 
-    /// Removes and returns the keys for which `condition` returns true, by due time.
-    pub(crate) fn take_where(&mut self, condition: impl Fn(&Key) -> bool) -> Vec<Arc<Key>> {
-        let taken: Vec<_> =
-            self.by_time.extract_if(.., |_, key| condition(key)).map(|(_, key)| key).collect();
-        for key in &taken {
-            self.by_key.remove(key);
-        }
+    /// Removes and returns the keys for which `condition` returns true, by due time, each with whether it is prompted.
+    pub(crate) fn take_where(&mut self, condition: impl Fn(&Key) -> bool) -> Vec<(Arc<Key>, bool)> {
+        let by_key = &mut self.by_key;
+        let taken = self.by_time.extract_if(.., |_, key| condition(key));
+        let taken = taken.map(|(_, key)| {
+            let prompted = by_key.remove(&key).is_some_and(|(_, prompted)| prompted);
+            (key, prompted)
+        });
+        let taken = taken.collect();
         shrink(&mut self.by_key);
         taken
     }

@@ -5,6 +5,8 @@ use std::{hash::Hash, sync::Arc};
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
+use reknit_injection::internal::Writers;
+
 use super::cause::{Cause, Causes};
 use crate::turns::Turns;
 
@@ -57,23 +59,34 @@ pub(super) enum AddResult {
 }
 
 impl Lanes {
-    /// Adds a key. A key of the slow lane that is added to the fast lane moves to the fast lane.
-    pub(super) fn add(&mut self, key: Arc<Key>, lane: Lane, now: Instant, cause: Cause) -> AddResult {
+    /// Adds a key. A key of the slow lane that is added to the fast lane moves to the fast lane. `prompted`: the cause
+    /// continues a pass that was prompted.
+    pub(super) fn add(
+        &mut self,
+        key: Arc<Key>,
+        lane: Lane,
+        now: Instant,
+        (cause, prompted): (Cause, bool),
+        writers: &Writers,
+    ) -> AddResult {
         match self.states.get_mut(&key) {
             None => {
-                self.enqueue(key, lane, now, cause.into());
+                let mut causes = Causes::default();
+                causes.add(cause, prompted, writers);
+                self.enqueue(key, lane, now, causes);
                 return AddResult::Queued;
             }
             Some(KeyState::Claimed { added: added @ None }) => {
-                *added = Some((lane, now, cause.into()));
+                let (.., causes) = added.insert((lane, now, Causes::default()));
+                causes.add(cause, prompted, writers);
                 return AddResult::Deferred;
             }
             Some(KeyState::Claimed { added: Some((previous_lane, _, causes)) }) => {
                 *previous_lane = lane.max(*previous_lane);
-                causes.add(cause);
+                causes.add(cause, prompted, writers);
             }
             Some(KeyState::Queued { lane: previous_lane, ticket, queued_at, causes }) => {
-                causes.add(cause);
+                causes.add(cause, prompted, writers);
                 if lane > *previous_lane {
                     let (ticket, queued_at, causes) = (*ticket, *queued_at, std::mem::take(causes));
                     self.slow.remove(key.namespace.as_deref(), ticket);
@@ -97,10 +110,11 @@ impl Lanes {
     }
 
     /// Ends the claim. Returns true if the key was added during the claim, and so is queued again.
-    pub(super) fn done(&mut self, key: &Arc<Key>) -> bool {
+    pub(super) fn done(&mut self, key: &Arc<Key>, writers: &Writers) -> bool {
         let Some(KeyState::Claimed { added }) = self.states.remove(key) else { return false };
         let is_added = added.is_some();
-        if let Some((lane, added_at, causes)) = added {
+        if let Some((lane, added_at, mut causes)) = added {
+            causes.find_writers(writers); // the pass has the answers to its writes
             self.enqueue(key.clone(), lane, added_at, causes);
         }
         shrink(&mut self.states);
@@ -179,15 +193,18 @@ mod tests {
 
     #[test]
     fn the_capacity_after_a_burst_of_keys_is_released_and_no_key_is_lost() {
-        let (mut lanes, now) = (Lanes::default(), Instant::now());
+        let (mut lanes, now, writers) = (Lanes::default(), Instant::now(), Writers::default());
         let key = |n: usize| Arc::new(Key::new("default", &n.to_string()));
         for n in 0..100_000 {
-            assert_eq!(lanes.add(key(n), Lane::Fast, now, Cause::Start), AddResult::Queued);
+            assert_eq!(
+                lanes.add(key(n), Lane::Fast, now, (Cause::Start, false), &writers),
+                AddResult::Queued
+            );
         }
         for n in 0..100_000 {
             let (claimed, ..) = lanes.claim(|_| true).unwrap();
             assert_eq!(claimed, key(n));
-            assert!(!lanes.done(&claimed));
+            assert!(!lanes.done(&claimed, &writers));
         }
         assert!(
             lanes.states.is_empty() && lanes.states.capacity() <= 8 * MIN_KEYS,

@@ -24,24 +24,25 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use reknit_apis::Key;
+use reknit_apis::{Key, internal::HashSet};
 use reknit_injection::{
     Clock,
-    internal::{clock_instant, is_test_clock, next_clock_change, sleep_until_optional},
+    internal::{Writers, clock_instant, is_test_clock, next_clock_change, sleep_until_optional},
 };
 use tokio::{sync::Notify, time::Instant};
 
 pub use self::state::{KeyState, QueueState};
-pub(crate) use self::{
-    cause::{Cause, Causes, Source, StateChange},
-    delayed::Delayed,
-    lanes::shrink,
-};
 use self::{
+    cause::is_user_prompt,
     echo::PendingWrites,
     lanes::{AddResult, Lane, Lanes},
     resync::KeySources,
     retries::Retries,
+};
+pub(crate) use self::{
+    cause::{Cause, Causes, Source, StateChange},
+    delayed::Delayed,
+    lanes::shrink,
 };
 use crate::metrics::{Metrics, QueueMetrics, RunningPasses};
 
@@ -76,6 +77,9 @@ struct State {
     delayed: Delayed,
     retries: Retries,
     pending_writes: PendingWrites,
+    writers: Writers,
+    /// The keys that wait for the first list of a Kind after a prompted pass.
+    prompted: HashSet<Arc<Key>>,
     /// The claimed keys and the time of each claim. At most one per worker.
     running: Vec<(Arc<Key>, Instant)>,
     /// The number of running passes from which on only keys of other namespaces are claimed.
@@ -87,16 +91,18 @@ struct State {
 impl Queue {
     #[cfg(test)]
     pub(crate) fn new() -> Self {
-        Self::with_clock(Clock::default())
+        Self::of(Clock::default(), Writers::default())
     }
 
-    /// Creates a queue whose delayed keys follow this clock.
-    pub(crate) fn with_clock(clock: Clock) -> Self {
+    /// Creates a queue whose delayed keys follow this clock. `writers` knows the changes that passes made.
+    pub(crate) fn of(clock: Clock, writers: Writers) -> Self {
         let state = State {
             lanes: Lanes::default(),
             delayed: Delayed::default(),
             retries: Retries::new(Instant::now()),
             pending_writes: Vec::new(),
+            writers,
+            prompted: HashSet::default(),
             running: Vec::new(),
             workers: usize::MAX,
             closed: false,
@@ -124,18 +130,42 @@ impl Queue {
 
     /// Enqueues a key for this cause.
     pub(crate) fn add_for(&self, key: Key, cause: Cause) {
-        self.add_to(Lane::Fast, key, cause);
+        let prompted = cause.continues_prompt();
+        self.add_to(Lane::Fast, key, cause, prompted);
+    }
+
+    /// Enqueues a key for this cause. `prompted`: it continues a pass that was prompted.
+    pub(crate) fn add_continuing(&self, key: Key, cause: Cause, prompted: bool) {
+        self.add_to(Lane::Fast, key, cause, prompted);
     }
 
     /// Enqueues a key for this cause in the slow lane.
     pub(crate) fn add_slow_for(&self, key: Key, cause: Cause) {
-        self.add_to(Lane::Slow, key, cause);
+        let prompted = cause.continues_prompt();
+        self.add_to(Lane::Slow, key, cause, prompted);
+    }
+
+    /// Enqueues a key for this cause in the slow lane. `prompted`: it continues a pass that was prompted.
+    pub(crate) fn add_slow_continuing(&self, key: Key, cause: Cause, prompted: bool) {
+        self.add_to(Lane::Slow, key, cause, prompted);
     }
 
     /// Enqueues a key after this time. The earliest of several times counts. The time is measured by the [`Clock`] of
     /// the Context, which a test can set.
     pub fn add_after(&self, key: Key, wait: Duration) {
-        self.add_delayed(Arc::new(key), wait);
+        self.add_delayed(Arc::new(key), wait, is_user_prompt());
+    }
+
+    /// Enqueues the key of a pass after this time.
+    pub(crate) fn continue_after(&self, claimed: &ClaimedKey, wait: Duration) {
+        self.add_delayed(claimed.key.clone(), wait, claimed.causes.is_prompted());
+    }
+
+    /// Keeps for the next pass of the key that it continues this one.
+    pub(crate) fn continue_with_next(&self, claimed: &ClaimedKey) {
+        if claimed.causes.is_prompted() {
+            self.0.state.lock().prompted.insert(claimed.key.clone());
+        }
     }
 
     /// Reports metrics under the name of this controller from now on. A pass that takes longer than `slow_after` is
@@ -190,7 +220,7 @@ impl Queue {
             if let Some(metrics) = &state.metrics {
                 metrics.retries.inc();
             }
-            state.retries.failed(&claimed.key, wait, error, Instant::now())
+            state.retries.failed(&claimed.key, wait, error, claimed.causes.is_prompted(), Instant::now())
         };
         if is_next_due_earlier {
             self.0.changed.notify_waiters();
@@ -221,6 +251,7 @@ impl Queue {
             state.closed = true;
             state.lanes.take_all();
             state.delayed = Delayed::default();
+            state.prompted = HashSet::default();
             state.retries.clear();
             state.report_depth();
         }
@@ -242,18 +273,18 @@ impl Queue {
         self.0.state.lock().running.iter().map(|(key, claimed_at)| (Key::clone(key), *claimed_at)).collect()
     }
 
-    fn add_to(&self, lane: Lane, key: Key, cause: Cause) {
-        let is_new = self.0.state.lock().add(Arc::new(key), lane, cause);
+    fn add_to(&self, lane: Lane, key: Key, cause: Cause, prompted: bool) {
+        let is_new = self.0.state.lock().add(Arc::new(key), lane, (cause, prompted));
         if is_new {
             self.0.changed.notify_one();
         }
     }
 
-    fn add_delayed(&self, key: Arc<Key>, wait: Duration) {
+    fn add_delayed(&self, key: Arc<Key>, wait: Duration, prompted: bool) {
         let Some(due) = clock_instant(&self.0.clock).checked_add(wait) else { return }; // beyond the range of the clock
         let is_first_due = {
             let mut state = self.0.state.lock();
-            !state.closed && state.delayed.add(key, due)
+            !state.closed && state.delayed.add(key, due, prompted)
         };
         if is_first_due {
             self.0.changed.notify_waiters();
@@ -262,12 +293,13 @@ impl Queue {
 }
 
 impl State {
-    /// Adds the key to the lane. Returns true if it is now queued and was not before.
-    fn add(&mut self, key: Arc<Key>, lane: Lane, cause: Cause) -> bool {
+    /// Adds the key to the lane, for a cause and whether it continues a prompted pass. Returns true if the key is now
+    /// queued and was not before.
+    fn add(&mut self, key: Arc<Key>, lane: Lane, cause: (Cause, bool)) -> bool {
         if self.closed {
             return false;
         }
-        let result = self.lanes.add(key, lane, Instant::now(), cause);
+        let result = self.lanes.add(key, lane, Instant::now(), cause, &self.writers);
         if let Some(metrics) = self.metrics.as_ref().filter(|_| result != AddResult::Duplicate) {
             metrics.adds.inc();
         }
@@ -277,8 +309,8 @@ impl State {
 
     fn enqueue_due(&mut self, clock: &Clock) {
         let (now, set_time) = (Instant::now(), clock_instant(clock));
-        while let Some(key) = self.delayed.pop_due(set_time) {
-            self.add(key, Lane::Fast, Cause::After);
+        while let Some((key, prompted)) = self.delayed.pop_due(set_time) {
+            self.add(key, Lane::Fast, (Cause::After, prompted));
         }
         while let Some((key, cause)) = self.retries.pop_due(now) {
             self.add(key, Lane::Fast, cause);
@@ -297,7 +329,12 @@ impl State {
             self.running.iter().all(|(key, _)| key.namespace.as_deref().unwrap_or_default() != namespace)
         };
         let is_reserve = self.running.len() >= self.workers;
-        let (key, queued_at, causes) = self.lanes.claim(|namespace| !is_reserve || has_no_pass(namespace))?;
+        let (key, queued_at, mut causes) =
+            self.lanes.claim(|namespace| !is_reserve || has_no_pass(namespace))?;
+        causes.find_writers(&self.writers);
+        if self.prompted.remove(&key) {
+            causes.set_prompted();
+        }
         if let Some(metrics) = &mut self.metrics {
             metrics.queue_duration.observe(queued_at.elapsed().as_secs_f64());
             causes.iter().for_each(|cause| metrics.count_cause(cause.labels()));
@@ -317,7 +354,7 @@ impl State {
                 metrics.work_duration.observe(claimed_at.elapsed().as_secs_f64());
             }
         }
-        let is_queued = self.lanes.done(key);
+        let is_queued = self.lanes.done(key, &self.writers);
         self.report_depth();
         is_queued || (was_full && self.lanes.len() > 0)
     }

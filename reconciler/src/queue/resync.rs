@@ -2,7 +2,7 @@
 
 use reknit_apis::Key;
 
-use super::{Cause, Queue};
+use super::{Cause, Queue, cause::is_user_prompt};
 
 /// The sources of all keys of a controller: the keys of the objects of its Kind or, without a Kind, the keys to which
 /// its watches map and those that [`Builder::add_key`](crate::Builder::add_key) added.
@@ -26,8 +26,8 @@ impl Queue {
     /// }
     /// ```
     pub fn resync_where(&self, mut admits: impl FnMut(&Key) -> bool) {
-        let keys = self.all_keys().into_iter().filter(|key| admits(key));
-        keys.for_each(|key| self.add_slow_for(key, Cause::Resync));
+        let (keys, prompted) = (self.all_keys().into_iter().filter(|key| admits(key)), is_user_prompt());
+        keys.for_each(|key| self.add_slow_continuing(key, Cause::Resync, prompted));
     }
 
     /// Enqueues every key of the controller in the slow lane, for this cause.

@@ -51,17 +51,18 @@ impl Retries {
     }
 
     /// Adds a failed key, to be retried with a token after its backoff, which is limited by `wait`. A key that already
-    /// waits keeps its earlier time. Returns true if the next retry may be due earlier than before.
+    /// waits keeps its earlier time. `prompted`: the failed pass was prompted. Returns true if the next retry may be due earlier than before.
     pub(super) fn failed(
         &mut self,
         key: &Arc<Key>,
         wait: RangeInclusive<Duration>,
         error: &str,
+        prompted: bool,
         now: Instant,
     ) -> bool {
         let (least, most) = wait.into_inner();
-        let wait = self.backoff.failed(key, error).clamp(least, most);
-        !self.tickets.contains_key(key) && self.waiting.add(key.clone(), now + wait)
+        let wait = self.backoff.failed(key, error, prompted).clamp(least, most);
+        !self.tickets.contains_key(key) && self.waiting.add(key.clone(), now + wait, prompted)
     }
 
     /// Resets the key's backoff and drops its retry, after a success. Returns true if other retries may be due earlier
@@ -83,9 +84,10 @@ impl Retries {
         self.backoff.forget(key)
     }
 
-    /// Removes and returns a key whose retry is due, if any, with the cause of the retry. Takes a token.
-    pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Arc<Key>, Cause)> {
-        while let Some(key) = self.waiting.pop_due(now) {
+    /// Removes and returns a key whose retry is due, if any, with the cause of the retry, and whether it continues a
+    /// prompted pass. Takes a token.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Arc<Key>, (Cause, bool))> {
+        while let Some((key, _)) = self.waiting.pop_due(now) {
             let ticket = self.ready.push(key.namespace.as_deref(), key.clone());
             self.tickets.insert(key, ticket);
         }
@@ -95,7 +97,7 @@ impl Retries {
         let key = self.ready.pop()?;
         self.tickets.remove(&key);
         shrink(&mut self.tickets);
-        let cause = self.cause(&key);
+        let cause = self.backoff.cause(&key);
         Some((key, cause))
     }
 
@@ -122,7 +124,7 @@ impl Retries {
 
     /// The cause of the key's retry.
     pub(super) fn cause(&self, key: &Key) -> Cause {
-        self.backoff.cause(key)
+        self.backoff.cause(key).0
     }
 
     /// Drops all retries.
@@ -147,7 +149,7 @@ mod tests {
     /// Adds failed keys with these numbers.
     fn fail(retries: &mut Retries, numbers: std::ops::Range<usize>, wait: RangeInclusive<Duration>) {
         for n in numbers {
-            retries.failed(&key(n), wait.clone(), "no", Instant::now());
+            retries.failed(&key(n), wait.clone(), "no", false, Instant::now());
         }
     }
 
@@ -196,7 +198,7 @@ mod tests {
         advance(5.0).await;
         pop_all(&mut retries);
         let honest = Arc::new(Key::new("honest", "a"));
-        retries.failed(&honest, ANY_WAIT, "no", Instant::now());
+        retries.failed(&honest, ANY_WAIT, "no", false, Instant::now());
         advance(0.2).await;
         let due: Vec<_> =
             std::iter::from_fn(|| retries.pop_due(Instant::now()).map(|(key, _)| key)).collect();
@@ -226,8 +228,8 @@ mod tests {
     async fn a_key_waits_at_least_as_long_as_the_server_asked() {
         let mut retries = Retries::new(Instant::now());
         let asked = Duration::from_secs(10);
-        retries.failed(&key(1), asked..=Duration::MAX, "no", Instant::now());
-        retries.failed(&key(2), asked..=asked, "no", Instant::now());
+        retries.failed(&key(1), asked..=Duration::MAX, "no", false, Instant::now());
+        retries.failed(&key(2), asked..=asked, "no", false, Instant::now());
         advance(9.9).await;
         assert_eq!(pop_all(&mut retries), 0);
         advance(0.1).await;
@@ -237,7 +239,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_that_succeeds_before_its_retry_is_not_retried() {
         let mut retries = Retries::new(Instant::now());
-        retries.failed(&key(1), ANY_WAIT, "no", Instant::now());
+        retries.failed(&key(1), ANY_WAIT, "no", false, Instant::now());
         retries.succeeded(&key(1), Instant::now());
         advance(2.0).await;
         assert_eq!((pop_all(&mut retries), retries.is_empty()), (0, true));

@@ -395,7 +395,7 @@ async fn the_retries_during_an_outage_and_during_the_next_one_keep_to_the_limit(
 async fn delayed_keys_follow_a_clock_that_is_set_and_failed_keys_do_not() {
     let minute = Duration::from_secs(60);
     let (times, clock) = tokio::sync::watch::channel(Timestamp::UNIX_EPOCH);
-    let queue = Queue::with_clock(Clock::set_by(clock));
+    let queue = Queue::of(Clock::set_by(clock), Writers::default());
     queue.add_after(key("delayed"), minute);
     tokio::time::advance(2 * minute).await;
     assert_eq!(queue.take_all(), [], "the clock stands still");

@@ -7,7 +7,9 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
 use reknit_apis::internal::HashMap;
-use reknit_injection::internal::{ResourcePath, is_apply, register_durations, register_metric, request_verb};
+use reknit_injection::internal::{
+    CurrentPass, ResourcePath, is_apply, is_dry_run, register_durations, register_metric, request_verb,
+};
 use tokio::time::Instant;
 
 /// The maximum number of series of requests by resource. The paths of requests may come from users, so more are counted
@@ -40,6 +42,7 @@ pub(crate) struct RequestMetrics {
     requests: IntCounterVec,
     duration: HistogramVec,
     by_resource: IntCounterVec,
+    unprompted: IntCounterVec,
     /// The series of each kind of request, by a hash of its labels, so that counting allocates nothing.
     series: Mutex<HashMap<u64, Series>>,
 }
@@ -86,6 +89,12 @@ impl RequestMetrics {
                 "Number of requests to the API server by verb, resource and status code",
                 &["verb", "group", "resource", "subresource", "code"],
             ),
+            unprompted: counter(
+                "reknit_unprompted_writes_total",
+                "Number of changes by passes that no cause from outside and no new generation prompted, by controller \
+                 and resource",
+                &["controller", "resource"],
+            ),
             series: Mutex::default(),
         }
     }
@@ -96,6 +105,7 @@ impl RequestMetrics {
             method: request.method().clone(),
             uri: request.uri().clone(),
             is_apply: is_apply(request),
+            unprompted: unprompted_writer(request),
             start: Instant::now(),
             metrics: self,
         }
@@ -142,15 +152,35 @@ pub(super) struct Measured {
     method: Method,
     uri: http::Uri,
     is_apply: bool,
+    /// The pass that makes the request, if it is a change that was not prompted.
+    unprompted: Option<Arc<CurrentPass>>,
     start: Instant,
 }
 
 impl Measured {
     /// Records the status of the response, or `None` if there is none.
     pub(super) fn record(self, status: Option<StatusCode>) {
-        let Self { metrics, method, uri, is_apply, start } = self;
-        metrics.record(Labels::of(&method, &uri, is_apply), status, start.elapsed());
+        let Self { metrics, method, uri, is_apply, unprompted, start } = self;
+        let labels = Labels::of(&method, &uri, is_apply);
+        metrics.record(labels, status, start.elapsed());
+        // A refused request changes nothing, and may name a resource that does not exist.
+        if let Some(pass) = unprompted.filter(|_| status.is_some_and(|status| status.is_success())) {
+            metrics.unprompted.with_label_values(&[&*pass.controller, &labels.full_resource()]).inc();
+        }
     }
+}
+
+/// The pass that makes this request, if the request is a change and the pass was not prompted. Leases, events and reviews
+/// are no changes.
+fn unprompted_writer(request: &Request<Body>) -> Option<Arc<CurrentPass>> {
+    let pass = CurrentPass::get().filter(|pass| !pass.prompted)?;
+    let path = ResourcePath::parse(request.uri().path())?;
+    let is_write = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(request.method());
+    let is_change = match (path.group, path.plural) {
+        ("coordination.k8s.io", "leases") | ("" | "events.k8s.io", "events") => false,
+        (group, _) => !["authorization.k8s.io", "authentication.k8s.io"].contains(&group),
+    };
+    (is_write && is_change && !is_dry_run(request)).then_some(pass)
 }
 
 impl<'a> Labels<'a> {
@@ -167,10 +197,20 @@ impl<'a> Labels<'a> {
             subresource: if is_known { subresource } else { "other" },
         }
     }
+
+    /// The resource with its group and subresource, such as `deployments.apps/scale`.
+    fn full_resource(&self) -> String {
+        let Self { group, resource, subresource, .. } = self;
+        let dot = if group.is_empty() { "" } else { "." };
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        format!("{resource}{dot}{group}{slash}{subresource}")
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use reknit_apis::Key;
+
     use super::*;
 
     fn labels(method: &Method, uri: &str, is_apply: bool) -> String {
@@ -200,6 +240,42 @@ mod tests {
         ] {
             assert_eq!(labels(&method, uri, is_apply), expected, "{method} {uri}");
         }
+    }
+
+    #[tokio::test]
+    async fn changes_by_passes_that_were_not_prompted_are_counted() {
+        let registry = Registry::new();
+        let metrics = Arc::new(RequestMetrics::new(&registry, &"https://10.0.0.1:6443".parse().unwrap()));
+        let send = |method, uri: &str, body: &str| {
+            let request = Request::builder().method(method).uri(uri).body(body.as_bytes().to_vec());
+            metrics.clone().measure(&request.unwrap().map(Body::from)).record(Some(StatusCode::OK));
+        };
+        let send_all = || async {
+            send(Method::PATCH, "/apis/apps/v1/namespaces/shop/deployments/web/status", "");
+            send(Method::DELETE, "/api/v1/namespaces/shop/pods/web", "{}");
+            send(Method::DELETE, "/api/v1/namespaces/shop/pods/web", r#"{"dryRun":["All"]}"#);
+            send(Method::POST, "/api/v1/namespaces/shop/pods?dryRun=All", "");
+            send(Method::POST, "/api/v1/namespaces/shop/events", "");
+            send(Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/shop/leases/a", "");
+            send(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "");
+            send(Method::GET, "/api/v1/namespaces/shop/pods/web", "");
+            metrics
+                .clone()
+                .measure(&Request::delete("/api/v1/pods").body(Body::empty()).unwrap())
+                .record(None);
+        };
+        send_all().await;
+        for prompted in [true, false] {
+            let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", "a").into(), prompted);
+            pass.scope(send_all()).await;
+        }
+        let families = registry.gather();
+        let family =
+            families.iter().find(|family| family.name() == "reknit_unprompted_writes_total").unwrap();
+        let label = |metric: &prometheus::proto::Metric| metric.get_label()[1].value().to_owned();
+        let counted: Vec<_> =
+            family.get_metric().iter().map(|m| (label(m), m.get_counter().get_value())).collect();
+        assert_eq!(counted, [("deployments.apps/status".into(), 1.0), ("pods".into(), 1.0)]);
     }
 
     #[test]

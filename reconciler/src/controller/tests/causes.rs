@@ -3,14 +3,17 @@
 use std::io;
 
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
-use kube::{Resource, api::ObjectMeta};
-use reknit_injection::{Features, select};
+use kube::{
+    Resource,
+    api::{ObjectMeta, Patch, PatchParams},
+};
+use reknit_injection::{Features, internal::CurrentPass, select};
 use reknit_leadership::Leadership;
 use reknit_testing::InformerExt;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
-use crate::{Owned, Tracked, owned::controller_reference};
+use crate::{Owned, Tracked, owned::controller_reference, queue::Cause};
 
 fn meta(name: &str) -> ObjectMeta {
     ObjectMeta {
@@ -160,4 +163,52 @@ async fn the_start_and_a_promotion_are_causes() {
     tokio::task::yield_now().await;
     let text = String::from_utf8(lines.0.lock().clone()).unwrap();
     assert!(text.contains("causes=leadership changed"), "{text}");
+}
+
+/// The keys of the next passes, and whether they are prompted.
+fn take_prompts(queue: &Queue) -> Vec<(String, bool)> {
+    let mut taken = Vec::new();
+    while let Some(claimed) = queue.next().now_or_never().flatten() {
+        taken.push((claimed.name.clone(), claimed.causes.is_prompted()));
+    }
+    taken
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_continues_a_pass_is_prompted_if_the_pass_was() {
+    let server = ApiServer::new();
+    let stored =
+        ConfigMap { metadata: ObjectMeta { resource_version: None, ..meta("a") }, ..ConfigMap::default() };
+    let cx = Context::preloaded("test", server.client(), vec![server.insert(&stored)]);
+    let build = Controller::of::<ConfigMap>(&cx);
+    let queue = build.queue();
+    let act = |_| at_once(|| Ok(Outcome::done()));
+    let _controller = build.reconciler(TestReconciler { act, passes: Passes::default() }).build();
+    let maps: kube::Api<ConfigMap> = kube::Api::namespaced(cx.client(), "default");
+    for prompted in [false, true] {
+        let writes = async {
+            queue.add(key("a"));
+            assert_eq!(take_prompts(&queue), [("a".into(), prompted)], "added within a pass");
+            queue.resync();
+            assert_eq!(take_prompts(&queue), [("a".into(), prompted)], "a resync within a pass");
+            queue.add_after(key("a"), Duration::from_secs(1));
+            let write = json!({"data": {"prompted": prompted.to_string()}});
+            maps.patch("a", &PatchParams::default(), &Patch::Merge(write)).await.unwrap();
+            assert_eq!(take_prompts(&queue), [("a".into(), prompted)], "an own write");
+        };
+        CurrentPass::begin(&"web".into(), &key("a").into(), prompted).scope(writes).await;
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(take_prompts(&queue), [("a".into(), prompted)], "after a wait");
+        queue.add_continuing(key("a"), Cause::Start, prompted);
+        let claimed = queue.next().await.unwrap();
+        queue.retry(&claimed, Duration::ZERO..=Duration::ZERO, "no");
+        drop(claimed);
+        assert_eq!(take_prompts(&queue), [("a".into(), prompted)], "a retry");
+        queue.forget(&key("a"));
+    }
+    queue.resync_for(&Cause::Resync);
+    assert_eq!(take_prompts(&queue), [("a".into(), false)]);
+    queue.resync_for(&Cause::Resync);
+    maps.patch("a", &PatchParams::default(), &Patch::Merge(json!({"data": {"by": "a user"}}))).await.unwrap();
+    assert_eq!(take_prompts(&queue), [("a".into(), true)], "a write outside of passes");
 }

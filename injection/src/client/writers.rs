@@ -1,0 +1,98 @@
+//! The passes that wrote the last states of objects.
+
+use std::{
+    collections::VecDeque,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use reknit_apis::internal::HashMap;
+
+use crate::pass::CurrentPass;
+
+/// The maximum number of writes that are remembered. The change that a write leads to is handled within milliseconds.
+const MAX_WRITES: usize = 4096;
+
+/// The state of an object to which a write led.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WrittenState {
+    /// The state with this resourceVersion.
+    Version(u64),
+    /// The deletion of the object with the uid of this hash.
+    Deleted(u64),
+}
+
+/// The passes of this process that wrote the last states of objects. A clone shares them.
+///
+/// The watch can report a write before its response arrives. So the writer of a state may become known shortly after the
+/// state.
+#[derive(Clone, Debug, Default)]
+pub struct Writers(Arc<Mutex<Recent>>);
+
+#[derive(Debug, Default)]
+struct Recent {
+    passes: HashMap<WrittenState, Arc<CurrentPass>>,
+    /// The states in `passes`, the oldest first.
+    order: VecDeque<WrittenState>,
+}
+
+impl WrittenState {
+    /// The state with this resourceVersion. `None` if it is not a number.
+    pub fn version(version: &str) -> Option<Self> {
+        version.parse().map(Self::Version).ok()
+    }
+
+    /// The deletion of the object with this uid.
+    pub fn deleted(uid: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        uid.hash(&mut hasher);
+        Self::Deleted(hasher.finish())
+    }
+}
+
+impl Writers {
+    /// Records that the current pass led to this state. Does nothing outside of passes.
+    pub(crate) fn record(&self, state: Option<WrittenState>) {
+        let (Some(state), Some(pass)) = (state, CurrentPass::get()) else { return };
+        let Recent { passes, order } = &mut *self.0.lock();
+        if passes.insert(state, pass).is_none() {
+            order.push_back(state);
+        }
+        if order.len() > MAX_WRITES {
+            order.pop_front().map(|oldest| passes.remove(&oldest));
+        }
+    }
+
+    /// Returns the pass that led to this state, if it is known.
+    pub fn of(&self, state: WrittenState) -> Option<Arc<CurrentPass>> {
+        self.0.lock().passes.get(&state).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reknit_apis::Key;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_writer_of_a_recent_state_is_known_and_the_number_of_states_is_bounded() {
+        let writers = Writers::default();
+        let write = |state: WrittenState| writers.record(Some(state));
+        let (deletion, first) = (WrittenState::deleted("uid"), WrittenState::Version(0));
+        write(first);
+        assert!(writers.of(first).is_none(), "it was written outside of passes");
+        let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", "a").into(), true);
+        let number = pass.number;
+        let writes = async {
+            write(deletion);
+            (0..MAX_WRITES as u64 - 1).for_each(|version| write(WrittenState::Version(version)));
+        };
+        pass.clone().scope(writes).await;
+        let writer_of = |state| writers.of(state).map(|pass| pass.number);
+        assert_eq!([deletion, first].map(writer_of), [Some(number); 2]);
+        pass.scope(async { write(WrittenState::Version(u64::MAX)) }).await;
+        assert_eq!([deletion, first].map(writer_of), [None, Some(number)], "the oldest is forgotten");
+    }
+}
