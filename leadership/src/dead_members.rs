@@ -2,7 +2,8 @@
 //!
 //! A member counts as dead once its lease has expired, or earlier if its Pod [proves](proves_death) its death. The Pod is
 //! read once a renewal of the member is overdue, and then every second. A process that is restarted in the same Pod reads
-//! that Pod at once.
+//! that Pod at once. The Pod of a restarted process is read every second from the start, since a process that crashed may
+//! soon crash again, and its leases are so new that no renewal is due.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -34,13 +35,27 @@ pub(crate) struct DeadMembers {
     own_lease: String,
     /// The time at which the Pod of each live member was last read.
     reads: BTreeMap<String, Instant>,
+    /// The members that were alive within the last lease duration.
+    seen: BTreeMap<String, Seen>,
     log_limit: LogLimit<String>,
+}
+
+struct Seen {
+    last: Instant,
+    /// The time at which the member was first seen, if another process ran in its Pod before.
+    restarted: Option<Instant>,
 }
 
 impl DeadMembers {
     pub(crate) fn new(candidate: &Candidate, own_lease: &str) -> Self {
         let (candidate, own_lease) = (candidate.clone(), own_lease.into());
-        Self { candidate, own_lease, reads: BTreeMap::new(), log_limit: LogLimit::default() }
+        Self {
+            candidate,
+            own_lease,
+            reads: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            log_limit: LogLimit::default(),
+        }
     }
 
     /// Looks for dead members at each change of a lease, and when one is due. Never resolves.
@@ -49,6 +64,7 @@ impl DeadMembers {
         let mut leases = self.candidate.watch.subscribe();
         loop {
             leases.mark_unchanged();
+            self.look_for_restarts();
             for identity in self.due_members() {
                 self.read_pod(&identity).await;
             }
@@ -60,6 +76,28 @@ impl DeadMembers {
                 _ = leases.changed() => {}
             }
         }
+    }
+
+    /// Records the live members, and which of them run in the Pod of an earlier one.
+    fn look_for_restarts(&mut self) {
+        let now = Instant::now();
+        let leases = self.candidate.watch.read();
+        for (member, _) in leases.oldest_renewals(&self.candidate.component, now) {
+            if let Some(seen) = self.seen.get_mut(member) {
+                seen.last = now;
+                continue;
+            }
+            let is_restart = self.seen.keys().any(|earlier| pod_of(earlier) == pod_of(member));
+            self.seen.insert(member.into(), Seen { last: now, restarted: is_restart.then_some(now) });
+        }
+        let lease_duration = self.candidate.config.lease_duration;
+        self.seen.retain(|_, seen| now - seen.last < lease_duration);
+    }
+
+    /// Returns true for a process whose Pod had another one before, until its first renewals are due.
+    fn has_just_restarted(&self, member: &str) -> bool {
+        let restarted = self.seen.get(member).and_then(|seen| seen.restarted);
+        restarted.is_some_and(|time| time.elapsed() < self.candidate.config.retry_period + OVERDUE)
     }
 
     /// The live members whose Pods are due to be read.
@@ -77,8 +115,10 @@ impl DeadMembers {
             leases.oldest_renewals(component, Instant::now()).filter(|(member, _)| *member != own.as_str());
         let time = |(member, renewed): (&str, Instant)| {
             let overdue = renewed + config.retry_period + OVERDUE.min(config.retry_period / 2);
+            let next = |read: &Instant| *read + READ_PERIOD.min(config.retry_period / 2);
             let time = match self.reads.get(member) {
-                Some(read) => overdue.max(*read + READ_PERIOD.min(config.retry_period / 2)),
+                read if self.has_just_restarted(member) => read.map_or(renewed, next),
+                Some(read) => overdue.max(next(read)),
                 None if pod_of(member) == pod_of(own.as_str()) => renewed,
                 None => overdue,
             };

@@ -77,6 +77,31 @@ async fn the_death_of_a_leader_of_many_buckets_is_noticed_within_a_few_seconds()
     assert!(taken < config.retry_period, "{taken:?}");
 }
 
+/// All leases of a restarted process are new, so none is overdue before the retry period of ten seconds.
+#[tokio::test(start_paused = true)]
+async fn a_second_crash_of_a_container_is_noticed_as_soon_as_the_first() {
+    let config = LeaderElectionConfig { buckets: 10, ..Default::default() };
+    let api = FakeApi::default();
+    let start = |name| Replica::start_configured(&api, name, &config, &["lamps"]);
+    let (leader, standby) = (start("a"), start("b"));
+    wait_for_shares(&[&leader, &standby], &[5, 5]).await;
+    let identity = |earlier: &str| {
+        let holders = (0..10).map(|bucket| api.holder(&format!("test.lamps.{bucket:02}-of-10")));
+        holders.into_iter().find(|holder| holder.starts_with("a_") && holder != earlier).unwrap()
+    };
+    let first = identity("");
+    sleep(config.retry_period * 3).await;
+    drop(leader);
+    api.put_pod("a", terminated("lastState", "Error", &first));
+    let restarted = start("a");
+    wait_for_shares(&[&restarted, &standby], &[5, 5]).await;
+    let second = identity(&first);
+    drop(restarted);
+    api.put_pod("a", terminated("lastState", "Error", &second));
+    let taken = wait_for_shares(&[&standby], &[10]).await;
+    assert!(taken < FENCE + SECOND * 2, "{taken:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_restarted_container_takes_over_from_its_predecessor() {
     let api = FakeApi::default();
