@@ -7,7 +7,8 @@
 #                                  relists and churn. Of the options below, only --only and --write still have an effect
 #   hack/bench.sh --write NAME     also writes benches/results/NAME.json and NAME.svg
 #   hack/bench.sh --only NAME,...  measures only these: reknit, kube-runtime, kube-runtime-tuned, controller-runtime,
-#                                  controller-runtime-tuned, floor, watching-floor
+#                                  controller-runtime-tuned, floor, watching-floor, and by name only reknit-console:
+#                                  reknit while the page of its console is open
 #
 #   --objects N,...     the numbers of objects of each Kind, in ascending order
 #   --workers N,...     the numbers of concurrent reconciles or writes

@@ -6,7 +6,8 @@
 #   hack/test.sh         formatting, lints, docs, and every test
 #   hack/test.sh --all   also compiles the packages that would be published, runs the integration tests on the oldest and
 #                        on the newest Kubernetes, and runs the measurements: instruction counts, growth of allocations,
-#                        fuzzing, 2,000 seeds of each simulation, and the faults that simulations must find
+#                        fuzzing, 2,000 seeds of each simulation, and the faults that simulations must find, and
+#                        tests the console in a browser
 set -euo pipefail
 # shellcheck source=hack/help.sh
 source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
@@ -139,6 +140,7 @@ fi
 if $all; then
   stage "oldest Kubernetes" integration_on v1.33
   stage "newest Kubernetes" integration_on v1.37
+  stage browser hack/browser.sh
   stage instructions hack/instructions.sh
   stage growth growth
   stage fuzzing hack/fuzz.sh

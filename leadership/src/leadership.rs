@@ -142,6 +142,14 @@ impl Leadership {
         named.filter(|(_, bucket)| bucket.term().is_some()).map(|(name, _)| name.clone()).collect()
     }
 
+    /// Returns the names of all buckets with their states at this moment. Empty without leader election.
+    #[doc(hidden)]
+    pub fn buckets(&self) -> Vec<(Arc<str>, BucketState)> {
+        let Some(buckets) = &self.buckets else { return Vec::new() };
+        let states = buckets.read();
+        buckets.names().iter().cloned().zip(states.iter().map(Bucket::state)).collect()
+    }
+
     /// Returns true if the bucket of this name owns the key, whichever process leads the bucket. Without leader
     /// election, returns true for every name.
     pub fn bucket_owns(&self, bucket: &str, key: &Key) -> bool {

@@ -107,6 +107,7 @@ mod driver;
 mod error;
 mod events;
 mod finalizer;
+mod inspect;
 #[doc(hidden)]
 pub mod internal;
 pub mod keys;
@@ -133,6 +134,8 @@ pub use controller::{Builder, Controller, Keys, RoleBuilder, Watch};
 pub use controller::{Drained, Health, Run, RunningPass};
 pub use error::{Error, Result, ResultExt};
 pub use events::{Event, EventType, Recorder};
+#[doc(hidden)]
+pub use inspect::{ObjectState, Related};
 pub use kinds::Kinds;
 pub use outcome::Outcome;
 pub use owned::{Applied, NotApplied, Owned, OwnedAny, OwnedOptions, apply_body, controller_reference};

@@ -100,6 +100,7 @@
 mod cli;
 mod client;
 mod config;
+mod console;
 mod election;
 mod health;
 mod observe;

@@ -49,8 +49,10 @@ impl Plan {
             (self.runs, self.latency_seconds, self.memory) = (5, 20, true);
         }
         let mut candidates = Candidate::all(programs);
-        candidates
-            .retain(|candidate| self.only.is_empty() || self.only.iter().any(|name| name == candidate.name));
+        candidates.retain(|candidate| match &self.only[..] {
+            [] => !candidate.has_page(),
+            only => only.iter().any(|name| name == candidate.name),
+        });
         eprintln!("starting an API server");
         let cluster = Cluster::start().await?;
         let report = Report::new(Machine::current(&cluster).await);

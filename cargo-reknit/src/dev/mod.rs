@@ -33,7 +33,7 @@ const ONCE_TIMEOUT: Duration = Duration::from_secs(120);
 ///
 /// Starts an API server on 127.0.0.1, applies config/ and config/example/, and runs the programs of the Deployments as
 /// their service accounts, with the arguments and the environment of their first containers, and without leader
-/// election. Prints the objects whenever they change. Builds and restarts the
+/// election. Prints the objects whenever they change, and the address of each program's console. Builds and restarts the
 /// programs when a file in src/ or config/ changes; while the project does not compile, the old programs keep running.
 ///
 /// kube-apiserver and etcd have to be installed: in the folder that KUBEBUILDER_ASSETS names, or in ~/.cache/reknit by

@@ -21,11 +21,12 @@ const SHUTDOWN_TIMEOUT: &str = "1s";
 /// The limit on a shutdown, which also publishes events and exports metrics.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The settings by which a program reaches the control plane, and the control plane its webhook.
+/// The settings by which a program reaches the control plane, the control plane its webhook, and a person its console.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) kubeconfig: PathBuf,
     pub(crate) webhook_port: u16,
+    pub(crate) console_port: u16,
 }
 
 /// A running program. It is killed when this value is dropped.
@@ -47,6 +48,7 @@ impl Process {
         let mut command = Command::new(executable);
         command
             .args(["--disable-ha", "--bind-address", "127.0.0.1", "--shutdown-timeout", SHUTDOWN_TIMEOUT])
+            .arg(format!("--console-bind-address=127.0.0.1:{}", settings.console_port))
             .arg("--kubeconfig")
             .arg(&settings.kubeconfig)
             .args(&workload.args)

@@ -32,6 +32,8 @@ pub(crate) struct Session<'a> {
     plane: ControlPlane,
     client: Client,
     webhook_port: u16,
+    /// The ports of the consoles by program, so that a page stays connected when its program restarts.
+    console_ports: BTreeMap<String, u16>,
     executables: Executables,
     workloads: Vec<Workload>,
     processes: Vec<Process>,
@@ -71,6 +73,7 @@ impl<'a> Session<'a> {
             client,
             plane,
             webhook_port: free_port()?,
+            console_ports: BTreeMap::new(),
             executables,
             workloads: Vec::new(),
             processes: Vec::new(),
@@ -159,9 +162,15 @@ impl<'a> Session<'a> {
     async fn start_programs(&mut self) -> Result<()> {
         self.started = Some((self.executables.clone(), self.workloads.clone()));
         for workload in &self.workloads {
+            let console_port = match self.console_ports.get(&workload.program) {
+                Some(port) => *port,
+                None => free_port()?,
+            };
+            self.console_ports.insert(workload.program.clone(), console_port);
             let settings = Settings {
                 kubeconfig: self.plane.kubeconfig_as(&workload.namespace, &workload.service_account).await?,
                 webhook_port: self.webhook_port,
+                console_port,
             };
             let executable = self.executables.find(&workload.program)?;
             self.processes.push(Process::start(executable, workload, &settings, &self.project.folder)?);
@@ -169,6 +178,7 @@ impl<'a> Session<'a> {
                 "running",
                 &format!("{} as {}/{}", workload.program, workload.namespace, workload.service_account),
             );
+            output::step("console", &format!("http://127.0.0.1:{console_port}/debug/reknit/"));
         }
         Ok(())
     }
@@ -340,8 +350,8 @@ fn is_registered(object: &Value) -> bool {
 
 /// Returns a port on 127.0.0.1 that nothing listens on.
 fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port for the webhook")?;
-    Ok(listener.local_addr().context("cannot find a free port for the webhook")?.port())
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
+    Ok(listener.local_addr().context("cannot find a free port")?.port())
 }
 
 fn seconds(duration: Duration) -> String {

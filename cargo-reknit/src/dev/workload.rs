@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 /// The flags that `cargo reknit dev` sets itself. The first one has no value.
-const OWN_FLAGS: [&str; 7] = [
+const OWN_FLAGS: [&str; 8] = [
     "--disable-ha",
     "--bind-address",
+    "--console-bind-address",
     "--shutdown-timeout",
     "--kubeconfig",
     "--context",

@@ -17,11 +17,12 @@ use crate::{
     driver::KeyDriver,
     events::event_permission,
     finalizer::{FinalizerOptions, plural_and_group},
+    inspect::{Inspect, Related},
     metrics::Metrics,
     object_client::ObjectClient,
     owned::owner_key,
-    queue::{Cause, Source},
-    tracker::{DynamicKinds, Trackers},
+    queue::{Cause, Source, resource_of},
+    tracker::{DynamicKinds, Tracker, Trackers},
 };
 
 /// The type parameter of the [`Builder`] of a controller without a Kind, which reconciles
@@ -75,7 +76,7 @@ pub struct Builder<K> {
     pub(super) has_unnamed_kinds: bool,
     pub(super) finalizer: FinalizerOptions,
     pub(super) class: Option<(String, String)>,
-    pub(super) paused_by: Arc<str>,
+    pub(super) inspect: Inspect,
     pub(super) filter: Option<Filter<K>>,
     pub(super) promote: Option<Filter<K>>,
 }
@@ -107,6 +108,7 @@ impl Controller {
     pub fn selected<K: Kind>(cx: &Context, which: Selection) -> Builder<K> {
         let (kind, group) = (K::kind(&()), K::group(&()));
         let mut build = Builder::new(cx, plural_and_group::<K>(), &kind.to_lowercase(), which.clone());
+        build.parts.resource = plural_and_group::<K>();
         build.parts.kind = if group.is_empty() { kind.into_owned() } else { format!("{group}.{kind}") };
         let informer = cx.informer::<K>(which);
         build.depend_on(&informer);
@@ -137,7 +139,7 @@ impl<K> Builder<K> {
             has_unnamed_kinds: false,
             finalizer: FinalizerOptions::default(),
             class: None,
-            paused_by: "reknit.dev/paused".into(),
+            inspect: Inspect::default(),
             filter: None,
             promote: None,
         }
@@ -251,6 +253,7 @@ impl<K> Builder<K> {
 
     /// Ends the construction, which now knows all informers that the constructor got from the Context, and the name.
     pub(super) fn finish(&mut self) {
+        self.parts.inspect = Arc::new(std::mem::take(&mut self.inspect));
         self.cx.dependencies().into_iter().for_each(|informer| self.depend_on_handle(informer));
         if self.has_unnamed_kinds {
             self.cx.permissions().add_unnamed_kinds(&self.parts.name);
@@ -268,7 +271,7 @@ impl<K: Kind> Builder<K> {
         self.depend_on(&informer);
         let tracker = self.trackers.add();
         tracker.enqueue_observers_on_change(&informer, Source::TRACKED, self.parts.queue.clone());
-        Tracked::new(informer, tracker)
+        self.tracked(informer, tracker)
     }
 
     /// Tracks objects of another Kind as [`track`](Self::track) does, but enqueues nothing for changes that are not
@@ -295,6 +298,16 @@ impl<K: Kind> Builder<K> {
         self.depend_on(&informer);
         let tracker = self.trackers.add();
         tracker.enqueue_observers_where(&informer, self.parts.queue.clone(), is_relevant);
+        self.tracked(informer, tracker)
+    }
+
+    fn tracked<T: Cached<DynamicType = (), Scope: Scope>>(
+        &mut self,
+        informer: Informer<T>,
+        tracker: Tracker,
+    ) -> Tracked<T> {
+        let (read, reads) = (informer.clone(), tracker.clone());
+        self.inspect.add_related(move |key| reads.reads_of(key, &read));
         Tracked::new(informer, tracker)
     }
 
@@ -370,7 +383,16 @@ impl<K: Kind> Builder<K> {
         self.declare_children([writes.or_namespaces(namespaces)]);
         self.declare_bindings(&options, namespaces);
         let (recorder, metrics) = (self.parts.recorder.clone(), &self.parts.children);
-        Owned::new(ObjectClient::of::<T>(&self.cx), informer.clone(), options, tracker, recorder, metrics)
+        let client = ObjectClient::of::<T>(&self.cx);
+        let owned = Owned::new(client, informer.clone(), options, tracker, recorder, metrics);
+        let (owners, children) = (self.cx.informer::<K>(self.selection.clone()), owned.clone());
+        self.inspect.add_related(move |key| {
+            let owner = owners.get(key);
+            owner.map_or_else(Vec::new, |owner| {
+                Related::children(resource_of(&children.informer), children.of(&*owner))
+            })
+        });
+        owned
     }
 
     /// Returns the owned objects of these Kinds, which are known only at run time. While the passes of any owner use a
@@ -395,7 +417,18 @@ impl<K: Kind> Builder<K> {
         self.declare_reads_of(&kinds);
         let (kinds, client) = (self.dynamic_kinds(kinds), ObjectClient::of::<K>(&self.cx));
         let (recorder, metrics) = (self.parts.recorder.clone(), self.parts.children.clone());
-        OwnedAny::new(kinds, client, options, recorder, metrics, owner_key::<K, DynamicObject>)
+        let owned = OwnedAny::new(kinds, client, options, recorder, metrics, owner_key::<K, DynamicObject>);
+        let (owners, children) = (self.cx.informer::<K>(self.selection.clone()), owned.clone());
+        self.inspect.add_related(move |key| {
+            let owner = owners.get(key);
+            owner.map_or_else(Vec::new, |owner| {
+                let of_kind = |owned: &Owned<DynamicObject>| {
+                    Related::children(resource_of(&owned.informer), owned.of(&*owner))
+                };
+                children.open_children().iter().flat_map(of_kind).collect()
+            })
+        });
+        owned
     }
 
     /// Keeps a value per key between passes, until the object is deleted or this process loses leadership of the

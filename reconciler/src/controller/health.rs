@@ -8,6 +8,7 @@ use reknit_injection::InformerHandle;
 use super::Parts;
 use crate::{
     Queue,
+    inspect::{Inspect, ObjectState, Related},
     metrics::PassMetrics,
     queue::{KeyState, QueueState},
 };
@@ -29,6 +30,9 @@ pub struct Health {
     queue: Queue,
     metrics: PassMetrics,
     slow_after: Duration,
+    resource: String,
+    paused_by: Arc<str>,
+    inspect: Arc<Inspect>,
 }
 
 /// A key whose pass is running.
@@ -48,6 +52,9 @@ impl Health {
             queue: parts.queue.clone(),
             metrics: metrics.clone(),
             slow_after: parts.limits.slow_after,
+            resource: parts.resource.clone(),
+            paused_by: parts.paused_by.clone(),
+            inspect: parts.inspect.clone(),
         }
     }
 
@@ -88,6 +95,26 @@ impl Health {
     #[doc(hidden)]
     pub fn failing(&self, limit: usize) -> Vec<Key> {
         self.metrics.failing().first(limit)
+    }
+
+    /// The resource of the Kind, such as `deployments.apps`. Empty for a controller without a Kind.
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// The annotation that pauses an object.
+    pub fn paused_by(&self) -> &str {
+        &self.paused_by
+    }
+
+    /// The objects that the latest passes of a key have read, and the objects that its object owns.
+    pub fn related(&self, key: &Key) -> Vec<Related> {
+        self.inspect.related(key)
+    }
+
+    /// The state of a key's object. `None` if it is not in the cache.
+    pub fn object(&self, key: &Key) -> Option<ObjectState> {
+        self.inspect.object(key)
     }
 
     /// The running passes.

@@ -36,6 +36,7 @@ use crate::{
     Outcome, Queue, Recorder, Result, ResultExt,
     driver::{Driver, PassMode},
     finalizer::Finalizer,
+    inspect::Inspect,
     limits::Limits,
     metrics::{ChildMetrics, Metrics, PassMetrics, PassResult},
     pass_log::PassLog,
@@ -64,6 +65,11 @@ pub(crate) struct Parts {
     pub(crate) name: Arc<str>,
     /// The group and Kind as the log names them; empty for a controller without a Kind.
     pub(crate) kind: String,
+    /// The resource, such as `deployments.apps`; empty for a controller without a Kind.
+    pub(crate) resource: String,
+    /// The annotation that pauses an object.
+    pub(crate) paused_by: Arc<str>,
+    pub(crate) inspect: Arc<Inspect>,
     pub(crate) queue: Queue,
     pub(crate) informers: Vec<Arc<dyn InformerHandle>>,
     pub(crate) workers: usize,
@@ -83,6 +89,9 @@ impl Parts {
         Self {
             name: name.into(),
             kind: String::new(),
+            resource: String::new(),
+            paused_by: "reknit.dev/paused".into(),
+            inspect: Arc::default(),
             queue,
             informers: Vec::new(),
             workers: 2,

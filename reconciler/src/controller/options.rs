@@ -109,7 +109,7 @@ impl<K: Kind> Builder<K> {
     /// }
     /// ```
     pub fn paused_by(mut self, annotation: &str) -> Self {
-        self.paused_by = annotation.into();
+        self.parts.paused_by = annotation.into();
         self
     }
 

@@ -13,6 +13,7 @@ use crate::{
     FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKind, ReleaseKind,
     driver::{KindDriver, Roles},
     finalizer::Finalizer,
+    inspect::ObjectState,
     kind_client::KindClient,
     lost_finalizers::LostFinalizers,
     object_client::ObjectClient,
@@ -140,8 +141,12 @@ impl<R: ReconcileKind> RoleBuilder<R> {
             queue.add_event(event, observes_deletions);
         });
         let outside = build.follow_outside(&informer, &finalizer, observes_deletions);
+        let (dynamic, objects, paused_by) =
+            (build.trackers.dynamic.clone(), informer.clone(), build.parts.paused_by.clone());
+        build.inspect.add_related(move |key| dynamic.reads_of(key));
+        build.inspect.set_object(move |key| Some(ObjectState::of(&*objects.get(key)?, &paused_by)));
         build.finish();
-        let Builder { cx, parts, trackers, class, paused_by, filter, promote, .. } = build;
+        let Builder { cx, parts, trackers, class, filter, promote, .. } = build;
         Controller::new(&cx, parts, |parts, metrics| KindDriver {
             reconciler,
             roles,
@@ -154,7 +159,7 @@ impl<R: ReconcileKind> RoleBuilder<R> {
             finalizer,
             lost_finalizers,
             class,
-            paused_by,
+            paused_by: parts.paused_by.clone(),
             filter,
             promote,
             limits: parts.limits,

@@ -155,7 +155,7 @@ impl OwnedAny {
     }
 
     /// The children of the Kinds whose informers are open.
-    fn open_children(&self) -> Vec<Owned<DynamicObject>> {
+    pub(crate) fn open_children(&self) -> Vec<Owned<DynamicObject>> {
         self.opened.lock().values().filter_map(WeakOwned::upgrade).collect()
     }
 

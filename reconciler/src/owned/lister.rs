@@ -43,7 +43,7 @@ const MAX_MANAGER: usize = 128;
 #[derive(Clone, derive_more::Debug)]
 #[debug("Owned {{ informer: {informer:?}, .. }}")]
 pub struct Owned<T: Cached> {
-    pub(super) informer: Informer<T>,
+    pub(crate) informer: Informer<T>,
     /// Indexed by the controller's uid, or by [`orphan_index_value`] for an object without a controller.
     by_owner: Index<T>,
     pub(super) shared: Arc<Shared>,

@@ -63,7 +63,7 @@ impl Source {
 }
 
 /// The resource of the informer, without its selection.
-fn resource_of<T: Cached>(informer: &Informer<T>) -> &str {
+pub(crate) fn resource_of<T: Cached>(informer: &Informer<T>) -> &str {
     informer.name().split(' ').next().unwrap_or_default()
 }
 

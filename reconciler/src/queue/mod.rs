@@ -40,7 +40,7 @@ use self::{
     retries::Retries,
 };
 pub(crate) use self::{
-    cause::{Cause, Causes, Source, StateChange},
+    cause::{Cause, Causes, Source, StateChange, resource_of},
     delayed::Delayed,
     lanes::shrink,
 };

@@ -29,6 +29,7 @@ use tokio::{runtime::Handle, time::Instant};
 use super::index::{Index, Tracker};
 use crate::{
     Error, Kinds, Queue, Result, ResultExt,
+    inspect::Related,
     object_client::ObjectKind,
     queue::{Cause, Source},
 };
@@ -287,6 +288,13 @@ impl UsedKind {
 impl UsedKinds {
     pub(super) fn for_each_index(&self, act: impl Fn(&mut Index)) {
         self.0.lock().values().for_each(|used| act(&mut used.tracker.lock()));
+    }
+
+    /// The objects that the latest passes of the observer have read.
+    pub(crate) fn reads_of(&self, observer: &Key) -> Vec<Related> {
+        let open = |used: &UsedKind| Some((used.tracker.clone(), used.informer.clone()?));
+        let open: Vec<_> = self.0.lock().values().filter_map(open).collect();
+        open.iter().flat_map(|(tracker, informer)| tracker.reads_of(observer, informer)).collect()
     }
 
     /// Closes the informers of this Kind, and returns the keys that use it.

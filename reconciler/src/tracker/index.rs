@@ -18,7 +18,8 @@ use reknit_injection::{Cached, Change, Informer, internal::KeyEvent};
 
 use crate::{
     Queue,
-    queue::{Cause, Source, StateChange},
+    inspect::Related,
+    queue::{Cause, Source, StateChange, resource_of},
 };
 
 /// A key as text, shared by all entries with that key.
@@ -86,6 +87,36 @@ impl Tracker {
         // The labels may have to be decoded, so the lock is not held.
         let labels: Vec<_> = if has_selectors { event.labels().collect() } else { Vec::new() };
         self.lock().observers(key, event.key().namespace.as_deref(), &labels)
+    }
+}
+
+impl Tracker {
+    /// The objects of this informer that the latest passes of the observer have read.
+    pub(crate) fn reads_of<T: Cached>(&self, observer: &Key, informer: &Informer<T>) -> Vec<Related> {
+        let observer = text_of(observer);
+        let targets: Vec<_> = {
+            let index = self.lock();
+            pairs_starting_with(&index.reads, &observer).map(|(_, target)| target.clone()).collect()
+        };
+        // Without the lock, which handlers take while they hold the lock of the cache.
+        let read = |target| match target {
+            Target::Kind => None,
+            Target::Exact(text) => {
+                let key = Key::from(&*text);
+                Some((key.to_string(), Some(informer.contains(&key))))
+            }
+            Target::Matching(matching) => {
+                let (namespace, selector) = *matching;
+                Some((format!("{}/ {selector}", namespace.as_deref().unwrap_or_default()), None))
+            }
+        };
+        let related = |(target, exists)| Related {
+            relation: Source::TRACKED,
+            resource: resource_of(informer).into(),
+            target,
+            exists,
+        };
+        targets.into_iter().filter_map(read).map(related).collect()
     }
 }
 

@@ -71,6 +71,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "[IP]:PORT")]
     pub(crate) metrics_bind_address: Option<EndpointAddress>,
 
+    /// The address of the console, 0 for none [default: 127.0.0.1:8009 if config-observability enables it]
+    #[arg(long, value_name = "[IP]:PORT")]
+    pub(crate) console_bind_address: Option<EndpointAddress>,
+
     /// Serve metrics over HTTPS, and only to clients that may get /metrics [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) metrics_secure: Option<bool>,

@@ -18,6 +18,7 @@ pub(crate) struct ObservabilityConfig {
     /// The share of reconciles that are traced, from 0 to 1.
     pub(crate) sampling_rate: f64,
     pub(crate) profiling: bool,
+    pub(crate) console: bool,
 }
 
 /// The export of metrics.
@@ -64,11 +65,8 @@ impl ObservabilityConfig {
             metrics: values.metrics()?,
             tracing: values.tracing()?,
             sampling_rate: values.rate("tracing-sampling-rate")?,
-            profiling: match values.get("runtime-profiling") {
-                "" | "disabled" => false,
-                "enabled" => true,
-                _ => return Err(values.invalid("runtime-profiling", "not one of enabled, disabled")),
-            },
+            profiling: values.is_enabled("runtime-profiling")?,
+            console: values.is_enabled("console")?,
         })
     }
 
@@ -91,6 +89,14 @@ impl Values<'_> {
 
     fn invalid(&self, key: &str, why: impl AsRef<str>) -> String {
         invalid(key, self.get(key), why.as_ref())
+    }
+
+    fn is_enabled(&self, key: &str) -> Result<bool, String> {
+        match self.get(key) {
+            "" | "disabled" => Ok(false),
+            "enabled" => Ok(true),
+            _ => Err(self.invalid(key, "not one of enabled, disabled")),
+        }
     }
 
     fn metrics(&self) -> Result<Metrics, String> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use reknit_injection::{Change, Context, InformerHandle, select};
+use reknit_injection::{Change, Context, InformerHandle, internal::watch, select};
 use reknit_leadership::LeaderElectionConfig;
 
 use super::{
@@ -14,7 +14,10 @@ use super::{
     maps::{ConfigMapNames, ConfigMaps},
     observability::ObservabilityConfig,
 };
-use crate::observe::{logging::Logging, profiling::Profiling};
+use crate::{
+    console::Switch,
+    observe::{logging::Logging, profiling::Profiling},
+};
 
 type Data = BTreeMap<String, String>;
 
@@ -25,6 +28,7 @@ pub(crate) struct ConfigWatcher {
     component: String,
     logging: Logging,
     pub(crate) profiling: Profiling,
+    pub(crate) console: Switch,
     /// The settings that the process started with.
     at_start: Arc<OnceLock<ConfigMaps>>,
 }
@@ -35,6 +39,7 @@ impl ConfigWatcher {
             component: component.to_owned(),
             logging,
             profiling: Profiling::default(),
+            console: Arc::new(watch::Sender::new(false)),
             at_start: Arc::default(),
         }
     }
@@ -42,7 +47,7 @@ impl ConfigWatcher {
     /// Applies the settings that the process starts with, and stores them to compare changes with them.
     pub(crate) fn start(&self, maps: &ConfigMaps) {
         self.apply_logging(&maps.logging);
-        self.profiling.set_enabled(maps.observability.profiling);
+        self.apply_switches(&maps.observability);
         // Cannot fail: a process starts once.
         let _ = self.at_start.set(maps.clone());
     }
@@ -71,6 +76,11 @@ impl ConfigWatcher {
         self.logging.set_level(config.level_of(&self.component));
     }
 
+    fn apply_switches(&self, config: &ObservabilityConfig) {
+        self.profiling.set_enabled(config.profiling);
+        self.console.send_replace(config.console);
+    }
+
     fn logging_changed(&self, data: &Data) -> Result<(), String> {
         self.apply_logging(&LoggingConfig::parse(data)?);
         Ok(())
@@ -78,7 +88,7 @@ impl ConfigWatcher {
 
     fn observability_changed(&self, data: &Data) -> Result<(), String> {
         let config = ObservabilityConfig::parse(data)?;
-        self.profiling.set_enabled(config.profiling);
+        self.apply_switches(&config);
         if self.at_start.get().is_some_and(|maps| !maps.observability.has_same_exports(&config)) {
             tracing::warn!(
                 "config-observability: the export of metrics and traces changes at the next start"

@@ -4,6 +4,7 @@ use std::{io::Write, process::ExitCode, sync::Arc};
 use kube::Client;
 use prometheus::Registry;
 use reknit_injection::{Context, InformerHandle, Shutdown, internal::Transport};
+use reknit_reconciler::internal::PassLog;
 use reknit_server::Plain;
 use tokio::runtime::Handle;
 
@@ -38,6 +39,7 @@ use crate::{
         observability::{Metrics, ObservabilityConfig},
         watch::ConfigWatcher,
     },
+    console::{self, Console},
     election::{Election, Participant, Pod},
     health::{checks::ProcessHealth, probes::Probes, workers::Workers},
     observe::{access::require_access, logging::Logging, metrics, otlp::Exports},
@@ -149,10 +151,17 @@ impl Program {
             connected = process.connect(participant, &shutdown) => connected?,
         };
         let (shutdown_timeout, workers) = (process.flags.shutdown_timeout, process.environment.workers);
-        let Replica { heartbeat, informers, recorder, .. } = &process.replica;
+        let Replica { heartbeat, informers, recorder, leases, .. } = &process.replica;
         let (heartbeat, informers, recorder) = (heartbeat.clone(), informers.clone(), recorder.clone());
+        let leases = leases.clone().zip(process.environment.system_namespace.clone());
         let (webhooks, tasks) = (process.replica.take_webhook_checks(), process.replica.take_task_checks());
         let running = process.replica.start(&election, lifecycle, shutdown_timeout, workers)?;
+        process.console.set_running(console::Running::new(
+            running.health.clone(),
+            informers.clone(),
+            leases,
+            process.passes.clone(),
+        ));
         let controllers = running.health.iter().map(|(health, _)| health.clone()).collect();
         let workers = Workers::new(heartbeat, controllers);
         control.spawn(workers.clone().log_blocks());
@@ -206,6 +215,7 @@ impl Program {
             );
         }
         let config = ConfigWatcher::new(&component, logging.clone());
+        let console = Console::new(&component, &version, environment.pod.as_deref(), registry.clone());
         let config_informers = environment.system_namespace.as_deref().map_or_else(Vec::new, |namespace| {
             config.watch(&cx, namespace, &environment.config_maps, participant.is_some())
         });
@@ -222,6 +232,8 @@ impl Program {
             logging,
             registry,
             config,
+            console,
+            passes: reknit_reconciler::internal::passes(&cx),
             _config_informers: config_informers,
         })
     }
@@ -254,6 +266,8 @@ struct Process {
     review_transport: Transport,
     registry: Registry,
     config: ConfigWatcher,
+    console: Console,
+    passes: PassLog,
     /// Keeps the informers of the ConfigMaps running.
     _config_informers: Vec<Arc<dyn InformerHandle>>,
 }
@@ -318,6 +332,7 @@ impl Process {
     ) -> Result<Exports, Failure> {
         self.serve_metrics(&config.metrics).await?;
         self.serve_profiles().await?;
+        self.serve_console().await?;
         let (namespace, pod) =
             (self.environment.system_namespace.as_deref(), self.environment.pod.as_deref());
         // The names are OpenTelemetry's semantic conventions.
@@ -359,6 +374,19 @@ impl Process {
         };
         let router = require_access(router, client);
         listen::serve(control, "metrics", host, port, variable, tls, router).await
+    }
+
+    /// Opens the port of the console: now if the flag sets it, or else while config-observability enables it.
+    async fn serve_console(&self) -> Result<(), Failure> {
+        let (console, control) = (self.console.clone(), &self.replica.control);
+        match self.flags.console_bind_address {
+            Some(EndpointAddress::Off) => {}
+            Some(EndpointAddress::On { ip, port }) => {
+                console.serve_at(control, ip, port).await.map_err(Failure::new)?;
+            }
+            None => drop(control.spawn(console.serve_while(self.config.console.clone(), console::PORT))),
+        }
+        Ok(())
     }
 
     /// Opens the port of profiles. Does nothing without a system namespace, because no ConfigMap could enable

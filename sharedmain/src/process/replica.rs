@@ -30,7 +30,7 @@ pub(super) struct Replica {
     pub(super) control: Handle,
     constructed: Constructed,
     /// The leases of the system namespace, if leases elect the leaders.
-    leases: Option<Informer<Lease>>,
+    pub(super) leases: Option<Informer<Lease>>,
     /// The transport of leader election.
     lease_transport: Transport,
 }

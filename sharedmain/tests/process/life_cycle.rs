@@ -166,8 +166,13 @@ pub(crate) fn get(address: &str, path: &str) -> (u16, String) {
 }
 
 pub(crate) fn get_bytes(address: &str, path: &str) -> (u16, Vec<u8>) {
+    get_as("probe", address, path)
+}
+
+/// Sends a request to this host.
+pub(crate) fn get_as(host: &str, address: &str, path: &str) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: probe\r\nconnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
     let mut response = Vec::new();
     stream.read_to_end(&mut response).unwrap();
     let end = response.windows(4).position(|window| window == b"\r\n\r\n").unwrap();

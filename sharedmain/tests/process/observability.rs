@@ -26,6 +26,7 @@ trials![
     spans_without_a_collector_do_not_fill_the_memory,
     changes_of_the_export_settings_wait_for_the_next_start,
     profiles_are_served_while_the_config_map_enables_them,
+    the_console_is_on_localhost_at_the_port_of_its_flag_and_refuses_other_names,
     the_error_of_an_invalid_setting_has_the_allowed_values,
     the_error_of_a_profiling_port_in_use_names_its_variable,
 ];
@@ -388,6 +389,26 @@ fn profiles_are_served_while_the_config_map_enables_them() {
         cluster.configure_observability(json!({"runtime-profiling": "disabled"})).await;
         child.wait_for_line("profiling is disabled");
         assert_eq!(life_cycle::get(&address, "/debug/pprof/profile?seconds=1").0, 404);
+    });
+}
+
+fn the_console_is_on_localhost_at_the_port_of_its_flag_and_refuses_other_names() {
+    with_cluster(async |cluster| {
+        let command = cluster.command_with_three_maps().await.arg("--console-bind-address=:0");
+        let child = command.spawn();
+        wait_for_all_reconciles(&child);
+        let address = child.wait_for_address("the console");
+        assert!(address.starts_with("127.0.0.1:"), "{address}");
+        let (status, why) = life_cycle::get(&address, "/debug/reknit/v1/passes");
+        assert_eq!((status, why.contains("localhost")), (403, true), "{why}");
+        let passes = life_cycle::get_as("localhost", &address, "/debug/reknit/v1/passes");
+        let passes: Value = serde_json::from_slice(&passes.1).unwrap();
+        let finished = passes["finished"].as_array().unwrap();
+        for name in ["a", "b", "c"] {
+            let is_of =
+                |pass: &Value| pass["key"].as_str().is_some_and(|key| key.ends_with(&format!("/{name}")));
+            assert!(finished.iter().any(is_of), "{passes:#}");
+        }
     });
 }
 

@@ -13,7 +13,8 @@ use tokio::time::timeout;
 use crate::{
     Result,
     rig::{
-        candidate::Candidate, cluster::Cluster, cpu::wait_for_idle_machine, process::Process, watch::Watch,
+        candidate::Candidate, cluster::Cluster, cpu::wait_for_idle_machine, page::Page, process::Process,
+        watch::Watch,
     },
 };
 
@@ -52,8 +53,10 @@ pub(crate) async fn measure(
     };
     let process = Process::start(cluster, candidate, workers, &arguments)?;
     let started = process.started;
+    let page = candidate.has_page().then(Page::open);
     let waited = timeout(TIMEOUT, wait_for_all_ready(&mut watch, objects)).await;
     let ready = waited.map_err(|_| process.error("did not make every object Ready"))??;
+    drop(page);
     let memory = process.memory().await?;
     let cpu_time = process.cpu_time()?;
     process.stop().await?;

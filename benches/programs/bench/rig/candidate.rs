@@ -13,12 +13,16 @@ pub(crate) struct Candidate {
 pub(crate) const REKNIT: &str = "reknit";
 /// The lower bound of the work: a bare client without a controller.
 const FLOOR: &str = "floor";
+/// The address of the console of the candidate whose page is open.
+pub(crate) const CONSOLE: &str = "127.0.0.1:8009";
+const WITH_CONSOLE: &str = "--console-bind-address=127.0.0.1:8009";
 const TUNED: &str = "tuned";
 const WATCH: &str = "--watch";
 
 /// Name, program and arguments of each candidate.
-const ALL: [(&str, &str, &[&str]); 7] = [
+const ALL: [(&str, &str, &[&str]); 8] = [
     (REKNIT, "bench-reknit", &["--disable-ha", "--bind-address", "127.0.0.1"]),
+    ("reknit-console", "bench-reknit", &["--disable-ha", "--bind-address", "127.0.0.1", WITH_CONSOLE]),
     ("kube-runtime", "bench-kube-runtime", &[]),
     ("kube-runtime-tuned", "bench-kube-runtime", &[TUNED]),
     ("controller-runtime", "bench-controller-runtime", &[]),
@@ -28,7 +32,7 @@ const ALL: [(&str, &str, &[&str]); 7] = [
 ];
 
 /// The names of all candidates.
-pub(crate) fn names() -> [&'static str; 7] {
+pub(crate) fn names() -> [&'static str; 8] {
     ALL.map(|(name, ..)| name)
 }
 
@@ -43,6 +47,11 @@ impl Candidate {
             eprintln!("{} is left out: there is no {}", candidate.name, candidate.program.display());
         }
         present
+    }
+
+    /// Returns true for reknit with an open page of its console, which is measured only by name.
+    pub(crate) fn has_page(&self) -> bool {
+        self.arguments.contains(&WITH_CONSOLE)
     }
 
     pub(crate) fn is_floor(&self) -> bool {

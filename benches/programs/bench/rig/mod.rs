@@ -4,5 +4,6 @@ pub(crate) mod candidate;
 pub(crate) mod cluster;
 pub(crate) mod cpu;
 pub(crate) mod machine;
+pub(crate) mod page;
 pub(crate) mod process;
 pub(crate) mod watch;

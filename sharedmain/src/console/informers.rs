@@ -1,0 +1,47 @@
+//! The view of the informers: their objects, size and progress.
+use std::collections::BTreeMap;
+
+use reknit_injection::InformerState;
+use serde_json::{Value, json};
+
+use super::{Running, State};
+
+pub(super) fn view(state: &State) -> Value {
+    let Some(running) = state.running.get() else { return json!({ "informers": [] }) };
+    let (metrics, refusals) = (state.gather(), watch_refusals(running));
+    let informer = |(name, state): (String, InformerState)| {
+        let value = |metric| metrics.value(metric, &[("name", &*name)]);
+        let (state, reason) = progress(&state);
+        json!({
+            "name": name,
+            "state": state,
+            "reason": reason.or_else(|| refusals.get(&name).cloned()),
+            "objects": value("reflector_objects"),
+            "bytes": value("reflector_object_bytes"),
+            "events": value("reflector_events_total"),
+            "lists": value("reflector_lists_total"),
+            "watches": value("reflector_watches_total"),
+            "failures": value("reflector_failures_total"),
+            "last_response_seconds": value("reflector_last_response_age_seconds"),
+        })
+    };
+    json!({ "informers": running.informers.states().into_iter().map(informer).collect::<Vec<_>>() })
+}
+
+/// The name of the state, and why the informer is not synced.
+fn progress(state: &InformerState) -> (&'static str, Option<String>) {
+    match state {
+        InformerState::NotStarted => ("not started", None),
+        InformerState::Waiting { reason, .. } => {
+            ("waiting", Some(reason.clone()).filter(|why| !why.is_empty()))
+        }
+        InformerState::Unavailable { reason, .. } => ("unavailable", Some(reason.clone())),
+        InformerState::Synced { .. } => ("synced", None),
+    }
+}
+
+/// The reasons for which informers cannot watch, by their names.
+fn watch_refusals(running: &Running) -> BTreeMap<String, String> {
+    let informers = running.controllers.iter().flat_map(|(health, _)| health.informers());
+    informers.filter_map(|informer| Some((informer.name().to_owned(), informer.watch_refusal()?))).collect()
+}

@@ -1,0 +1,214 @@
+//! The page in a real browser. `hack/browser.sh` installs one and runs these tests.
+use std::{fs, net::SocketAddr, path::PathBuf};
+
+use serde_json::json;
+use tokio::{net::TcpListener, runtime::Runtime};
+
+use super::{browser::Browser, process::Process};
+
+const WIDTHS: [u32; 2] = [360, 1440];
+const SCHEMES: [&str; 2] = ["light", "dark"];
+/// The longest time for which the page may not react, in milliseconds.
+const MAX_BLOCKED: f64 = 200.0;
+
+/// The views, and a condition that is true once each is shown.
+const VIEWS: [(&str, &str); 7] = [
+    ("controllers", "document.querySelector('.chart .line[d*=L]')"),
+    ("keys", "document.querySelector('tbody tr')"),
+    ("passes", "document.querySelector('.timeline path') && document.querySelector('tbody tr')"),
+    ("informers", "document.querySelector('tbody tr')"),
+    ("leadership", "document.querySelectorAll('tbody tr').length > 2"),
+    ("webhook", "document.querySelector('tbody tr')"),
+    ("key/lamps.demo.reknit.dev/shop%2Flamp-0001", "document.querySelectorAll('tbody tr').length > 3"),
+];
+
+/// The texts with less contrast than WCAG's level AA asks of normal text, 4.5 to 1.
+const FAINT_TEXTS: &str = "(() => {
+  const parse = (color) => color.match(/[\\d.]+/g).map(Number);
+  const luminance = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const color = parse(getComputedStyle(node).backgroundColor);
+      if (color[3] !== 0) return color;
+    }
+    return [255, 255, 255];
+  };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), faint = [];
+  while (walker.nextNode()) {
+    const node = walker.currentNode, parent = node.parentElement;
+    if (!node.data.trim() || !parent.getClientRects().length || parent.closest('noscript')) continue;
+    const [a, b] = [parse(getComputedStyle(parent).color), behind(parent)].map(luminance);
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) faint.push(`${node.data.trim()}: ${contrast.toFixed(2)}`);
+  }
+  return faint.join('\\n');
+})()";
+
+/// The elements that reach beyond the window.
+const OVERFLOWING: &str = "[...document.querySelectorAll('body *')]
+  .filter((node) => node.getBoundingClientRect().right > innerWidth + 0.5 && !node.closest('thead'))
+  .map((node) => node.outerHTML.slice(0, 200)).concat(
+    document.scrollingElement.scrollWidth > innerWidth ? ['the page scrolls sideways'] : []).join('\\n')";
+
+/// Serves the console of a process with this number of Lamps. The runtime keeps it running.
+fn serve(lamps: usize) -> (Runtime, SocketAddr) {
+    let runtime = Runtime::new().unwrap();
+    let address = runtime.block_on(async {
+        let process = Process::start(lamps).await;
+        process.wait_until_settled(lamps.min(900)).await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            process.console.server().run(listener, std::future::pending()).await;
+        });
+        address
+    });
+    (runtime, address)
+}
+
+fn resize(browser: &mut Browser, width: u32, scheme: &str) {
+    let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
+    browser.call("Emulation.setDeviceMetricsOverride", size);
+    let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+    browser.call("Emulation.setEmulatedMedia", json!({"features": features}));
+}
+
+fn open(browser: &mut Browser, address: SocketAddr, view: &str, is_shown: &str) {
+    browser.call("Page.navigate", json!({"url": format!("http://{address}/debug/reknit/#/{view}")}));
+    let title = view.rsplit('/').next().unwrap().replace("%2F", "/");
+    let is_open = format!("document.title.startsWith('{title} ')");
+    browser.wait_for(&format!(
+        "{is_open} && document.getElementById('status').textContent === 'live' && {is_shown}"
+    ));
+}
+
+/// The folder of the screenshots, which people look at.
+fn screenshots() -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/console");
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+#[ignore = "needs Chromium: hack/browser.sh"]
+fn nothing_overflows_or_is_faint_or_unlabelled_at_360_and_1440_pixels_in_light_and_dark() {
+    let (_runtime, address) = serve(40);
+    let mut browser = Browser::start();
+    for (view, is_shown) in VIEWS {
+        for (width, scheme) in WIDTHS.into_iter().flat_map(|width| SCHEMES.map(|scheme| (width, scheme))) {
+            resize(&mut browser, width, scheme);
+            open(&mut browser, address, view, is_shown);
+            let name = format!("{}-{width}-{scheme}", view.split('/').next().unwrap());
+            fs::write(screenshots().join(format!("{name}.png")), browser.screenshot()).unwrap();
+            assert_eq!(browser.evaluate(OVERFLOWING), "", "{name}");
+            assert_eq!(browser.evaluate(FAINT_TEXTS), "", "{name}");
+            let background = browser.evaluate("getComputedStyle(document.body).backgroundColor");
+            assert_eq!(background == "rgb(255, 255, 255)", scheme == "light", "{name}: {background}");
+        }
+        assert_labelled(&mut browser, view);
+    }
+    let elsewhere = format!(
+        "performance.getEntriesByType('resource').filter(({{ name }}) => !name.startsWith('http://{address}/')).length"
+    );
+    assert_eq!(browser.evaluate(&elsewhere), 0);
+    assert_eq!(browser.errors, Vec::<String>::new());
+}
+
+/// Fails if a control, an image or a table of the page has no name for a screen reader, or if there are no landmarks.
+fn assert_labelled(browser: &mut Browser, view: &str) {
+    let tree = browser.call("Accessibility.getFullAXTree", json!({}));
+    let nodes: Vec<_> =
+        tree["nodes"].as_array().unwrap().iter().filter(|node| node["ignored"] == false).collect();
+    let has_role = |role: &str| nodes.iter().any(|node| node["role"]["value"] == role);
+    for role in ["navigation", "main", "banner", "heading", "status"] {
+        assert!(has_role(role), "{view}: there is no {role}");
+    }
+    assert!(
+        view == "controllers" || (has_role("table") && has_role("row") && has_role("columnheader")),
+        "{view}"
+    );
+    for node in nodes {
+        let role = node["role"]["value"].as_str().unwrap_or_default();
+        let is_named = node["name"]["value"].as_str().is_some_and(|name| !name.trim().is_empty());
+        let needs_name =
+            ["button", "link", "searchbox", "combobox", "image", "img", "table", "region"].contains(&role);
+        assert!(is_named || !needs_name, "{view}: {node}");
+    }
+}
+
+#[test]
+#[ignore = "needs Chromium: hack/browser.sh"]
+fn the_keyboard_reaches_a_key_and_opens_its_page() {
+    let (_runtime, address) = serve(40);
+    let mut browser = Browser::start();
+    resize(&mut browser, 1440, "light");
+    open(&mut browser, address, "keys", "document.querySelector('tbody a')");
+    let focused = "document.activeElement.closest('tbody') && document.activeElement.hash";
+    let mut tabs = 0;
+    while !browser.evaluate(focused).is_string() {
+        browser.press("Tab", 9);
+        tabs += 1;
+        assert!(tabs < 30, "Tab does not reach the rows");
+    }
+    let outline = browser.evaluate("getComputedStyle(document.activeElement).outlineStyle");
+    assert_eq!(outline, "solid", "the focus is visible");
+    browser.press("Enter", 13);
+    browser.wait_for(
+        "location.hash.startsWith('#/key/lamps.demo.reknit.dev/') && document.querySelector('.command')",
+    );
+    assert_eq!(browser.evaluate("document.activeElement.id"), "main", "the focus follows to the page");
+    assert_eq!(browser.errors, Vec::<String>::new());
+}
+
+#[test]
+#[ignore = "needs Chromium: hack/browser.sh"]
+fn updates_stop_when_they_are_paused() {
+    let (_runtime, address) = serve(3);
+    let mut browser = Browser::start();
+    open(&mut browser, address, "controllers", "document.querySelector('.chart')");
+    let requests = "performance.getEntriesByType('resource').length";
+    let after = |browser: &mut Browser| {
+        browser.evaluate(&format!("new Promise((resolve) => setTimeout(() => resolve({requests}), 3000))"))
+    };
+    let before = browser.evaluate(requests);
+    assert_ne!(after(&mut browser), before);
+    browser.evaluate("document.getElementById('pause').click()");
+    browser.evaluate("new Promise((resolve) => setTimeout(resolve, 2000))");
+    let paused = browser.evaluate(requests);
+    assert_eq!(after(&mut browser), paused);
+}
+
+#[test]
+#[ignore = "needs Chromium: hack/browser.sh"]
+fn a_thousand_keys_do_not_make_the_page_stutter() {
+    let (_runtime, address) = serve(2000);
+    let mut browser = Browser::start();
+    resize(&mut browser, 1440, "light");
+    for view in ["keys", "passes"] {
+        open(&mut browser, address, "informers", "document.querySelector('tbody tr')");
+        // The page is measured while it builds a thousand rows and updates them. Other work on the machine may delay
+        // two of five measurements.
+        let measure = format!(
+            "new Promise((resolve) => {{ let longest = 0; \
+             const observer = new PerformanceObserver((list) => {{ \
+               for (const {{ duration }} of list.getEntries()) longest = Math.max(longest, duration); }}); \
+             observer.observe({{ type: 'longtask' }}); location.hash = '#/{view}'; \
+             setTimeout(() => {{ observer.disconnect(); location.hash = '#/informers'; resolve(longest); }}, 6000); }})"
+        );
+        let mut measured: Vec<_> = (0..5)
+            .map(|_| {
+                let longest = browser.evaluate(&measure).as_f64().unwrap();
+                browser.wait_for("location.hash === '#/informers'");
+                longest
+            })
+            .collect();
+        println!("{view}: the longest tasks of five times six seconds took {measured:?} ms");
+        measured.sort_by(f64::total_cmp);
+        assert!(measured[2] < MAX_BLOCKED, "{view}: {measured:?}");
+        open(&mut browser, address, view, "document.querySelectorAll('tbody tr').length >= 900");
+        let rows = browser.evaluate("document.querySelectorAll('tbody tr').length");
+        println!("{view}: {rows} rows");
+    }
+}
