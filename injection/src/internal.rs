@@ -27,6 +27,7 @@ pub use crate::{
     pass::CurrentPass,
     permissions::{Permissions, RequestAttributes, UnnamedKinds},
     reflector::jittered,
+    stack_question::{StackAnswer, StackQuestion},
     timing::sleep_until_optional,
 };
 

@@ -44,6 +44,7 @@ mod object;
 mod pass;
 mod permissions;
 mod reflector;
+mod stack_question;
 #[cfg(test)]
 mod testing;
 mod timing;

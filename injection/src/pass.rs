@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use reknit_apis::Key;
 use tokio::time::Instant;
 
-use crate::client::PassRequests;
+use crate::{client::PassRequests, stack_question::StackQuestion};
 
 tokio::task_local! {
     static CURRENT: Arc<CurrentPass>;
@@ -35,6 +35,8 @@ pub struct CurrentPass {
     /// True if the pass has a cause from outside of this process, or its object has a generation that its status does not
     /// show yet. A change that another pass makes was not asked for by anybody.
     pub prompted: bool,
+    /// Asks the pass for the stack on which it waits.
+    pub stack: StackQuestion,
 }
 
 impl CurrentPass {
@@ -47,6 +49,7 @@ impl CurrentPass {
             prompted,
             begun: Instant::now(),
             requests: Mutex::default(),
+            stack: StackQuestion::default(),
         })
     }
 

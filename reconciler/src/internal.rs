@@ -9,8 +9,10 @@ pub use crate::{
     merge::merge_changes,
     object_client::field_manager,
     owned::APPLIED,
-    pass_log::{PassLog, PassRecord, RequestRecord},
+    pass_log::{PassLog, PassRecord, RequestRecord, WaitingPass},
     queue::{KeyState, QueueState},
+    stack::{Frame, Stack},
+    waits::Waits,
 };
 
 /// Returns the log of the passes of all controllers of this process.

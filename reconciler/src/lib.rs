@@ -125,9 +125,11 @@ mod per_key;
 mod queue;
 mod readable;
 mod roles;
+mod stack;
 mod status;
 mod tracker;
 mod turns;
+mod waits;
 
 pub use controller::{Builder, Controller, Keys, RoleBuilder, Watch};
 #[doc(hidden)]

@@ -1,12 +1,18 @@
 //! The limits of every pass: panics are caught, slow passes are reported, and passes beyond the deadline are dropped.
 
-use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, time::Duration};
+use std::{
+    any::Any, backtrace::Backtrace, fmt, future::Future, ops::ControlFlow, panic::AssertUnwindSafe, pin::Pin,
+    time::Duration,
+};
 
 use futures::FutureExt;
 use reknit_apis::Key;
-use reknit_injection::internal::panic_message;
+use reknit_injection::internal::{CurrentPass, StackAnswer, panic_message};
 
-use crate::{Error, Outcome, Result};
+use crate::{Error, Outcome, Result, stack::poll_with_stack, waits::Waits};
+
+/// The least time between two reports of a slow pass.
+const MIN_GAP: Duration = Duration::from_secs(1);
 
 /// The time limits of a pass.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +32,36 @@ impl Default for Limits {
 pub(crate) enum PassAborted {
     #[error("the reconciler panicked: {0}")]
     Panic(String),
-    #[error("the pass took longer than {} s and was dropped", .0.as_secs_f64())]
-    Deadline(Duration),
+    #[error("the pass took longer than {} s and was dropped{}", .0.as_secs_f64(), while_it_waited(.1))]
+    Deadline(Duration, Waits),
+}
+
+fn while_it_waited(waits: &Waits) -> String {
+    let waits = waits.to_string();
+    if waits.is_empty() { waits } else { format!(" while it waited {waits}") }
+}
+
+/// A pass that is slow.
+#[derive(Debug)]
+pub(crate) struct SlowPass {
+    age: Duration,
+    waits: Waits,
+}
+
+impl SlowPass {
+    pub(crate) fn log(&self) {
+        let waits = self.waits.to_string();
+        tracing::warn!(age = ?self.age, waits = (!waits.is_empty()).then_some(waits), "the pass is slow");
+    }
+}
+
+/// Formats as the message of its event.
+impl fmt::Display for SlowPass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the pass has been running for {} s", self.age.as_secs_f64())?;
+        let waits = self.waits.to_string();
+        if waits.is_empty() { Ok(()) } else { write!(f, " and waits {waits}") }
+    }
 }
 
 impl PassAborted {
@@ -36,33 +70,68 @@ impl PassAborted {
     }
 }
 
+/// An interruption of a pass that waits.
+enum Interruption {
+    Deadline(Duration),
+    Slow(Duration),
+    Question(StackAnswer),
+}
+
 impl Limits {
-    /// Runs a pass, and calls `on_slow` once if it is slow. A panic or a missed deadline is returned as
-    /// [`PassAborted`]. The caller pins the pass: an async function that takes a future by value stores it twice.
+    /// Runs a pass, and calls `on_slow` when it is slow, again after twice that time, and so on. A panic or a missed
+    /// deadline is returned as [`PassAborted`]. The caller pins the pass: an async function that takes a future by value
+    /// stores it twice.
     pub(crate) async fn apply(
         &self,
         pass: Pin<&mut impl Future<Output = Result<Outcome>>>,
-        on_slow: impl Fn(Duration),
+        on_slow: impl Fn(&SlowPass),
     ) -> Result<Outcome> {
+        let current = CurrentPass::get();
+        let current = current.as_deref();
         let mut pass = AssertUnwindSafe(pass).catch_unwind();
         let mut deadline = std::pin::pin!(timer(self.deadline));
         let mut slow_timer = std::pin::pin!(timer(Some(self.slow_after)));
-        let mut is_slow = false;
+        let mut age = Duration::ZERO;
         loop {
-            tokio::select! {
+            let interruption = tokio::select! {
                 biased;
-                result = &mut pass => {
-                    return result.unwrap_or_else(|panic| Err(PassAborted::Panic(panic_message(&*panic).into()).into()));
+                result = &mut pass => return caught(result),
+                limit = &mut deadline => Interruption::Deadline(limit),
+                gap = &mut slow_timer => Interruption::Slow(gap),
+                answer = next_question(current) => Interruption::Question(answer),
+            };
+            let stack = match poll_with_stack(&mut pass).await {
+                ControlFlow::Break(result) => return caught(result),
+                ControlFlow::Continue(stack) => stack,
+            };
+            let waits = |stack: Option<Backtrace>| Waits::of(current, stack.as_ref());
+            match interruption {
+                Interruption::Deadline(limit) => {
+                    return Err(
+                        Error::from(PassAborted::Deadline(limit, waits(stack))).reason("DeadlineExceeded")
+                    );
                 }
-                limit = &mut deadline => {
-                    return Err(Error::from(PassAborted::Deadline(limit)).reason("DeadlineExceeded"));
+                Interruption::Slow(gap) => {
+                    age = age.saturating_add(gap);
+                    on_slow(&SlowPass { age, waits: waits(stack) });
+                    slow_timer.set(timer(Some(gap.saturating_mul(2).max(MIN_GAP))));
                 }
-                limit = &mut slow_timer, if !is_slow => {
-                    is_slow = true;
-                    on_slow(limit);
-                }
+                Interruption::Question(answer) => drop(answer.send(stack)),
             }
         }
+    }
+}
+
+/// Turns a panic of a pass into its error.
+fn caught(result: std::thread::Result<Result<Outcome>>) -> Result<Outcome> {
+    result.unwrap_or_else(|panic| Err(PassAborted::Panic(panic_message(&*panic).into()).into()))
+}
+
+/// Waits until the stack of the pass is asked for.
+async fn next_question(pass: Option<&CurrentPass>) -> StackAnswer {
+    match pass {
+        Some(pass) => pass.stack.asked().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,7 +1,8 @@
 //! The log of passes: those that run, and the last finished ones.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{backtrace::Backtrace, collections::VecDeque, sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{
@@ -9,15 +10,18 @@ use reknit_injection::{
     internal::{CurrentPass, PassRequest, PassRequests, RequestEnd, now},
 };
 use serde::Serialize;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-use crate::{Outcome, Result, metrics::PassResult, outcome::Next, queue::Causes};
+use crate::{Outcome, Result, metrics::PassResult, outcome::Next, queue::Causes, waits::Waits};
 
 /// The number of finished passes that are kept. Each takes at most 16 KiB, and mostly less than one: its requests, their
 /// paths, its causes and its error are bounded.
 const MAX_FINISHED: usize = 1000;
 /// The maximum length of the error of a finished pass in bytes.
 const MAX_ERROR: usize = 512;
+
+/// The time in which a pass that waits answers the question for its stack.
+const MAX_ANSWER: Duration = Duration::from_secs(1);
 
 /// The running passes and the last thousand finished ones of a process. Cheap to clone.
 #[derive(Clone, Default, derive_more::Debug)]
@@ -115,12 +119,46 @@ impl PassLog {
         running
     }
 
+    /// The running passes, the oldest first, with what they wait for. Each pass is asked for its stack.
+    pub async fn waiting(&self) -> Vec<WaitingPass> {
+        let running: Vec<_> =
+            self.0.lock().running.iter().map(|(pass, causes)| (pass.clone(), causes.to_string())).collect();
+        let asked = running.into_iter().map(async |(pass, causes)| {
+            let answer = timeout(MAX_ANSWER, pass.stack.ask()).await;
+            let (has_answered, stack) =
+                (answer.is_ok(), answer.ok().and_then(std::result::Result::ok).flatten());
+            WaitingPass { pass, causes, has_answered, stack }
+        });
+        let mut waiting = join_all(asked).await;
+        waiting.sort_by_key(|waiting| waiting.pass.number);
+        waiting
+    }
+
     /// The finished passes for which `is_wanted` returns true by controller and key, the newest first, and at most this
     /// number of them.
     pub fn finished(&self, limit: usize, is_wanted: impl Fn(&str, &Key) -> bool) -> Vec<PassRecord> {
         let log = self.0.lock();
         let wanted = log.finished.iter().rev().filter(|pass| is_wanted(&pass.controller, &pass.key));
         wanted.take(limit).map(FinishedPass::record).collect()
+    }
+}
+
+/// A running pass that was asked for its stack.
+#[derive(Debug)]
+pub struct WaitingPass {
+    /// The pass.
+    pub pass: Arc<CurrentPass>,
+    /// The causes of the pass, as in its log lines.
+    pub causes: String,
+    /// False if the pass did not answer within a second, because its code has not returned to the runtime.
+    pub has_answered: bool,
+    stack: Option<Backtrace>,
+}
+
+impl WaitingPass {
+    /// Reads the names on the stack, which may take a second in a large program.
+    pub fn waits(&self) -> Waits {
+        Waits::of(Some(&self.pass), self.stack.as_ref())
     }
 }
 

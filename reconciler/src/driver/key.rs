@@ -7,7 +7,10 @@ use reknit_apis::Key;
 use reknit_injection::internal::with_pinned_config;
 
 use super::{Driver, PassMode};
-use crate::{Outcome, Queue, ReconcileKey, Result, limits::Limits};
+use crate::{
+    Outcome, Queue, ReconcileKey, Result,
+    limits::{Limits, SlowPass},
+};
 
 pub(crate) struct KeyDriver<R> {
     pub(crate) reconciler: R,
@@ -21,8 +24,7 @@ impl<R: ReconcileKey> Driver for KeyDriver<R> {
             return std::future::ready(Ok(Outcome::skip())).boxed();
         }
         with_pinned_config(async move {
-            let on_slow = |limit| tracing::warn!(?limit, "the pass is slow");
-            let result = self.limits.apply(pin!(self.reconciler.reconcile_key(key)), on_slow).await;
+            let result = self.limits.apply(pin!(self.reconciler.reconcile_key(key)), SlowPass::log).await;
             if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded_event) {
                 let (reason, message) = (&event.reason, &event.message);
                 tracing::info!(

@@ -3,7 +3,7 @@
 mod finalize;
 mod found;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -22,7 +22,7 @@ use crate::{
     Error, Event, Outcome, ReconcileKind, Recorder, Result,
     finalizer::Finalizer,
     kind_client::{KindClient, WriteMeta},
-    limits::{Limits, PassAborted, catch_panic},
+    limits::{Limits, PassAborted, SlowPass, catch_panic},
     lost_finalizers::LostFinalizers,
     metrics::PassMetrics,
     per_key::PerKeyStores,
@@ -247,7 +247,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     async fn perform_limited(&self, key: &Key, role: Role<R>, found: Readable<R::Kind>) -> Result<Outcome> {
         let uid = found.object.meta().uid.clone();
         let reference = || object_reference::<R::Kind>(key, uid.clone());
-        let on_slow = |limit| self.report_slow(reference(), limit);
+        let on_slow = |slow: &SlowPass| self.report_slow(reference(), slow);
         let result = self.limits.apply(pin!(self.perform(role, found)), on_slow).await;
         if let Some(aborted) = result.as_ref().err().filter(|error| PassAborted::of(error).is_some()) {
             self.recorder.record_at(reference(), failure_event(aborted));
@@ -284,8 +284,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     async fn observe_absence(&self, key: &Key, deletion: Option<ObserveKeyFn<R>>) -> Result<Outcome> {
         let mut outcome = Outcome::skip();
         for observe in self.roles.observe_absence.into_iter().chain(deletion) {
-            let on_slow = |limit| tracing::warn!(?limit, "the pass is slow");
-            outcome = self.limits.apply(pin!(observe(&self.reconciler, key)), on_slow).await?;
+            outcome = self.limits.apply(pin!(observe(&self.reconciler, key)), SlowPass::log).await?;
             if let Some(event) = outcome.recorded_event() {
                 self.recorder.record_at(object_reference::<R::Kind>(key, None), event.clone());
             }
@@ -437,10 +436,9 @@ impl<R: ReconcileKind> KindDriver<R> {
         event.into_iter().for_each(|event| self.recorder.record(object, event));
     }
 
-    fn report_slow(&self, regarding: ObjectReference, limit: Duration) {
-        tracing::warn!(?limit, "the pass is slow");
-        let message = format!("the pass has been running for {} s", limit.as_secs_f64());
-        self.recorder.record_at(regarding, Event::warning("SlowReconcile", message));
+    fn report_slow(&self, regarding: ObjectReference, slow: &SlowPass) {
+        slow.log();
+        self.recorder.record_at(regarding, Event::warning("SlowReconcile", slow.to_string()));
     }
 }
 

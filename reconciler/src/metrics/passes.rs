@@ -38,7 +38,7 @@ impl PassResult {
             },
             Err(error) => match PassAborted::of(error) {
                 Some(PassAborted::Panic(_)) => Self::Panic,
-                Some(PassAborted::Deadline(_)) => Self::Deadline,
+                Some(PassAborted::Deadline(..)) => Self::Deadline,
                 None if error.is_conflict() => Self::Conflict,
                 None if error.is_waiting() => Self::Waiting,
                 None => Self::Error,
@@ -243,7 +243,7 @@ impl PassMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Error, metrics::testing::value};
+    use crate::{Error, metrics::testing::value, waits::Waits};
 
     #[test]
     fn a_pass_counts_by_its_result_and_an_error_by_its_kind_too() {
@@ -256,7 +256,7 @@ mod tests {
             Err(Error::from("as planned")),
             Err(Error::permanent("as planned")),
             Err(PassAborted::Panic("as planned".into()).into()),
-            Err(PassAborted::Deadline(Duration::ZERO).into()),
+            Err(PassAborted::Deadline(Duration::ZERO, Waits::default()).into()),
         ];
         passes.iter().for_each(|pass| metrics.record_pass(pass, Duration::ZERO));
         metrics.record_lost_pass(Duration::ZERO);

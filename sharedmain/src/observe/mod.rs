@@ -8,4 +8,5 @@ pub(crate) mod otlp;
 #[cfg(not(feature = "otlp"))]
 #[path = "without_otlp.rs"]
 pub(crate) mod otlp;
+pub(crate) mod passes;
 pub(crate) mod profiling;

@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode, sync::Arc};
 use kube::Client;
 use prometheus::Registry;
 use reknit_injection::{Context, InformerHandle, Shutdown, internal::Transport};
-use reknit_reconciler::internal::PassLog;
+use reknit_reconciler::{Controller, internal::PassLog};
 use reknit_server::Plain;
 use tokio::runtime::Handle;
 
@@ -42,7 +42,7 @@ use crate::{
     console::{self, Console},
     election::{Election, Participant, Pod},
     health::{checks::ProcessHealth, probes::Probes, workers::Workers},
-    observe::{access::require_access, logging::Logging, metrics, otlp::Exports},
+    observe::{access::require_access, logging::Logging, metrics, otlp::Exports, passes::Passes},
     plan::{Plan, guarded},
 };
 
@@ -219,7 +219,9 @@ impl Program {
         let config_informers = environment.system_namespace.as_deref().map_or_else(Vec::new, |namespace| {
             config.watch(&cx, namespace, &environment.config_maps, participant.is_some())
         });
+        let controllers = constructed.controllers.iter().map(Controller::health).collect();
         Ok(Process {
+            pass_dump: Passes::new(reknit_reconciler::internal::passes(&cx), controllers),
             replica: Replica::new(&cx, constructed, participant, lease_transport, control),
             bare: bare.client(),
             review_transport,
@@ -268,6 +270,7 @@ struct Process {
     config: ConfigWatcher,
     console: Console,
     passes: PassLog,
+    pass_dump: Passes,
     /// Keeps the informers of the ConfigMaps running.
     _config_informers: Vec<Arc<dyn InformerHandle>>,
 }
@@ -389,15 +392,16 @@ impl Process {
         Ok(())
     }
 
-    /// Opens the port of profiles. Does nothing without a system namespace, because no ConfigMap could enable
-    /// profiling.
+    /// Opens the port of profiles and of the dump of passes, which answers while user code blocks the workers. Does
+    /// nothing without a system namespace, because no ConfigMap could enable profiling.
     async fn serve_profiles(&self) -> Result<(), Failure> {
         if self.environment.system_namespace.is_none() {
             return Ok(());
         }
-        let (port, router) = (self.environment.profiling_port, self.config.profiling.router());
+        let (port, router) =
+            (self.environment.profiling_port, self.config.profiling.router(self.pass_dump.router()));
         listen::serve(
-            &Handle::current(),
+            &self.replica.control,
             "profiling",
             self.flags.host(),
             port,

@@ -1,4 +1,4 @@
-//! CPU profiles of the running process, under the paths of Go's `net/http/pprof`.
+//! The debug port: CPU profiles of the running process, under the paths of Go's `net/http/pprof`, and the dump of passes.
 
 #[cfg(all(unix, feature = "profiling"))]
 mod cpu;
@@ -27,7 +27,8 @@ const DEFAULT_SECONDS: f64 = 30.0;
 /// The maximum of the query parameter `seconds`.
 const MAX_SECONDS: f64 = 600.0;
 
-const INDEX: &str = "/debug/pprof/profile?seconds=30  CPU profile\n/debug/pprof/cmdline  command line\n";
+const INDEX: &str = "/debug/passes  running passes, with what each waits for, and paused keys\n\
+                     /debug/pprof/profile?seconds=30  CPU profile\n/debug/pprof/cmdline  command line\n";
 const WITHOUT_FEATURE: &str = "the program is built without the feature profiling of reknit";
 const NOT_SUPPORTED: &str = "profile not supported, only /debug/pprof/profile\n";
 
@@ -51,18 +52,20 @@ impl Profiling {
         if self.0.swap(enabled, Ordering::Relaxed) != enabled {
             tracing::info!("profiling is {}", if enabled { "enabled" } else { "disabled" });
             if enabled && !cfg!(feature = "profiling") {
-                tracing::warn!("runtime-profiling has no effect: {WITHOUT_FEATURE}");
+                tracing::warn!("no CPU profiles are served: {WITHOUT_FEATURE}");
             }
         }
     }
 
-    /// Answers 404 to every request while profiling is disabled.
-    pub(crate) fn router(&self) -> Router {
+    /// Serves the profiles and the dump of passes. Answers 404 to every request while profiling is disabled.
+    pub(crate) fn router(&self, passes: Router) -> Router {
         Router::new()
+            .route("/debug/", get(INDEX))
             .route("/debug/pprof/", get(INDEX))
             .route("/debug/pprof/profile", get(profile))
             .route("/debug/pprof/cmdline", get(async || command_line()))
             .route("/debug/pprof/{other}", get((StatusCode::NOT_IMPLEMENTED, NOT_SUPPORTED)))
+            .merge(passes)
             .layer(from_fn_with_state(self.clone(), only_while_enabled))
     }
 }
@@ -116,7 +119,7 @@ mod tests {
 
     async fn get(profiling: &Profiling, path: &str) -> (u16, String) {
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let response = profiling.router().oneshot(request).await.unwrap();
+        let response = profiling.router(Router::new()).oneshot(request).await.unwrap();
         let status = response.status().as_u16();
         let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
         (status, String::from_utf8_lossy(&body).into_owned())
