@@ -237,7 +237,8 @@ check_disturbances() {
   under_load "\`kill -9\` of the leading controller" 30 0 5 kill_process "$(leader)"
   under_load "two \`kill -9\` of the leading controller" 50 0 10 kill_twice "$(leader)"
   # The pod of the last check, and its back-off, are replaced.
-  ks rollout restart deployment/controller >/dev/null
+  rollout deployment/controller >/dev/null
+  settle
   under_load "the leading controller out of memory" 30 0 5 exhaust_memory "$(leader)"
   # The kernel closes the connections of the killed process, and an admission in progress fails with them.
   under_load "\`kill -9\` of a webhook" 30 10 5 kill_process "$(any_webhook)"
