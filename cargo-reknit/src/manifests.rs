@@ -28,10 +28,13 @@ impl Crd {
     }
 }
 
+/// The manifests of the account of `--shadow`.
+const SHADOW: &str = "config/shadow/rbac.yaml";
+
 /// Runs the program `rbac` of the project, which prints the service account and the roles that the constructors need
 #[derive(Debug, clap::Args)]
 pub(crate) struct Rbac {
-    /// Writes them to config/200-rbac.yaml
+    /// Writes them to config/200-rbac.yaml, and those of the account of --shadow to config/shadow/rbac.yaml
     #[arg(long)]
     write: bool,
     #[command(flatten)]
@@ -43,8 +46,14 @@ pub(crate) struct Rbac {
 
 impl Rbac {
     pub(crate) fn run(self) -> Result<()> {
-        let output = Output { path: "config/200-rbac.yaml", write: self.write };
-        output.generate(&self.project.project()?, "rbac", &rbac_arguments(self.args), |_| Ok(()))
+        let (project, write) = (self.project.project()?, self.write);
+        let args = rbac_arguments(self.args);
+        Output { path: "config/200-rbac.yaml", write }.generate(&project, "rbac", &args, |_| Ok(()))?;
+        if !write || !project.folder.join(SHADOW).exists() {
+            return Ok(());
+        }
+        let args = [vec!["--shadow".into()], args].concat();
+        Output { path: SHADOW, write }.generate(&project, "rbac", &args, |_| Ok(()))
     }
 }
 

@@ -48,6 +48,10 @@ pub(crate) const PROJECT: &[File] = files!("project":
     "config/monitoring/kustomization.yaml",
     "config/monitoring/rules.yaml",
     "config/monitoring/service-monitor.yaml",
+    "config/shadow/deployment.yaml",
+    "config/shadow/kustomization.yaml",
+    "config/shadow/name-references",
+    "config/shadow/rbac.yaml",
     "config/egress/kustomization.yaml",
     "config/egress/network-policy.yaml",
 );

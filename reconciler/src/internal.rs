@@ -1,10 +1,11 @@
 //! Functions that other crates of the framework use. They are not part of the public API.
 
-use reknit_apis::Key;
+use std::time::Duration;
 
+use reknit_apis::Key;
 use reknit_injection::Context;
 
-use crate::{Controller, Outcome, Result, ResultExt, driver::PassMode};
+use crate::{Controller, Outcome, Result, ResultExt, driver::PassMode, outcome::Next};
 pub use crate::{
     merge::merge_changes,
     object_client::field_manager,
@@ -45,4 +46,12 @@ pub fn take_queued(controller: &Controller) -> Vec<Key> {
 pub async fn reconcile_once(controller: &Controller, key: &Key, leading: bool) -> Result<Outcome> {
     let mode = if leading { PassMode::Leading } else { PassMode::Observing };
     controller.reconcile_once(key, mode).await
+}
+
+/// Returns the time after which a pass with this outcome wants the next one.
+pub fn requeue_after(outcome: &Outcome) -> Option<Duration> {
+    match outcome.next() {
+        Next::After(wait) => Some(wait),
+        Next::Done | Next::Skip => None,
+    }
 }

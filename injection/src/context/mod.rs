@@ -109,6 +109,7 @@ pub struct ContextBuilder {
     component: String,
     transport: Transport,
     preloaded: Option<Vec<Value>>,
+    delivers_own_writes: bool,
     system_namespace: Option<String>,
     metrics: prometheus::Registry,
     shutdown: Shutdown,
@@ -140,6 +141,13 @@ impl ContextBuilder {
         self
     }
 
+    /// Fills the informers from their lists and watches alone, without the objects in responses.
+    #[doc(hidden)]
+    pub fn without_own_writes(mut self) -> Self {
+        self.delivers_own_writes = false;
+        self
+    }
+
     /// Builds the Context. Must be called within a tokio runtime.
     pub fn build(self) -> Context {
         let source = match self.preloaded {
@@ -147,7 +155,11 @@ impl ContextBuilder {
             None => ObjectSource::Watch(self.transport.clone()),
         };
         let informers = Informers::new(source, &self.metrics);
-        let transport = record_requests(&deliver_own_writes(&self.transport, &informers));
+        let transport = match self.delivers_own_writes {
+            true => deliver_own_writes(&self.transport, &informers),
+            false => self.transport,
+        };
+        let transport = record_requests(&transport);
         let shared = Shared {
             client: transport.client(),
             transport,
@@ -177,6 +189,7 @@ impl Context {
             component: component.into(),
             transport: transport.into(),
             preloaded: None,
+            delivers_own_writes: true,
             system_namespace: None,
             metrics: prometheus::Registry::new(),
             shutdown: Shutdown::never(),

@@ -52,6 +52,13 @@ fn the_rbac_manifests_match_the_constructors() -> Result<()> {
 }
 
 #[test]
+fn the_rbac_manifests_of_the_shadow_match_the_constructors() -> Result<()> {
+    let file = fs::read_to_string(config_folder().join("shadow/rbac.yaml"))?;
+    assert_eq!(file, manifests::rbac().shadow().to_yaml()?, "run hack/update-codegen.sh");
+    Ok(())
+}
+
+#[test]
 fn the_rbac_manifests_of_one_namespace_match_the_constructors() -> Result<()> {
     let printed = manifests::rbac().args(["--namespace=team-a"]).to_yaml()?;
     let (header, documents) = printed.split_once('\n').ok_or("no header")?;

@@ -99,6 +99,10 @@ pub(crate) struct Flags {
     #[arg(long)]
     pub(crate) plan: bool,
 
+    /// Change nothing, and log what this version would change beside the running one; takes no Lease
+    #[arg(long, conflicts_with = "plan")]
+    pub(crate) shadow: bool,
+
     /// The format of the plan
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text", requires = "plan")]
     pub(crate) plan_output: PlanOutput,
@@ -131,7 +135,7 @@ pub(crate) enum Part {
 impl Flags {
     /// Returns true if no leader is elected.
     pub(crate) fn is_without_election(&self) -> bool {
-        self.disable_ha || self.leader_elect == Some(false)
+        self.disable_ha || self.shadow || self.leader_elect == Some(false)
     }
 
     pub(crate) fn host(&self) -> Option<Host> {

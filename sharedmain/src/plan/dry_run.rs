@@ -31,13 +31,25 @@ const IN_PLANNED_NAMESPACE: &str = "the object, since its namespace does not exi
 /// The planned writes of a process.
 pub(super) struct DryRun {
     live: Transport,
+    watches: Watches,
     overlay: tokio::sync::Mutex<Overlay>,
     pub(super) notes: Mutex<Notes>,
+}
+
+/// The answer to a watch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watches {
+    /// That of the API server.
+    Live,
+    /// A stream without events, so that informers list once.
+    Silent,
 }
 
 /// The findings of a plan beside the objects.
 #[derive(Default)]
 pub(super) struct Notes {
+    /// The time at which the plan began, in RFC 3339.
+    pub(super) since: String,
     /// The pass that runs.
     pub(super) cause: Option<Cause>,
     /// The paths of objects whose live state is newer than the caches.
@@ -61,8 +73,9 @@ impl Notes {
 }
 
 impl DryRun {
-    pub(super) fn new(live: Transport) -> Arc<Self> {
-        Arc::new(Self { live, overlay: Default::default(), notes: Mutex::default() })
+    pub(super) fn new(live: Transport, watches: Watches) -> Arc<Self> {
+        let notes = Mutex::new(Notes { since: now().to_string(), ..Notes::default() });
+        Arc::new(Self { live, watches, overlay: Default::default(), notes })
     }
 
     pub(super) fn transport(self: &Arc<Self>, namespace: &str) -> Transport {
@@ -84,7 +97,7 @@ impl DryRun {
         std::mem::take(&mut *self.overlay.lock().await)
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Body>) -> Result<HttpResponse> {
+    pub(super) async fn answer(self: Arc<Self>, request: Request<Body>) -> Result<HttpResponse> {
         let (head, body) = request.into_parts();
         let uri = head.uri.clone();
         match (ResourcePath::parse(uri.path()), &head.method) {
@@ -97,7 +110,10 @@ impl DryRun {
     async fn read(&self, head: Parts, body: Body, path: &ResourcePath<'_>) -> Result<HttpResponse> {
         let uri = head.uri.clone();
         if matches!(param(&uri, "watch").as_deref(), Some("true" | "1")) {
-            return Ok(Response::new(Box::new(StreamBody::new(stream::pending())) as _));
+            return match self.watches {
+                Watches::Live => Ok(self.live.send(Request::from_parts(head, body)).await?),
+                Watches::Silent => Ok(Response::new(Box::new(StreamBody::new(stream::pending())) as _)),
+            };
         }
         let overlay = self.overlay.lock().await;
         if let Some(name) = path.name {

@@ -10,6 +10,7 @@ mod guard;
 mod overlay;
 mod reply;
 mod report;
+mod shadow;
 #[cfg(test)]
 mod tests;
 
@@ -29,8 +30,11 @@ use reknit_reconciler::{
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use self::{dry_run::DryRun, report::Run};
-pub(crate) use self::{guard::guarded, report::Report};
+use self::{
+    dry_run::{DryRun, Watches},
+    report::Run,
+};
+pub(crate) use self::{guard::guarded, report::Report, shadow::Shadow};
 use crate::{
     Main,
     process::{
@@ -77,7 +81,7 @@ impl Plan {
         system_namespace: Option<String>,
     ) -> Result<Self, Failure> {
         let namespace = guarded.client().default_namespace().to_owned();
-        let dry_run = DryRun::new(guarded);
+        let dry_run = DryRun::new(guarded, Watches::Silent);
         let cx = Context::builder(component, dry_run.transport(&namespace))
             .system_namespace(system_namespace)
             .build();

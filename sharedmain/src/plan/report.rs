@@ -3,10 +3,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Write},
+    ops::RangeInclusive,
 };
 
 use reknit_apis::Key;
-use reknit_injection::internal::HashMap;
+use reknit_injection::internal::{HashMap, now};
 use reknit_reconciler::internal::APPLIED;
 use serde_json::{Value, json};
 
@@ -18,6 +19,12 @@ use super::{
 
 /// The number of keys that a group of equal entries names.
 const NAMED: usize = 3;
+/// The number of lines that the changes of one pass have at most.
+const MAX_LINES: usize = 200;
+/// The length of a time in RFC 3339 up to its seconds.
+const SECONDS: usize = "2006-01-02T15:04:05".len();
+/// The text that is shown instead of a time within the plan.
+const NOW: &str = "(now)";
 
 /// The passes of a key.
 pub(super) struct Run {
@@ -73,9 +80,7 @@ impl Report {
         runs: BTreeMap<(String, Key), Run>,
         not_synced: Vec<String>,
     ) -> Self {
-        let generated = generated_values(&overlay);
-        let objects = overlay.entries.into_iter();
-        let objects = objects.filter_map(|(id, entry)| Object::new(&id, entry, &generated)).collect();
+        let objects = objects(overlay, &notes.since);
         let is_dropped = |note: &&Note| note.text.starts_with("unknown field");
         let (dropped, warnings): (Vec<_>, Vec<_>) = notes.warnings.iter().partition(is_dropped);
         Self {
@@ -293,6 +298,26 @@ impl fmt::Display for Object {
     }
 }
 
+/// The objects that would change, sorted by their names.
+fn objects(overlay: Overlay, since: &str) -> Vec<Object> {
+    let generated = generated_values(&overlay, since);
+    let entries = overlay.entries.into_iter();
+    let mut objects: Vec<_> = entries.filter_map(|(id, entry)| Object::new(&id, entry, &generated)).collect();
+    objects.sort_by(|a, b| a.key.cmp(&b.key));
+    objects
+}
+
+/// The changes of one pass as text. Empty if there are none.
+pub(super) fn changes(overlay: Overlay, notes: &Notes) -> String {
+    let objects = objects(overlay, &notes.since);
+    let mut text = counted(&objects.iter().collect::<Vec<_>>());
+    text.extend(notes.effects.iter().map(|note| format!("  {}: {}\n", note.object, note.text)));
+    let hidden = text.lines().count().saturating_sub(MAX_LINES);
+    let mut shown: Vec<_> = text.lines().take(MAX_LINES).map(str::to_owned).collect();
+    shown.extend((hidden > 0).then(|| format!("  and {hidden} more lines")));
+    shown.join("\n")
+}
+
 /// The fields of a new object that its heading shows already.
 fn identity(object: &Value) -> Value {
     let metadata = with_fields(
@@ -323,10 +348,15 @@ fn action(entry: &Entry) -> Option<Action> {
     }
 }
 
-/// The uids and names that the API server would generate, with the texts that are shown instead.
-fn generated_values(overlay: &Overlay) -> HashMap<String, String> {
+/// The uids and names that the API server would generate and the times since the plan began, with the texts that are shown
+/// instead.
+fn generated_values(overlay: &Overlay, since: &str) -> HashMap<String, String> {
     let planned = overlay.entries.values().filter(|entry| entry.is_planned);
     let mut texts = HashMap::default();
+    let (since, until) = (since.get(..SECONDS).unwrap_or_default(), now().to_string());
+    for object in overlay.entries.values().filter_map(|entry| entry.after.as_ref()) {
+        add_times(&mut texts, object, since..=until.get(..SECONDS).unwrap_or_default());
+    }
     for object in planned.filter_map(|entry| entry.after.as_ref()) {
         let metadata = &object["metadata"];
         let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
@@ -342,6 +372,19 @@ fn generated_values(overlay: &Overlay) -> HashMap<String, String> {
         );
     }
     texts
+}
+
+fn add_times(texts: &mut HashMap<String, String>, value: &Value, times: RangeInclusive<&str>) {
+    match value {
+        Value::String(text) if text.ends_with('Z') => {
+            if text.get(..SECONDS).is_some_and(|seconds| times.contains(&seconds)) {
+                texts.insert(text.clone(), NOW.into());
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| add_times(texts, item, times.clone())),
+        Value::Object(fields) => fields.values().for_each(|field| add_times(texts, field, times.clone())),
+        _ => {}
+    }
 }
 
 /// The Kind, the namespace if there is one, and the name of an object.

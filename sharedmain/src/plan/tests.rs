@@ -1,3 +1,5 @@
+mod shadow;
+
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::{

@@ -3,7 +3,7 @@ use std::{io::Write, process::ExitCode, sync::Arc};
 
 use kube::Client;
 use prometheus::Registry;
-use reknit_injection::{Context, InformerHandle, Shutdown, internal::Transport};
+use reknit_injection::{Context, Effects, InformerHandle, Shutdown, internal::Transport};
 use reknit_reconciler::{Controller, internal::PassLog};
 use reknit_server::Plain;
 use tokio::runtime::Handle;
@@ -43,7 +43,7 @@ use crate::{
     election::{Election, Participant, Pod},
     health::{checks::ProcessHealth, probes::Probes, workers::Workers},
     observe::{access::require_access, logging::Logging, metrics, otlp::Exports, passes::Passes},
-    plan::{Plan, guarded},
+    plan::{Plan, Shadow, guarded},
 };
 
 /// A program: its constructors and its parsed flags.
@@ -75,11 +75,12 @@ impl Program {
     /// Installs the signal handlers, starts the runtimes, and runs the process in them.
     fn run_in_runtimes(self, environment: Environment, logging: Logging) -> Result<ExitCode, Failure> {
         refuse_outer_runtime()?;
-        if self.flags.plan && !self.constructors.is_plannable {
-            return Err(Failure::usage(
-                "--plan: the program does not allow it, because its code may change more than objects of the API server: \
+        let flag = if self.flags.plan { "--plan" } else { "--shadow" };
+        if (self.flags.plan || self.flags.shadow) && !self.constructors.is_plannable {
+            return Err(Failure::usage(format!(
+                "{flag}: the program does not allow it, because its code may change more than objects of the API server: \
                  let such code ask Effects, and call Main::plannable",
-            ));
+            )));
         }
         let lifecycle = Lifecycle::new();
         let lifecycle_to_stop = lifecycle.clone();
@@ -191,16 +192,28 @@ impl Program {
         let credentials = client::load_credentials(&access, &client::user_agent(&component, &version))?;
         let registry = metrics::new_registry();
         let requests = Arc::new(RequestMetrics::new(&registry, &access.config.cluster_url));
-        let transport = || client::bare_transport(&access, &credentials, &requests);
-        let (bare, lease_transport, review_transport) = (transport()?, transport()?, transport()?);
         let namespace = &access.config.default_namespace;
+        let transport = || client::bare_transport(&access, &credentials, &requests);
+        let (mut bare, mut lease_transport, review_transport) = (transport()?, transport()?, transport()?);
+        if flags.shadow {
+            (bare, lease_transport) = (guarded(&bare, namespace), guarded(&lease_transport, namespace));
+        }
         let transport =
             client::controller_transport(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
-        let cx = Context::builder(&component, transport)
+        let shadow = flags.shadow.then(|| Shadow::new(transport.clone(), &registry));
+        let cx = match &shadow {
+            Some(shadow) => Context::builder(&component, shadow.transport(namespace)).without_own_writes(),
+            None => Context::builder(&component, transport),
+        };
+        let cx = cx
             .system_namespace(environment.system_namespace.clone())
             .metrics(registry.clone())
             .shutdown(shutdown)
             .build();
+        let constructors = match &shadow {
+            Some(_) => constructors.for_plan(Effects::planned(|_, _| {})),
+            None => constructors,
+        };
         cx.provide(BindAddress(flags.bind_address));
         cx.provide(ShutdownTimeout(flags.shutdown_timeout));
         let mut webhook = environment.webhook.clone();
@@ -222,7 +235,7 @@ impl Program {
         let controllers = constructed.controllers.iter().map(Controller::health).collect();
         Ok(Process {
             pass_dump: Passes::new(reknit_reconciler::internal::passes(&cx), controllers),
-            replica: Replica::new(&cx, constructed, participant, lease_transport, control),
+            replica: Replica::new(&cx, constructed, participant, lease_transport, control).shadow(shadow),
             bare: bare.client(),
             review_transport,
             component,

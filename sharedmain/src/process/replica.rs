@@ -1,6 +1,6 @@
 //! The part of a process that watches, elects and reconciles. It has no sockets, signals and ConfigMaps, so that a
 //! simulation can run it too.
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use prometheus::Registry;
@@ -18,6 +18,7 @@ use super::{
 use crate::{
     election::{Control, Election, Participant, Pod},
     health::checks::WebhookChecks,
+    plan::Shadow,
 };
 
 /// The constructed parts of a process. Nothing has started.
@@ -33,6 +34,8 @@ pub(super) struct Replica {
     pub(super) leases: Option<Informer<Lease>>,
     /// The transport of leader election.
     lease_transport: Transport,
+    /// Runs the controllers if they only show what they would change.
+    shadow: Option<Arc<Shadow>>,
 }
 
 impl Replica {
@@ -51,7 +54,12 @@ impl Replica {
             constructed,
             leases: participant.and_then(|participant| participant.lease_informer(cx)),
             lease_transport,
+            shadow: None,
         }
+    }
+
+    pub(super) fn shadow(self, shadow: Option<Arc<Shadow>>) -> Self {
+        Self { shadow, ..self }
     }
 
     pub(super) fn take_webhook_checks(&mut self) -> Vec<WebhookChecks> {
@@ -105,7 +113,10 @@ impl Replica {
             running.start_member(member);
         }
         for ((leadership, electors), controller) in joined {
-            running.start_controller(controller, leadership, electors, workers);
+            match &self.shadow {
+                Some(shadow) => running.start_shadow(controller, leadership, shadow.clone()),
+                None => running.start_controller(controller, leadership, electors, workers),
+            }
         }
         self.constructed.tasks.into_iter().for_each(|task| running.start_task(task));
         Ok(running)

@@ -1,5 +1,5 @@
 //! Running controllers and tasks, and their shutdown.
-use std::{panic::AssertUnwindSafe, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::join_all};
 use reknit_injection::{Shutdown, ShutdownTrigger, internal::panic_message};
@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{Task, failure::Failure, lifecycle::Lifecycle};
-use crate::observe::otlp::Exports;
+use crate::{observe::otlp::Exports, plan::Shadow};
 
 /// The time that controllers get after the shutdown deadline to drop their reconciles.
 const GRACE: Duration = Duration::from_secs(1);
@@ -74,6 +74,18 @@ impl Running {
         let run =
             Run { leadership, stop: self.lifecycle.shutdown.clone(), drain: self.shutdown_timeout, workers };
         self.controllers.spawn(controller.run(run));
+    }
+
+    /// Starts a controller that only shows what it would change.
+    pub(super) fn start_shadow(
+        &mut self,
+        controller: Controller,
+        leadership: Leadership,
+        shadow: Arc<Shadow>,
+    ) {
+        self.health.push((controller.health(), leadership));
+        let stop = self.lifecycle.shutdown.clone();
+        self.controllers.spawn(async move { shadow.run(controller, stop).await });
     }
 
     /// Starts to announce this process to the other replicas.

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::{
-    policy::{self, Policy},
+    policy,
     rules::{Rule, Rules},
 };
 
@@ -93,7 +93,7 @@ struct RoleRef<'a> {
 pub(super) fn documents(
     names: &Names,
     rules: &Rules,
-    policy: Option<&Policy<'_>>,
+    policy: Option<String>,
     admits: impl Fn(ObjectKind, Option<&str>) -> bool,
 ) -> Result<Vec<String>, serde_saphyr::ser::Error> {
     let objects = objects(names, rules).into_iter().chain(names.admission(policy));
@@ -158,10 +158,10 @@ impl Names {
         Object { secrets, ..self.object(ObjectKind::ServiceAccount, &self.service_account, namespace) }
     }
 
-    /// The admission policy, if it is printed with this account, and its binding to the account.
-    fn admission(&self, policy: Option<&Policy<'_>>) -> impl Iterator<Item = Object<'_>> {
+    /// The admission policy with this spec, if it is printed with this account, and its binding to the account.
+    fn admission(&self, policy: Option<String>) -> impl Iterator<Item = Object<'_>> {
         let object = |kind, spec| Object { spec, ..self.object(kind, &self.role, None) };
-        let policy = policy.map(|policy| object(ObjectKind::ValidatingAdmissionPolicy, policy.spec()));
+        let policy = policy.map(|spec| object(ObjectKind::ValidatingAdmissionPolicy, spec));
         let binding = self.policy.as_deref().map(|policy| {
             let spec = policy::binding(policy, &self.service_account, &self.system_namespace);
             object(ObjectKind::ValidatingAdmissionPolicyBinding, spec)

@@ -9,7 +9,7 @@ mod tests;
 use std::{collections::BTreeMap, env, ffi::OsString, io, io::Write, process::ExitCode};
 
 use clap::{ArgMatches, Parser};
-use reknit_injection::{Context, Permission, Verb};
+use reknit_injection::{Context, Effects, Permission, Verb};
 use reknit_reconciler::Result;
 use tokio::runtime::{Handle, Runtime};
 
@@ -92,6 +92,7 @@ pub struct Rbac {
     name: Option<String>,
     service_account: Option<String>,
     labels: BTreeMap<String, String>,
+    is_shadow: bool,
 }
 
 /// Prints the RBAC manifests of the program
@@ -103,6 +104,10 @@ struct RbacFlags {
     /// Print only objects of these kinds
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     kinds: Vec<ObjectKind>,
+
+    /// Print those of the account of --shadow and --plan instead, which may send only dry runs
+    #[arg(long)]
+    shadow: bool,
 
     /// Print only objects in this namespace
     #[arg(long = "in", value_name = "NAME")]
@@ -131,6 +136,7 @@ impl Main {
             name: None,
             service_account: None,
             labels: BTreeMap::new(),
+            is_shadow: false,
         }
     }
 }
@@ -166,6 +172,25 @@ impl Rbac {
         self
     }
 
+    /// Selects the manifests of another account, for a process with `--shadow` and for plans (`--as`). Its name, and that
+    /// of its roles, ends in `-shadow`. It may do what the controllers may, except for Leases, events, tokens and
+    /// impersonation, and a ValidatingAdmissionPolicy refuses each of its writes that is not a dry run.
+    ///
+    /// ```
+    /// # fn main() -> reknit_reconciler::Result<()> {
+    /// use reknit_sharedmain::Main;
+    ///
+    /// let manifests = Main::new("controller").rbac("shop-system").shadow().to_yaml()?;
+    /// assert!(manifests.contains("name: controller-shadow\n"));
+    /// assert!(manifests.contains("request.dryRun"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shadow(mut self) -> Self {
+        self.is_shadow = true;
+        self
+    }
+
     /// Adds a label to all objects.
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.into(), value.into());
@@ -175,8 +200,8 @@ impl Rbac {
     /// Prints the manifests to standard output, without a cluster, and returns the exit status: 0, or 1 after an error,
     /// or 2 for an invalid command line.
     ///
-    /// The command line has `--kinds` and `--in`, to print only objects of some kinds or in one namespace. The flags of
-    /// the program follow after `--`: `rbac --kinds=Role -- --namespace=shop`.
+    /// The command line has `--kinds` and `--in`, to print only objects of some kinds or in one namespace, and
+    /// [`--shadow`](Self::shadow). The flags of the program follow after `--`: `rbac --kinds=Role -- --namespace=shop`.
     pub fn print(self) -> ExitCode {
         match self.generate(&env::args_os().collect::<Vec<_>>()) {
             // A failure to print, here and below, is ignored: the exit status remains.
@@ -223,11 +248,19 @@ impl Rbac {
             Ok(parsed) => parsed,
             Err(error) => return refuse(error),
         };
+        let is_shadow = self.is_shadow || filter.shadow;
         let (name, account) = (self.name, self.service_account);
         let mut accounts = Accounts::new(&component, self.system_namespace, name, account, &self.labels);
         let namespace = accounts.controllers.system_namespace.clone();
         let Permissions { controllers, webhook } =
-            Permissions::declared(self.program, matches, &flags, &namespace)?;
+            Permissions::declared(self.program, matches, &flags, &namespace, is_shadow)?;
+        let admits = |kind, namespace: Option<&str>| filter.admits(kind, namespace);
+        if is_shadow {
+            let names = accounts.shadow();
+            let rules = Rules::of(&controllers).without_real_writes();
+            let documents = manifest::documents(&names, &rules, Some(policy::DRY_RUNS.into()), admits);
+            return Ok((manifest::text(&documents.map_err(Failure::new)?), Vec::new()));
+        }
         let writes = webhook.as_ref().map(|(_, writes)| writes);
         if let Some(writes) = writes {
             accounts.bound_by_policy(writes)?;
@@ -235,7 +268,7 @@ impl Rbac {
         let policy =
             writes.map(|writes| Policy { writes, permissions: &controllers, system_namespace: &namespace });
         let documents = |names, permissions: &[Permission], policy: Option<&Policy<'_>>| {
-            let admits = |kind, namespace: Option<&str>| filter.admits(kind, namespace);
+            let policy = policy.map(Policy::spec);
             manifest::documents(names, &Rules::of(permissions), policy, admits).map_err(Failure::new)
         };
         let mut text = documents(&accounts.controllers, &controllers, policy.as_ref())?;
@@ -280,6 +313,17 @@ impl Accounts {
         Self { controllers: names(component, role, service_account), webhook }
     }
 
+    /// The names of the account that may send only dry runs.
+    fn shadow(self) -> Names {
+        let mut names = self.controllers;
+        for name in [&mut names.role, &mut names.service_account] {
+            name.push_str("-shadow");
+        }
+        names.labels.insert(COMPONENT_LABEL.into(), names.service_account.clone());
+        names.policy = Some(names.role.clone());
+        names
+    }
+
     /// Binds both accounts to the admission policy. Fails if they would be one account.
     fn bound_by_policy(&mut self, writes: &WebhookWrites) -> Result<(), Failure> {
         let Self { controllers, webhook } = self;
@@ -314,8 +358,15 @@ struct Permissions {
 }
 
 impl Permissions {
-    /// Runs the constructors of all parts, and returns the permissions that they and their processes need.
-    fn declared(program: Main, matches: ArgMatches, flags: &Flags, namespace: &str) -> Result<Self, Failure> {
+    /// Runs the constructors of all parts, and returns the permissions that they and their processes need. A shadow has
+    /// only the controllers.
+    fn declared(
+        program: Main,
+        matches: ArgMatches,
+        flags: &Flags,
+        namespace: &str,
+        is_shadow: bool,
+    ) -> Result<Self, Failure> {
         // A Context needs a runtime. A test may already be in one.
         let runtime = Handle::try_current().is_err().then(|| build_workers(1)).transpose();
         let runtime =
@@ -330,7 +381,12 @@ impl Permissions {
         let (controllers, webhook) = (context(), context());
         let parts = Parts::separate(&controllers, &webhook);
         // The controllers and tasks are dropped, and their declarations stay in the Contexts.
-        let constructed = program.into_constructors(matches).run(parts, &flags.disable_controllers)?;
+        let constructors = program.into_constructors(matches);
+        let constructors = match is_shadow {
+            true => constructors.for_plan(Effects::planned(|_, _| {})),
+            false => constructors,
+        };
+        let constructed = constructors.run(parts, &flags.disable_controllers)?;
         let declared = |cx: &Context, disable_ha| {
             let mut permissions = cx.permissions().all().map_err(Failure::new)?;
             permissions.extend(process_permissions(namespace, disable_ha));
@@ -338,7 +394,7 @@ impl Permissions {
         };
         let of_webhook = |writes| Ok((declared(&webhook, true)?, writes));
         Ok(Self {
-            controllers: declared(&controllers, flags.disable_ha)?,
+            controllers: declared(&controllers, is_shadow || flags.disable_ha)?,
             webhook: constructed.webhook_writes.map(of_webhook).transpose()?,
         })
     }

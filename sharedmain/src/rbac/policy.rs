@@ -16,6 +16,8 @@ use crate::process::constructors::WebhookWrites;
 
 /// The spec, with the placeholders `$RULES`, `$PATHS`, `$FIELDS` and `$OTHER_SECRETS`.
 const SPEC: &str = include_str!("policy.yaml");
+/// The spec of the policy of an account that may send only dry runs.
+pub(super) const DRY_RUNS: &str = include_str!("dry_runs.yaml");
 /// Allows the Secrets that the controllers write, if they do, except for credentials.
 const OTHER_SECRETS: &str =
     " ||\n        !(object.type in ['kubernetes.io/service-account-token', 'bootstrap.kubernetes.io/token'])";

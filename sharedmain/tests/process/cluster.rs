@@ -47,9 +47,9 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// A control plane, and the system namespace of the process in it. The process also reconciles ConfigMaps of that
 /// namespace.
 pub(crate) struct TestCluster {
-    plane: &'static ControlPlane,
+    pub(crate) plane: &'static ControlPlane,
     pub(crate) namespace: String,
-    client: Client,
+    pub(crate) client: Client,
 }
 
 /// Runs a test in a namespace of its own.
@@ -70,7 +70,7 @@ impl TestCluster {
         command.env("SYSTEM_NAMESPACE", &self.namespace).env("WATCHED", &self.namespace)
     }
 
-    fn config_maps(&self) -> Api<ConfigMap> {
+    pub(crate) fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 

@@ -14,6 +14,8 @@ mod life_cycle;
 #[cfg(test)]
 mod observability;
 #[cfg(test)]
+mod plan;
+#[cfg(test)]
 mod scenarios;
 #[cfg(test)]
 mod server;
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         life_cycle::trials(),
         cluster::trials(),
         observability::trials(),
+        plan::trials(),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }

@@ -1,15 +1,22 @@
 //! The process under test. An environment variable selects the scenario: its controllers, tasks and faults.
 use std::{env, process::ExitCode, thread, time::Duration};
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::{
+    ByteString,
+    api::{
+        core::v1::{ConfigMap, Secret},
+        networking::v1::NetworkPolicy,
+    },
+};
 use kube::{CustomResource, ResourceExt};
 use reknit_apis::{Key, kind};
 use reknit_injection::{Context, Selection, select};
-use reknit_reconciler::{Controller, Outcome, ReconcileKey, ReconcileKind, Result};
+use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKey, ReconcileKind, Result};
 use reknit_sharedmain::{Main, Task};
 use reknit_webhook::{Limits, Webhook};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::runtime::Runtime;
 
 const SCENARIO: &str = "FAULTY";
@@ -70,6 +77,7 @@ fn add_scenario(main: Main, scenario: &str) -> Main {
         "maps and lamps" => main.controller(maps).controller(lamps),
         "maps, lamps and a webhook" => main.controller(maps).controller(lamps).webhook(webhook),
         "busy" => main.controller(busy),
+        "painter" => main.controller(painter).plannable(),
         "burns" => main.controller(maps).task(|_| {
             thread::spawn(|| {
                 loop {
@@ -131,6 +139,36 @@ fn busy(cx: &Context) -> Result<Controller> {
     let queue = build.queue();
     (0..100).for_each(|n| queue.add(Key::new("busy", &format!("key-{n}"))));
     Ok(build.reconciler(Busy))
+}
+
+/// A controller that gives each ConfigMap children in the color of this version, and its value as an annotation.
+fn painter(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::selected::<ConfigMap>(cx, selection().label(LABEL, "yes")).name("painter");
+    let (policies, secrets) = (build.owns::<NetworkPolicy>(), build.owns::<Secret>());
+    let color = env::var("COLOR").unwrap_or_default();
+    Ok(build.reconciler(Painter { policies, secrets, color }).build())
+}
+
+struct Painter {
+    policies: Owned<NetworkPolicy>,
+    secrets: Owned<Secret>,
+    color: String,
+}
+
+impl ReconcileKind for Painter {
+    type Kind = ConfigMap;
+
+    async fn reconcile_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        let value = map.data.as_ref().and_then(|data| data.get("value"));
+        let metadata = json!({"name": map.name_any(), "annotations": {"value": value}});
+        let selector = json!({"podSelector": {"matchLabels": {"color": self.color}}});
+        let policy = serde_json::from_value(json!({"metadata": metadata, "spec": selector}))?;
+        self.policies.apply(map, policy).await?;
+        let data = json!({ "color": ByteString(self.color.clone().into_bytes()) });
+        let secret = serde_json::from_value(json!({"metadata": {"name": map.name_any()}, "data": data}))?;
+        self.secrets.apply(map, secret).await?;
+        Ok(Outcome::done())
+    }
 }
 
 struct Busy;

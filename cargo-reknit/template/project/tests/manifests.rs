@@ -25,3 +25,14 @@ fn the_rbac_manifests_in_config_match_the_code() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn the_rbac_manifests_of_the_shadow_match_the_code() -> Result<()> {
+    let file = fs::read_to_string("config/shadow/rbac.yaml")?;
+    let is_current = file == hello_world::rbac().shadow().to_yaml()?;
+    assert!(
+        is_current,
+        "config/shadow/rbac.yaml is out of date: run `cargo reknit rbac --write`"
+    );
+    Ok(())
+}

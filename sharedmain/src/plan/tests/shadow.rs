@@ -1,0 +1,121 @@
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use prometheus::Registry;
+use reknit_injection::Shutdown;
+use reknit_reconciler::Drained;
+use tokio::task::JoinHandle;
+use tracing::subscriber::DefaultGuard;
+
+use super::{
+    super::shadow::{QUIET, Shadow},
+    *,
+};
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn install(&self) -> DefaultGuard {
+        let log = self.clone();
+        let subscriber = tracing_subscriber::fmt().without_time().with_ansi(false);
+        tracing::subscriber::set_default(subscriber.with_writer(move || log.clone()).finish())
+    }
+
+    /// Takes the lines about differences.
+    fn take(&self) -> Vec<String> {
+        let text = String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap();
+        let is_shadow = |line: &&str| line.contains("plan::shadow") && !line.contains("only shows");
+        text.lines().filter(is_shadow).map(str::to_owned).collect()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The shadow of a painter.
+struct Running {
+    task: JoinHandle<Drained>,
+    registry: Registry,
+}
+
+impl Running {
+    fn start(server: &ApiServer, color: &'static str) -> Self {
+        let registry = Registry::new();
+        let shadow = Shadow::new(guarded(&server.client().into(), "default"), &registry);
+        let (controller, informers) = {
+            let cx = Context::builder("test", shadow.transport("default")).without_own_writes().build();
+            (painter(&cx, color).unwrap(), cx.informers())
+        };
+        informers.start();
+        let task = tokio::spawn(async move { shadow.run(controller, Shutdown::never()).await });
+        Self { task, registry }
+    }
+
+    fn differing(&self) -> f64 {
+        self.registry.gather()[0].get_metric()[0].get_gauge().get_value()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn rest() {
+    sleep(QUIET * 4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_logs_its_differences_from_the_running_version_until_they_end() {
+    let (server, log) = (server(), Log::default());
+    let _guard = log.install();
+    paint(&server, "red").await;
+    let (objects, _) = (server.objects(), server.take_writes());
+    let (same, other) = (Running::start(&server, "red"), Running::start(&server, "blue"));
+    rest().await;
+    let lines = log.take();
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    let changes = "  ~ ConfigMap default/desk\\n      ~ data.color: \\\"red\\\" → \\\"blue\\\"\\n";
+    assert!(lines[0].contains("key=default/desk") && lines[0].contains(changes), "{}", lines[0]);
+    assert_eq!((same.differing(), other.differing()), (0.0, 1.0));
+    assert!(server.take_writes().iter().all(|write| write.dry_run));
+    assert_eq!(server.objects(), objects);
+
+    paint(&server, "blue").await;
+    rest().await;
+    let lines = log.take();
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("no difference any more")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("~ data.color: \\\"blue\\\" → \\\"red\\\"")), "{lines:#?}");
+    assert_eq!((same.differing(), other.differing()), (1.0, 0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_runs_once_it_is_quiet() {
+    let server = server();
+    let other = Running::start(&server, "blue");
+    let lamps: Api<Lamp> = Api::default_namespaced(server.client());
+    for n in 0..20 {
+        sleep(QUIET / 2).await;
+        let change = merge(json!({"metadata": {"labels": {"n": n.to_string()}}}));
+        lamps.patch("desk", &PatchParams::default(), &change).await.unwrap();
+        assert!(server.take_writes().iter().all(|write| !write.dry_run), "the key was not quiet");
+    }
+    rest().await;
+    assert_eq!(other.differing(), 1.0);
+    lamps.delete("desk", &DeleteParams::default()).await.unwrap();
+    rest().await;
+    assert_eq!(other.differing(), 0.0);
+}

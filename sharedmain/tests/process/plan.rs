@@ -1,0 +1,138 @@
+//! Tests of processes that change nothing: `--plan` and `--shadow`.
+use std::time::Duration;
+
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::{Api, api::DeleteParams};
+use reknit_testing::eventually;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    child::{Child, parse_line},
+    cluster::{TestCluster, with_cluster},
+    life_cycle::{get, wait_for_status},
+    trials,
+};
+
+trials![
+    a_shadow_is_silent_beside_the_same_version_and_logs_the_differences_from_another,
+    a_plan_has_the_permissions_of_the_impersonated_account,
+];
+
+const LIMIT: Duration = Duration::from_secs(90);
+const MAPS: usize = 5;
+
+/// The time of the churn: 15 seconds, or that of the environment, such as `SHADOW_CHURN_SECONDS=600`.
+fn churn_time() -> Duration {
+    let seconds = std::env::var("SHADOW_CHURN_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(15))
+}
+
+async fn churn(cluster: &TestCluster) {
+    let start = Instant::now();
+    for n in 0_usize.. {
+        cluster.apply_map(&format!("map-{}", n % MAPS), json!({"value": n.to_string()})).await;
+        if n % 7 == 0 {
+            cluster.apply_map("short-lived", json!({})).await;
+            sleep(Duration::from_millis(200)).await;
+            let _ = cluster.config_maps().delete("short-lived", &DeleteParams::default()).await.unwrap();
+        }
+        if start.elapsed() > churn_time() && n >= MAPS {
+            return;
+        }
+        sleep(Duration::from_millis(100 * (n as u64 % 20))).await;
+    }
+}
+
+/// The lines of a shadow about differences: the message, the key and the changes.
+fn differences(shadow: &Child) -> Vec<(String, String, String)> {
+    let lines: Vec<Value> = shadow.lines().iter().map(|line| parse_line(line)).collect();
+    let is_difference =
+        |line: &&Value| line["caller"].as_str().is_some_and(|caller| caller.contains("shadow.rs"));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let found = lines.iter().filter(is_difference).filter(|line| line["key"].is_string());
+    found.map(|line| (text(&line["message"]), text(&line["key"]), text(&line["changes"]))).collect()
+}
+
+async fn wait_for_differing(shadow: &Child, count: usize) {
+    let expected = format!("reknit_shadow_differing_keys{{controller=\"painter\"}} {count}\n");
+    eventually(&expected, LIMIT, async || {
+        let (_, text) = get(&shadow.wait_for_address("metrics"), "/metrics");
+        if text.contains(&expected) { Ok(()) } else { Err(format!("{:#?}", differences(shadow))) }
+    })
+    .await;
+}
+
+fn a_shadow_is_silent_beside_the_same_version_and_logs_the_differences_from_another() {
+    with_cluster(async |cluster| {
+        let spawn = |color: &str| cluster.command("painter").env("COLOR", color);
+        let running = spawn("red").spawn();
+        let shadows = ["red", "blue"].map(|color| spawn(color).arg("--shadow").spawn());
+        let [same, other] = &shadows;
+        for shadow in &shadows {
+            wait_for_status(shadow, "/readiness", 200);
+            wait_for_status(shadow, "/health", 200);
+        }
+        churn(&cluster).await;
+        wait_for_differing(other, MAPS).await;
+        wait_for_differing(same, 0).await;
+        assert_eq!(differences(same), []);
+
+        let policies: Api<NetworkPolicy> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+        let mut seen = std::collections::BTreeSet::new();
+        for (message, key, changes) in differences(other) {
+            let name = key.rsplit('/').next().unwrap();
+            let expected = format!(
+                "  ~ NetworkPolicy {key}\n      ~ spec.podSelector.matchLabels.color: \"red\" → \"blue\"\n  ~ Secret {key}\n      \
+                 ~ data.color: \"(masked value 1)\" → \"(masked value 2)\""
+            );
+            assert_eq!((&*message, changes), ("this version would make changes", expected));
+            let policy = serde_json::to_value(policies.get(name).await.unwrap()).unwrap();
+            assert_eq!(policy["spec"]["podSelector"]["matchLabels"]["color"], "red");
+            assert!(seen.insert(key), "the same difference was logged again");
+        }
+        assert_eq!(seen.len(), MAPS);
+        assert!(!other.lines().iter().any(|line| line.contains("Ymx1ZQ") || line.contains("cmVk")));
+
+        running.signal("TERM");
+        running.wait();
+        let _upgraded = spawn("blue").spawn();
+        wait_for_differing(other, 0).await;
+        assert!(differences(other).iter().any(|(message, ..)| message == "no difference any more"));
+    });
+}
+
+fn a_plan_has_the_permissions_of_the_impersonated_account() {
+    with_cluster(async |cluster| {
+        let namespace = cluster.namespace.clone();
+        cluster.apply_map("a", json!({"value": "1"})).await;
+        let rules = "[{apiGroups: ['', networking.k8s.io], resources: [configmaps, secrets, networkpolicies], verbs: [list]},
+            {apiGroups: [networking.k8s.io], resources: [networkpolicies], verbs: [create, patch]}]";
+        let role = format!(
+            "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: planner, namespace: {namespace}}}}}
+---
+{{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {{name: planner, namespace: {namespace}}}, rules: {rules}}}
+---
+{{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {{name: planner, namespace: {namespace}}},
+  subjects: [{{kind: ServiceAccount, name: planner, namespace: {namespace}}}],
+  roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: planner}}}}"
+        );
+        cluster.plane.apply_yaml(&role).await.unwrap();
+        let account = format!("system:serviceaccount:{namespace}:planner");
+        let plan = |args: &[&str]| {
+            let command = cluster.command("painter").env("COLOR", "red").arg("--plan");
+            let (status, lines) = args.iter().fold(command, |command, arg| command.arg(arg)).spawn().wait();
+            (status, lines.join("\n"))
+        };
+        let (status, text) = plan(&[]);
+        assert_eq!(status, 3, "{text}");
+        let (status, text) = plan(&["--as", &account]);
+        assert_eq!(status, 4, "{text}");
+        let refused = format!(
+            "Refused:\n  painter {namespace}/a: PATCH /api/v1/namespaces/{namespace}/secrets/a: secrets \"a\" is forbidden: \
+             User \"{account}\" cannot patch resource \"secrets\""
+        );
+        assert!(text.contains(&refused), "{text}");
+        assert!(text.contains(&format!("  + NetworkPolicy {namespace}/a\n")), "{text}");
+    });
+}
