@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Generates the CustomResourceDefinitions from the types, and the RBAC manifests from the constructors: config/300-crds.yaml,
-# config/200-rbac.yaml and those of config/namespaced/ of the sample, and crd.yaml and rbac.yaml of each example.
+# config/200-rbac.yaml and those of config/shadow/ and config/namespaced/ of the sample, and crd.yaml and rbac.yaml of each example.
 #
 #   hack/update-codegen.sh
 set -euo pipefail
@@ -19,4 +19,4 @@ echo "$cluster_role" >config/namespaced/cluster-role.yaml
 cd ..
 UPDATE_DEFINITIONS=1 cargo test --quiet --package examples --test unit -- \
   the_definitions_are_those_of_the_types the_rbac_manifests_are_those_of_the_constructors >/dev/null
-ls config/{200-rbac,300-crds,namespaced/rbac,namespaced/cluster-role}.yaml examples/*/crd.yaml examples/*/rbac.yaml
+ls config/{200-rbac,300-crds,shadow/rbac,namespaced/rbac,namespaced/cluster-role}.yaml examples/*/crd.yaml examples/*/rbac.yaml

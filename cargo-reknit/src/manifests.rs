@@ -37,6 +37,9 @@ pub(crate) struct Rbac {
     /// Writes them to config/200-rbac.yaml, and those of the account of --shadow to config/shadow/rbac.yaml
     #[arg(long)]
     write: bool,
+    /// Prints those of the account of --shadow and --plan, which may send only dry runs
+    #[arg(long, conflicts_with = "write")]
+    shadow: bool,
     #[command(flatten)]
     project: ProjectFlags,
     /// Arguments of the program, such as --namespace=team-a
@@ -48,12 +51,14 @@ impl Rbac {
     pub(crate) fn run(self) -> Result<()> {
         let (project, write) = (self.project.project()?, self.write);
         let args = rbac_arguments(self.args);
-        Output { path: "config/200-rbac.yaml", write }.generate(&project, "rbac", &args, |_| Ok(()))?;
-        if !write || !project.folder.join(SHADOW).exists() {
-            return Ok(());
+        if !self.shadow {
+            Output { path: "config/200-rbac.yaml", write }.generate(&project, "rbac", &args, |_| Ok(()))?;
         }
-        let args = [vec!["--shadow".into()], args].concat();
-        Output { path: SHADOW, write }.generate(&project, "rbac", &args, |_| Ok(()))
+        if self.shadow || write && project.folder.join(SHADOW).exists() {
+            let args = [vec!["--shadow".into()], args].concat();
+            Output { path: SHADOW, write }.generate(&project, "rbac", &args, |_| Ok(()))?;
+        }
+        Ok(())
     }
 }
 

@@ -1,8 +1,11 @@
 //! Plans against a real API server: what they print, that they change nothing, and that the real run does the same.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration,
+    core::v1::{ConfigMap, Namespace, Pod},
+};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams},
@@ -10,7 +13,7 @@ use kube::{
 use reknit::{
     prelude::*,
     sharedmain::NamespaceFlag,
-    testing::{ControlPlane, ControllerExt},
+    testing::{ControlPlane, ControllerExt, eventually},
 };
 use reknit_samples::{SimpleDeployment, SimpleDeploymentSpec, simple_deployment};
 use serde_json::{Value, json};
@@ -253,4 +256,85 @@ async fn writes_of_every_kind_are_dry_runs() {
     }
     assert!(text.contains("  + Namespace planned\n"), "{text}");
     assert!(text.contains("/evicted: POST eviction"), "{text}");
+}
+
+/// Writes what the API server cannot validate, and a field that the definition of its Kind lacks.
+struct Unvalidated(Client);
+
+impl ReconcileKind for Unvalidated {
+    type Kind = SimpleDeployment;
+
+    async fn reconcile_kind(
+        &self,
+        object: &SimpleDeployment,
+        _: &mut reknit_samples::SimpleDeploymentStatus,
+    ) -> Result<Outcome> {
+        let namespace = object.namespace().unwrap_or_default();
+        let maps: Api<ConfigMap> = Api::namespaced(self.0.clone(), &namespace);
+        let metadata = json!({"name": "new", "labels": {"webhook": "down"}});
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "1"}});
+        maps.patch("new", &PatchParams::apply("test"), &Patch::Apply(map)).await?;
+        maps.patch("new", &PatchParams::default(), &Patch::Merge(json!({"data": {"b": "2"}}))).await?;
+        let live = Patch::Merge(json!({"data": {"c": "3"}}));
+        maps.patch("live", &PatchParams::default(), &live).await?;
+        let _ = maps.delete("live", &DeleteParams::default()).await?;
+        let objects: Api<SimpleDeployment> = Api::namespaced(self.0.clone(), &namespace);
+        let unknown = json!({"apiVersion": "samples.knative.dev/v1alpha1", "kind": "SimpleDeployment", "spec": {"unknown": 1}});
+        objects.patch(&object.name_any(), &PatchParams::apply("test"), &Patch::Apply(unknown)).await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_of_a_webhook_that_is_down_are_planned_and_not_validated() {
+    let server = server().await;
+    let objects = server.objects_in_new_namespace("plan").await;
+    let maps: Api<ConfigMap> = Api::namespaced(objects.client.clone(), &objects.namespace);
+    let live = json!({"metadata": {"name": "live", "labels": {"webhook": "down"}}, "data": {"a": "1"}});
+    let live = serde_json::from_value(live).expect("a ConfigMap");
+    maps.create(&PostParams::default(), &live).await.expect("the ConfigMap is created");
+    let object = SimpleDeployment::new("web", SimpleDeploymentSpec { image: "a".into(), replicas: 0 });
+    objects.deployments().create(&PostParams::default(), &object).await.expect("the object is created");
+    let webhooks = json!({"metadata": {"name": "plan"}, "webhooks": [{
+        "name": "down.plan.reknit.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": "https://127.0.0.1:1/"}, "objectSelector": {"matchLabels": {"webhook": "down"}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["*"]}],
+    }]});
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(objects.client.clone());
+    let created = configurations
+        .create(&PostParams::default(), &serde_json::from_value(webhooks).expect("a configuration"))
+        .await;
+    created.expect("the webhook is registered");
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let down = json!({"metadata": {"name": "x", "labels": {"webhook": "down"}}});
+    let down: ConfigMap = serde_json::from_value(down).expect("a ConfigMap");
+    eventually("the webhook to be called", Duration::from_secs(60), async || {
+        match maps.create(&dry_run, &down).await {
+            Err(error) if error.to_string().contains("failed calling webhook") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+
+    let controller = |cx: &Context| {
+        Ok(Controller::of::<SimpleDeployment>(cx).reconciler(Unvalidated(cx.client())).build())
+    };
+    let Planned(status, text, plan) = plan(&server, &objects, Main::new("test").controller(controller)).await;
+    assert_eq!(status, 4, "the definition lacks a field");
+    assert!(text.contains("field not declared in schema"), "{text}");
+    assert!(text.contains("(apply the CustomResourceDefinitions of this version first)"), "{text}");
+    let webhook = "the object, since an admission webhook answers no dry runs or cannot be called";
+    for (name, action) in [("new", "create"), ("live", "delete")] {
+        let key = format!("{}/{name}", objects.namespace);
+        let found = plan["objects"].as_array().expect("a list").iter().find(|object| object["key"] == key);
+        let object = found.unwrap_or_else(|| panic!("{key} is planned: {text}"));
+        assert_eq!(
+            (&object["action"], &object["notValidated"]),
+            (&json!(action), &json!([webhook])),
+            "{key}"
+        );
+        if action == "create" {
+            assert_eq!(object["after"]["data"], json!({"a": "1", "b": "2"}));
+        }
+    }
 }

@@ -9,6 +9,7 @@ mod eventing;
 mod foo;
 mod ingress;
 mod mydemo;
+mod plan;
 mod sequence;
 #[path = "../support/mod.rs"]
 mod support;

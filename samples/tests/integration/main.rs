@@ -8,5 +8,6 @@ mod metrics;
 mod policy;
 mod rights;
 mod run_local;
+mod shadow;
 mod storage_migration;
 mod webhook;

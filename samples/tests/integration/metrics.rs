@@ -103,18 +103,22 @@ async fn the_metrics_that_docs_dashboard_and_alerts_name_are_exported_and_no_oth
     .await;
     let webhook_access = plane.kubeconfig_as(SYSTEM_NAMESPACE, "webhook").await?;
     let webhook = start("webhook", "webhook", &webhook_access);
-    let exported = eventually("the certificate of the webhook", TIMEOUT, async || {
-        let mut metrics = Metrics::new();
-        for program in [&controller, &webhook] {
-            add_metrics(&program.metrics().await, &mut metrics);
-        }
-        if metrics.contains_key("reknit_webhook_certificate_expiry_seconds") {
-            Ok(metrics)
-        } else {
-            Err(webhook.last_lines())
-        }
-    })
-    .await;
+    let shadow = Program::new(env!("CARGO_BIN_EXE_controller"), &controller_access).args(["--shadow"]);
+    let shadow = shadow.env("SYSTEM_NAMESPACE", SYSTEM_NAMESPACE).spawn();
+    let exported =
+        eventually("the certificate of the webhook and the start of the shadow", TIMEOUT, async || {
+            let mut metrics = Metrics::new();
+            for program in [&controller, &webhook, &shadow] {
+                add_metrics(&program.metrics().await, &mut metrics);
+            }
+            let last = ["reknit_webhook_certificate_expiry_seconds", "reknit_shadow_differing_keys"];
+            if last.iter().all(|name| metrics.contains_key(*name)) {
+                Ok(metrics)
+            } else {
+                Err(webhook.last_lines())
+            }
+        })
+        .await;
     let own: Metrics = exported
         .iter()
         .filter(|(name, _)| !name.starts_with("process_"))

@@ -293,6 +293,7 @@ async fn the_policy_bounds_each_account_of_the_rendered_manifests() -> TestResul
     let suffixed = layer(&plane, "layer", "namespace: elsewhere\nnamePrefix: my-\nnameSuffix: -dev\n")?;
     for folder in [
         "config",
+        "config/shadow",
         "overlays/development",
         "overlays/egress",
         "overlays/monitoring",

@@ -11,6 +11,7 @@ use http::{Method, Request, Response, StatusCode, request::Parts};
 use http_body_util::StreamBody;
 use kube::client::Body;
 use parking_lot::Mutex;
+use reknit_apis::Key;
 use reknit_injection::{
     Effects,
     internal::{HttpResponse, ResourcePath, Transport, header_warnings, now},
@@ -26,6 +27,7 @@ use super::{
 type Result<T, E = BoxError> = std::result::Result<T, E>;
 
 const STATUS_OF_PLANNED: &str = "its status, since the object does not exist yet";
+const BY_WEBHOOK: &str = "the object, since an admission webhook answers no dry runs or cannot be called";
 const IN_PLANNED_NAMESPACE: &str = "the object, since its namespace does not exist yet";
 
 /// The planned writes of a process.
@@ -55,6 +57,7 @@ pub(super) struct Notes {
     /// The paths of objects whose live state is newer than the caches.
     pub(super) outdated: Vec<String>,
     pub(super) effects: Vec<Note>,
+    pub(super) events: Vec<Note>,
     pub(super) refused: Vec<Note>,
     pub(super) warnings: Vec<Note>,
 }
@@ -152,7 +155,7 @@ impl DryRun {
             Some(_) => return self.write_subresource(write, path).await,
         };
         match (&write.head.method, path.name) {
-            _ if is_event => Ok(Reply::new(StatusCode::CREATED, &write.body)),
+            _ if is_event => Ok(self.note_event(&write.body)),
             (&Method::POST, None) if is_review(path) => self.send(write).await,
             (&Method::POST, None) => self.create(&mut overlay, write, path).await,
             (&Method::PUT | &Method::PATCH, Some(name)) => {
@@ -165,6 +168,18 @@ impl DryRun {
             }
             _ => self.send(write).await,
         }
+    }
+
+    /// Notes an event instead of recording it.
+    fn note_event(&self, event: &Value) -> Reply {
+        let text = |field: &str| event[field].as_str().unwrap_or_default();
+        let regarding = &event["regarding"];
+        let key = Key::new(regarding["namespace"].as_str(), regarding["name"].as_str().unwrap_or_default());
+        let object = format!("{} {key}", regarding["kind"].as_str().unwrap_or_default());
+        let mut notes = self.notes.lock();
+        let note = notes.note(object, format!("{} {}: {}", text("type"), text("reason"), text("note")));
+        notes.events.push(note);
+        Reply::new(StatusCode::CREATED, event)
     }
 
     /// Sends a write to a subresource such as an eviction, whose effect on the object is not followed.
@@ -194,16 +209,21 @@ impl DryRun {
                     write.to(Method::POST, &path.collection_path(), under_another_name(request.body))?;
             }
         }
-        let is_emulated =
+        let is_in_planned =
             path.namespace.is_some_and(|namespace| overlay.is_planned(&Id::of_namespace(namespace)));
-        let mut object = if is_emulated {
+        let mut not_validated = is_in_planned.then_some(IN_PLANNED_NAMESPACE);
+        let mut object = if is_in_planned {
             self.emulate(overlay, write, path)
         } else {
             let reply = self.send(&request).await?;
-            if !reply.is_success() {
+            if reply.is_webhook_failure() {
+                not_validated = Some(BY_WEBHOOK);
+                self.emulate(overlay, write, path)
+            } else if reply.is_success() {
+                reply.json()?
+            } else {
                 return Ok(reply);
             }
-            reply.json()?
         };
         if let Some(name) = name {
             object["metadata"]["name"] = json!(name);
@@ -211,9 +231,7 @@ impl DryRun {
         let id = Id::new(path, object["metadata"]["name"].as_str().unwrap_or_default());
         let layer = Layer { part: Part::Main, manager: write.manager(), patch: Part::Main.of(&write.body) };
         let object = overlay.create(&id, object, layer, self.cause());
-        if is_emulated {
-            overlay.entry(&id).not_validated.insert(IN_PLANNED_NAMESPACE);
-        }
+        overlay.entry(&id).not_validated.extend(not_validated);
         Ok(Reply::new(StatusCode::CREATED, &object))
     }
 
@@ -261,17 +279,22 @@ impl DryRun {
             Some(live) if is_first || manager.is_some() => {
                 let body = with_version_of(&live, write.body.clone());
                 let reply = self.send(&write.with_body(body)).await?;
-                if !reply.is_success() {
-                    if reply.status == StatusCode::CONFLICT && entry.is_live() {
-                        overlay.entries.remove(id); // the live object has changed, and is read again
-                        self.notes.lock().outdated.push(id.path());
-                    }
-                    return Ok(reply);
+                if reply.is_webhook_failure() {
+                    entry.not_validated.insert(BY_WEBHOOK);
+                    let wanted = match changed(write, part, &current) {
+                        Ok(wanted) => wanted,
+                        Err(reply) => return Ok(reply),
+                    };
+                    (Layer::between(part, manager.as_deref(), &live, &wanted), wanted, true)
+                } else {
+                    let answer = match self.answer_of(overlay, write, id, reply).await? {
+                        Ok(answer) => answer,
+                        Err(reply) => return Ok(reply),
+                    };
+                    let layer = Layer::between(part, manager.as_deref(), &live, &answer);
+                    let wanted = if is_first { answer } else { merged(&live, overlay.entry(id), &layer) };
+                    (layer, wanted, is_first)
                 }
-                let answer = reply.json()?;
-                let layer = Layer::between(part, manager.as_deref(), &live, &answer);
-                let wanted = if is_first { answer } else { merged(&live, entry, &layer) };
-                (layer, wanted, is_first)
             }
             _ if manager.is_some() => {
                 let layer = Layer { part, manager, patch: part.of(&write.body) };
@@ -286,11 +309,16 @@ impl DryRun {
         let answer = if is_validated {
             wanted
         } else {
-            let reply = self.validate(overlay, write, id, part, wanted).await?;
-            if !reply.is_success() {
-                return Ok(reply);
+            let reply = self.validate(overlay, write, id, part, &wanted).await?;
+            if reply.is_webhook_failure() {
+                overlay.entry(id).not_validated.insert(BY_WEBHOOK);
+                wanted
+            } else {
+                match self.answer_of(overlay, write, id, reply).await? {
+                    Ok(answer) => answer,
+                    Err(reply) => return Ok(reply),
+                }
             }
-            reply.json()?
         };
         overlay.entry(id).add_layer(layer);
         Ok(Reply::ok(&overlay.commit(id, part, &answer, self.cause())))
@@ -304,7 +332,7 @@ impl DryRun {
         write: &Write,
         id: &Id,
         part: Part,
-        wanted: Value,
+        wanted: &Value,
     ) -> Result<Reply> {
         let entry = overlay.entry(id);
         let Some(live) = entry.before.as_ref().filter(|_| !entry.is_planned) else {
@@ -312,13 +340,13 @@ impl DryRun {
                 entry.not_validated.insert(STATUS_OF_PLANNED);
             }
             if part == Part::Status || entry.not_validated.contains(IN_PLANNED_NAMESPACE) {
-                return Ok(Reply::ok(&wanted));
+                return Ok(Reply::ok(wanted));
             }
-            let body = part.of(&wanted);
+            let body = part.of(wanted);
             let body = if entry.before.is_some() { under_another_name(body) } else { body };
             return self.send(&write.to(Method::POST, &id.collection_path(), body)?).await;
         };
-        let patch = Layer::between(part, None, live, &wanted).patch;
+        let patch = Layer::between(part, None, live, wanted).patch;
         if patch == json!({}) {
             return Ok(Reply::ok(live));
         }
@@ -342,7 +370,9 @@ impl DryRun {
                 preconditions.remove("resourceVersion"); // it may be an invented one
             }
             let reply = self.send(&write.to(Method::DELETE, &id.path(), options)?).await?;
-            if !reply.is_success() {
+            if reply.is_webhook_failure() {
+                overlay.entry(id).not_validated.insert(BY_WEBHOOK);
+            } else if !reply.is_success() {
                 return Ok(reply);
             }
         }
@@ -381,11 +411,21 @@ impl DryRun {
         Ok(reply)
     }
 
-    /// Reads the live object by a list, for which the permission to list suffices. Returns the response if that fails.
+    /// Reads the live object unless the plan knows it. Returns the response if that fails.
     async fn load(&self, overlay: &mut Overlay, write: &Write, id: &Id) -> Result<Option<Reply>> {
         if overlay.get(id).is_some() {
             return Ok(None);
         }
+        let live = match self.read_live(write, id).await? {
+            Ok(live) => live,
+            Err(reply) => return Ok(Some(reply)),
+        };
+        *overlay.entry(id) = Entry { before: live.clone(), after: live, ..Entry::default() };
+        Ok(None)
+    }
+
+    /// Reads the live object by a list, for which the permission to list suffices. The error is the response.
+    async fn read_live(&self, write: &Write, id: &Id) -> Result<Result<Option<Value>, Reply>> {
         let mut request = Request::new(Body::empty());
         let selector: String =
             form_urlencoded::byte_serialize(format!("metadata.name={}", id.key.name).as_bytes()).collect();
@@ -393,7 +433,7 @@ impl DryRun {
         *request.extensions_mut() = write.head.extensions.clone();
         let reply = Reply::read(self.live.send(request).await?).await?;
         if !reply.is_success() {
-            return Ok(Some(reply));
+            return Ok(Err(reply));
         }
         let mut list = reply.json()?;
         let kind = list["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
@@ -402,8 +442,39 @@ impl DryRun {
             // Items of built-in Kinds do not name their Kind.
             (live["apiVersion"], live["kind"]) = (list["apiVersion"].take(), json!(kind));
         }
-        *overlay.entry(id) = Entry { before: live.clone(), after: live, ..Entry::default() };
-        Ok(None)
+        Ok(Ok(live))
+    }
+
+    /// Returns the object in the response to the dry run of a change. The error is the response to the change. If the
+    /// live object has changed since the plan read it, the planned writes move to its new state, and the error is a
+    /// conflict, so that the pass runs again.
+    async fn answer_of(
+        &self,
+        overlay: &mut Overlay,
+        write: &Write,
+        id: &Id,
+        reply: Reply,
+    ) -> Result<Result<Value, Reply>> {
+        let answer = reply.json()?;
+        let entry = overlay.entry(id);
+        let known = entry.before.as_ref().filter(|_| !entry.is_planned);
+        let known = known.and_then(version).map(str::to_owned);
+        let is_moved = match known.as_deref() {
+            Some(known) if reply.is_success() => version(&answer) != Some(known),
+            known => known.is_some() && reply.status == StatusCode::CONFLICT,
+        };
+        if is_moved {
+            match self.read_live(write, id).await? {
+                Ok(live) if live.as_ref().and_then(version) != known.as_deref() => {
+                    overlay.rebase(id, live);
+                    self.notes.lock().outdated.push(id.path());
+                    return Ok(Err(Reply::modified(id)));
+                }
+                Ok(_) => {} // a conflict between field managers
+                Err(reply) => return Ok(Err(reply)),
+            }
+        }
+        Ok(if reply.is_success() { Ok(answer) } else { Err(reply) })
     }
 
     /// Sends a write as a dry run, and notes warnings and refusals.
@@ -425,6 +496,10 @@ impl DryRun {
     fn cause(&self) -> Option<Cause> {
         self.notes.lock().cause.clone()
     }
+}
+
+fn version(object: &Value) -> Option<&str> {
+    object["metadata"]["resourceVersion"].as_str()
 }
 
 /// Returns true for requests that only ask a question.

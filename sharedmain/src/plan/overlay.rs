@@ -171,11 +171,6 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// True while the object is as the API server has it.
-    pub(super) fn is_live(&self) -> bool {
-        self.causes.is_empty() && self.layers.is_empty()
-    }
-
     /// Returns the writes to a part that an apply of this manager does not replace. Other writes replace none.
     pub(super) fn layers_beside(&self, part: Part, manager: Option<&str>) -> impl Iterator<Item = &Layer> {
         let is_other = move |layer: &Layer| manager.is_none() || layer.manager.as_deref() != manager;
@@ -239,6 +234,28 @@ impl Overlay {
         entry.after = Some(new.clone()).filter(|_| !is_gone);
         entry.causes.extend(cause);
         new
+    }
+
+    /// Moves the planned writes to another live state of the object, which is gone if there is none.
+    pub(super) fn rebase(&mut self, id: &Id, live: Option<Value>) {
+        let version = self.next();
+        let entry = self.entry(id);
+        entry.before.clone_from(&live);
+        if entry.is_planned {
+            return;
+        }
+        let Some(old) = entry.after.take() else { return };
+        entry.after = live.map(|mut after| {
+            entry.layers.iter().for_each(|layer| json_patch::merge(&mut after, &layer.patch));
+            if is_terminating(&old) {
+                let fields = ["deletionGracePeriodSeconds", "deletionTimestamp"];
+                after["metadata"] = with_fields(after["metadata"].take(), &old["metadata"], &fields);
+            }
+            if !entry.layers.is_empty() {
+                after["metadata"]["resourceVersion"] = json!(version.to_string());
+            }
+            after
+        });
     }
 
     /// Stores an object that the plan creates, and returns it.

@@ -53,9 +53,7 @@ impl Write {
             let required = preconditions[field].as_str().unwrap_or_default();
             !required.is_empty() && current["metadata"][field] != required
         };
-        let message = || format!("Operation cannot be fulfilled on {id}: the object has been modified");
-        (differs("uid") || differs("resourceVersion"))
-            .then(|| Reply::failure(StatusCode::CONFLICT, "Conflict", &message()))
+        (differs("uid") || differs("resourceVersion")).then(|| Reply::modified(id))
     }
 
     /// Returns the same request with another body.
@@ -135,6 +133,17 @@ impl Reply {
         Self::failure(StatusCode::NOT_FOUND, "NotFound", &format!("{id} not found"))
     }
 
+    pub(super) fn modified(id: &Id) -> Self {
+        let message = format!("Operation cannot be fulfilled on {id}: the object has been modified");
+        Self::failure(StatusCode::CONFLICT, "Conflict", &message)
+    }
+
+    /// Returns true if an admission webhook answers no dry runs, or cannot be called.
+    pub(super) fn is_webhook_failure(&self) -> bool {
+        let texts = ["does not support dry run", "failed calling webhook"];
+        !self.is_success() && texts.iter().any(|text| self.message().contains(text))
+    }
+
     pub(super) async fn read(response: HttpResponse) -> Result<Self, BoxError> {
         let (head, body) = response.into_parts();
         Ok(Self { status: head.status, headers: head.headers, body: body.collect().await?.to_bytes() })
@@ -173,7 +182,10 @@ pub(super) fn param(uri: &Uri, name: &str) -> Option<String> {
 pub(super) fn changed(write: &Write, part: Part, current: &Value) -> Result<Value, Reply> {
     let mut changed = current.clone();
     match write.patch_type() {
-        "application/merge-patch+json" => json_patch::merge(&mut changed, &write.body),
+        // Of an apply that no webhook admits to a dry run, lists are not merged.
+        "application/merge-patch+json" | "application/apply-patch+yaml" => {
+            json_patch::merge(&mut changed, &write.body);
+        }
         "application/json-patch+json" => serde_json::from_value(write.body.clone())
             .map_err(|error| error.to_string())
             .and_then(|patch: json_patch::Patch| {

@@ -19,6 +19,8 @@ use super::{
 
 /// The number of keys that a group of equal entries names.
 const NAMED: usize = 3;
+/// The number of entries of a section that the text shows.
+const MAX_SECTION: usize = 20;
 /// The number of lines that the changes of one pass have at most.
 const MAX_LINES: usize = 200;
 /// The length of a time in RFC 3339 up to its seconds.
@@ -50,6 +52,7 @@ pub(crate) struct Report {
     refused: Vec<String>,
     dropped_fields: Vec<String>,
     warnings: Vec<String>,
+    events: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +83,11 @@ impl Report {
         runs: BTreeMap<(String, Key), Run>,
         not_synced: Vec<String>,
     ) -> Self {
-        let objects = objects(overlay, &notes.since);
+        let generated = generated_values(&overlay, &notes.since);
+        let events: BTreeSet<_> =
+            texts(&notes.events).iter().map(|text| with_generated(text, &generated)).collect();
+        let events = events.into_iter().collect();
+        let objects = objects(overlay, &generated);
         let is_dropped = |note: &&Note| note.text.starts_with("unknown field");
         let (dropped, warnings): (Vec<_>, Vec<_>) = notes.warnings.iter().partition(is_dropped);
         Self {
@@ -91,6 +98,7 @@ impl Report {
             refused: texts(&notes.refused),
             dropped_fields: texts(dropped),
             warnings: texts(warnings),
+            events,
         }
     }
 
@@ -142,6 +150,7 @@ impl Report {
             "droppedFields": self.dropped_fields,
             "warnings": self.warnings,
             "effects": self.effects,
+            "events": self.events,
         })
     }
 
@@ -227,6 +236,7 @@ impl fmt::Display for Report {
         write_section(f, "Not validated by the API server", not_validated)?;
         write_section(f, "Warnings", self.warnings.iter())?;
         write_section(f, "Effects outside the objects", self.effects.iter())?;
+        write_section(f, "Events", self.events.iter())?;
         writeln!(
             f,
             "Plan: {} to create, {} to change, {} to change in status only, {} to delete; {} failed",
@@ -299,17 +309,17 @@ impl fmt::Display for Object {
 }
 
 /// The objects that would change, sorted by their names.
-fn objects(overlay: Overlay, since: &str) -> Vec<Object> {
-    let generated = generated_values(&overlay, since);
+fn objects(overlay: Overlay, generated: &HashMap<String, String>) -> Vec<Object> {
     let entries = overlay.entries.into_iter();
-    let mut objects: Vec<_> = entries.filter_map(|(id, entry)| Object::new(&id, entry, &generated)).collect();
+    let mut objects: Vec<_> = entries.filter_map(|(id, entry)| Object::new(&id, entry, generated)).collect();
     objects.sort_by(|a, b| a.key.cmp(&b.key));
     objects
 }
 
 /// The changes of one pass as text. Empty if there are none.
 pub(super) fn changes(overlay: Overlay, notes: &Notes) -> String {
-    let objects = objects(overlay, &notes.since);
+    let generated = generated_values(&overlay, &notes.since);
+    let objects = objects(overlay, &generated);
     let mut text = counted(&objects.iter().collect::<Vec<_>>());
     text.extend(notes.effects.iter().map(|note| format!("  {}: {}\n", note.object, note.text)));
     let hidden = text.lines().count().saturating_sub(MAX_LINES);
@@ -404,6 +414,19 @@ fn shown(object: &Value, generated: &HashMap<String, String>) -> Value {
     shown
 }
 
+/// Replaces the generated names in a text.
+fn with_generated(text: &str, generated: &HashMap<String, String>) -> String {
+    let is_outside = |c: char| !(c.is_ascii_alphanumeric() || "-.".contains(c));
+    let words = text.split_inclusive(is_outside).map(|part| {
+        let word = part.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+        match generated.get(word) {
+            Some(shown) => format!("{shown}{}", &part[word.len()..]),
+            None => part.to_owned(),
+        }
+    });
+    words.collect()
+}
+
 fn replace_texts(value: &mut Value, texts: &HashMap<String, String>) {
     match value {
         Value::String(text) => {
@@ -473,5 +496,9 @@ fn write_section(
     if lines.peek().is_some() {
         writeln!(f, "{title}:")?;
     }
-    lines.try_for_each(|line| writeln!(f, "  {}", line.as_ref()))
+    lines.by_ref().take(MAX_SECTION).try_for_each(|line| writeln!(f, "  {}", line.as_ref()))?;
+    match lines.count() {
+        0 => Ok(()),
+        others => writeln!(f, "  and {others} more, which --plan-output json prints"),
+    }
 }

@@ -1,4 +1,5 @@
 mod shadow;
+mod traps;
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};

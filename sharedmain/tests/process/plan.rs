@@ -106,7 +106,7 @@ fn a_plan_has_the_permissions_of_the_impersonated_account() {
     with_cluster(async |cluster| {
         let namespace = cluster.namespace.clone();
         cluster.apply_map("a", json!({"value": "1"})).await;
-        let rules = "[{apiGroups: ['', networking.k8s.io], resources: [configmaps, secrets, networkpolicies], verbs: [list]},
+        let rules = "[{apiGroups: ['', networking.k8s.io], resources: [configmaps, secrets, networkpolicies], verbs: [get, list]},
             {apiGroups: [networking.k8s.io], resources: [networkpolicies], verbs: [create, patch]}]";
         let role = format!(
             "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: planner, namespace: {namespace}}}}}

@@ -1,0 +1,202 @@
+//! The plans of the examples, compared with what the examples then do.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
+    discovery::{Scope, pinned_kind},
+};
+use reknit::{
+    prelude::*,
+    testing::{ControlPlane, ControllerExt},
+};
+use serde_json::{Value, json};
+
+use crate::support::{EXAMPLES, file, program_of};
+
+const NOTHING: &str = "Plan: 0 to create, 0 to change, 0 to change in status only, 0 to delete; 0 failed\n";
+
+/// The Kind, the name and the change of an object of each example.
+fn change_of(example: &str) -> (&'static str, &'static str, Value) {
+    match example {
+        "cronjob" => ("CronJob", "nightly", json!({"spec": {"schedule": "30 3 * * *"}})),
+        "eventing" => (
+            "Trigger",
+            "ticks",
+            json!({"spec": {"subscriber": {"ref": null, "uri": "http://a.example.com"}}}),
+        ),
+        "foo" => ("Foo", "example", json!({"spec": {"replicas": 3}})),
+        "ingress" => ("Route", "shop", json!({"spec": {"host": "other.example.com"}})),
+        "mydemo" => ("Mydemo", "example", json!({"spec": {"port": 9090}})),
+        "sequence" => ("Sequence", "example", json!({"spec": {"steps": [{"uri": "http://a.example.com"}]}})),
+        "waitdeployment" => ("Waitdeployment", "example", json!({"spec": {"replicas": 3}})),
+        other => panic!("no change of {other}"),
+    }
+}
+
+/// A namespace with the objects of an example.
+struct World {
+    client: Client,
+    namespace: String,
+    example: &'static str,
+    /// The objects of `example.yaml`, by Kind and name.
+    objects: BTreeMap<(String, String), ApiResource>,
+}
+
+impl World {
+    async fn new(plane: &ControlPlane, example: &'static str) -> Self {
+        let namespace = plane.namespace(example).await.expect("a namespace");
+        let mut world =
+            Self { client: plane.client().expect("a client"), namespace, example, objects: BTreeMap::new() };
+        let yaml = std::fs::read_to_string(file(example, "example.yaml")).expect("the example");
+        for object in serde_saphyr::from_multiple::<DynamicObject>(&yaml).expect("objects") {
+            let types = object.types.clone().expect("a Kind");
+            let resource = world.resource(&types.api_version, &types.kind).await.0;
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(world.client.clone(), &world.namespace, &resource);
+            api.create(&PostParams::default(), &object).await.expect("the object is created");
+            world.objects.insert((types.kind, object.name_any()), resource);
+        }
+        world
+    }
+
+    async fn resource(&self, api_version: &str, kind: &str) -> (ApiResource, bool) {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let found = pinned_kind(&self.client, &GroupVersionKind::gvk(group, version, kind)).await;
+        let (resource, capabilities) = found.expect("the Kind is served");
+        (resource, capabilities.scope == Scope::Namespaced)
+    }
+
+    fn program(&self) -> Main {
+        program_of(self.example).provide(select().namespace(&self.namespace))
+    }
+
+    async fn change(&self) {
+        let (kind, name, change) = change_of(self.example);
+        let resource = &self.objects[&(kind.to_owned(), name.to_owned())];
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, resource);
+        api.patch(name, &PatchParams::default(), &Patch::Merge(change)).await.expect("the object is changed");
+    }
+
+    async fn plan(&self) -> (u8, String, Value) {
+        let planned = reknit::sharedmain::internal::plan(self.program(), self.client.clone().into()).await;
+        let planned = planned.expect("a plan");
+        println!("{}:\n{}", self.example, planned.1);
+        planned
+    }
+
+    /// Runs the controllers, without the webhook, until no key has been queued for a second.
+    async fn run(&self) {
+        let (controllers, informers) = {
+            let cx = Context::builder(self.example, self.client.clone())
+                .system_namespace(Some(self.namespace.clone()));
+            let cx = cx.build();
+            (self.program().construct(&cx).expect("the controllers").0, cx.informers())
+        };
+        informers.start();
+        let controllers: Vec<_> =
+            controllers.iter().filter(|controller| controller.name() != "webhook").collect();
+        for informer in controllers.iter().flat_map(|controller| controller.informers()) {
+            informer.synced().await;
+        }
+        let mut idle = 0;
+        while idle < 3 {
+            idle += 1;
+            for controller in &controllers {
+                for key in controller.take_queued() {
+                    idle = 0;
+                    let _ = controller.once(&key).await;
+                }
+            }
+            if idle > 0 {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        }
+    }
+
+    /// Checks that the live objects are as the plan says.
+    async fn compare(&self, plan: &Value) {
+        for object in plan["objects"].as_array().expect("a list") {
+            let text = |field: &str| object[field].as_str().unwrap_or_default();
+            let (resource, is_namespaced) = self.resource(text("apiVersion"), text("kind")).await;
+            let name = text("key").rsplit('/').next().expect("a name");
+            let api: Api<DynamicObject> = match is_namespaced {
+                true => Api::namespaced_with(self.client.clone(), &self.namespace, &resource),
+                false => Api::all_with(self.client.clone(), &resource),
+            };
+            if text("action") == "delete" {
+                assert!(api.get_opt(name).await.expect("an answer").is_none(), "{}", text("key"));
+                continue;
+            }
+            let prefix = name.strip_suffix("(generated)");
+            let live = api.list(&ListParams::default()).await.expect("a list").items;
+            let mut candidates = live.iter().filter(|live| {
+                live.name_any() == name || prefix.is_some_and(|prefix| live.name_any().starts_with(prefix))
+            });
+            let differences: Vec<_> = candidates
+                .clone()
+                .map(|live| difference("", &object["after"], &serde_json::to_value(live).expect("JSON")))
+                .collect();
+            assert!(candidates.next().is_some(), "{} {} exists", text("kind"), text("key"));
+            assert!(
+                differences.iter().any(Option::is_none),
+                "{} {}: {differences:?}",
+                text("kind"),
+                text("key")
+            );
+        }
+    }
+}
+
+/// The first difference of a planned object from the live one, without what the API server chooses.
+fn difference(path: &str, planned: &Value, live: &Value) -> Option<String> {
+    const CHOSEN: [&str; 4] =
+        [".spec.clusterIP", ".spec.clusterIPs", ".metadata.managedFields", ".metadata.generation"];
+    match (planned, live) {
+        _ if CHOSEN.contains(&path) => None,
+        (Value::String(planned), _)
+            if ["(generated)", "(uid of", "(now)"].iter().any(|text| planned.contains(text)) =>
+        {
+            None
+        }
+        (Value::Object(planned), Value::Object(live)) => {
+            let mut names: Vec<_> = planned.keys().collect();
+            if !["", ".metadata"].contains(&path) {
+                names.extend(live.keys());
+            }
+            names.iter().find_map(|name| {
+                let of =
+                    |fields: &serde_json::Map<String, Value>| fields.get(*name).cloned().unwrap_or_default();
+                difference(&format!("{path}.{name}"), &of(planned), &of(live))
+            })
+        }
+        (Value::Array(planned), Value::Array(live)) if planned.len() == live.len() => planned
+            .iter()
+            .zip(live)
+            .find_map(|(planned, live)| difference(&format!("{path}[]"), planned, live)),
+        _ => (planned != live).then(|| format!("{path}: planned {planned}, is {live}")),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_example_does_what_its_plan_says() {
+    let plane = ControlPlane::start().await.expect("a control plane");
+    for example in EXAMPLES {
+        plane.apply_path(file(example, "crd.yaml")).await.expect("the definition");
+    }
+    for example in EXAMPLES {
+        let world = World::new(&plane, example).await;
+        for is_changed in [false, true] {
+            if is_changed {
+                world.change().await;
+            }
+            let (status, text, json) = world.plan().await;
+            assert_eq!(status, 3, "{example}: {text}");
+            world.run().await;
+            world.compare(&json).await;
+            let (status, text, _) = world.plan().await;
+            assert_eq!((status, &*text), (0, NOTHING), "{example}");
+        }
+    }
+}

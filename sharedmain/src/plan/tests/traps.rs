@@ -1,0 +1,160 @@
+use reknit_reconciler::Event;
+
+use super::*;
+
+/// Changes the ConfigMap `a` after the plan has written to it.
+struct Late {
+    writer: ApiServer,
+    api: Api<ConfigMap>,
+    /// The second write of the plan.
+    replaces: bool,
+}
+
+impl ReconcileKind for Late {
+    type Kind = Lamp;
+
+    async fn reconcile_kind(&self, _: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        let (params, live) =
+            (PatchParams::default(), Api::<ConfigMap>::default_namespaced(self.writer.client()));
+        let mut map = self.api.patch("a", &params, &merge(json!({"data": {"first": "1"}}))).await?;
+        if live.get("a").await?.data.is_some_and(|data| data["live"] == "yes") {
+            live.patch("a", &params, &merge(json!({"data": {"live": "changed"}}))).await?;
+        }
+        if self.replaces {
+            map.data.get_or_insert_default().insert("second".into(), "2".into());
+            self.api.replace("a", &PostParams::default(), &map).await?;
+        } else {
+            self.api.patch("a", &params, &merge(json!({"data": {"second": "2"}}))).await?;
+        }
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test]
+async fn planned_writes_move_to_the_new_state_of_an_object_that_changes_meanwhile() {
+    for replaces in [false, true] {
+        let server = server();
+        server.insert(&map_in_default("a"));
+        let writer = server.clone();
+        let main = Main::new("test").controller(move |cx| {
+            let (writer, api) = (writer.clone(), Api::default_namespaced(cx.client()));
+            Ok(Controller::of::<Lamp>(cx).reconciler(Late { writer, api, replaces }).build())
+        });
+        let (status, text, json) = plan(main, server.client().into()).await.unwrap();
+        assert_eq!((status, &json["keys"][0]["passes"]), (3, &json!(2)), "{text}");
+        let changed = &json["objects"][0];
+        assert_eq!(changed["before"]["data"], json!({"live": "changed"}));
+        assert_eq!(changed["after"]["data"], json!({"live": "changed", "first": "1", "second": "2"}));
+        let map: ConfigMap = server.object(Some("default"), "a").unwrap();
+        assert_eq!(json!(map.data), json!({"live": "changed"}));
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_is_deleted_meanwhile_is_planned_as_gone() {
+    let mut overlay = overlay::Overlay::default();
+    let id = overlay::Id::of_namespace("a");
+    let live = json!({"metadata": {"name": "a", "resourceVersion": "1"}});
+    *overlay.entry(&id) =
+        overlay::Entry { before: Some(live.clone()), after: Some(live), ..Default::default() };
+    overlay.rebase(&id, None);
+    let entry = overlay.get(&id).unwrap();
+    assert_eq!((&entry.before, &entry.after), (&None, &None));
+}
+
+#[tokio::test]
+async fn a_write_that_changes_nothing_keeps_the_version() {
+    let server = server();
+    server.insert(&map_in_default("a"));
+    let planned = plan_script(&server, |client, _, _| {
+        async move {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client);
+            let (params, change) = (PatchParams::default(), merge(json!({"data": {"a": "1"}})));
+            let first = maps.patch("a", &params, &change).await?;
+            let second = maps.patch("a", &params, &change).await?;
+            assert_eq!(first.resource_version(), second.resource_version());
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+    assert_eq!(planned.json["keys"][0]["passes"], 1);
+}
+
+/// Records an event about a ConfigMap with a generated name.
+struct Reporter(Api<ConfigMap>);
+
+impl ReconcileKind for Reporter {
+    type Kind = Lamp;
+
+    async fn reconcile_kind(&self, _: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
+        let mut map = map("", json!({}));
+        (map.metadata.name, map.metadata.generate_name) = (None, Some("map-".into()));
+        let map = self.0.create(&PostParams::default(), &map).await?;
+        status.color = reknit_injection::internal::now().to_string();
+        Ok(Outcome::done().event(Event::normal("Created", &format!("created {}.", map.name_any()))))
+    }
+}
+
+#[tokio::test]
+async fn events_are_listed_and_times_are_not_printed() {
+    let planned = plan_controller(&server(), |cx| {
+        let api = Api::default_namespaced(cx.client());
+        Ok(Controller::of::<Lamp>(cx).reconciler(Reporter(api)).build())
+    })
+    .await;
+    let event =
+        "lamps.plan.reknit.dev default/desk: Lamp default/desk: Normal Created: created map-(generated).";
+    assert_eq!(planned.json["events"], json!([event]));
+    assert!(planned.text.contains(&format!("Events:\n  {event}\n")));
+    assert!(
+        planned.text.contains("  ~ Lamp default/desk\n      + status.color: \"(now)\"\n"),
+        "{}",
+        planned.text
+    );
+}
+
+#[tokio::test]
+async fn a_section_names_the_first_entries() {
+    let planned = plan_script(&server(), |_, effects, lamp| {
+        async move {
+            for n in 0..30 {
+                assert!(!effects.allowed(&lamp, || format!("create bucket {n}")));
+            }
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+    assert!(planned.text.contains("  and 10 more, which --plan-output json prints\n"), "{}", planned.text);
+    assert_eq!(planned.json["effects"].as_array().map(Vec::len), Some(30));
+}
+
+#[tokio::test]
+async fn an_object_of_a_webhook_with_side_effects_is_planned_and_not_validated() {
+    let server = server();
+    let live: reknit_injection::internal::Transport = server.client().into();
+    let refusing = tower::service_fn(move |request: Request<Body>| {
+        let is_create = request.method() == http::Method::POST && request.uri().path().contains("configmaps");
+        let response = live.send(request);
+        async move {
+            let message = "admission webhook \"a\" does not support dry run";
+            match is_create {
+                true => Ok(reply::Reply::failure(http::StatusCode::BAD_REQUEST, "BadRequest", message)
+                    .into_response()),
+                false => response.await.map_err(tower::BoxError::from),
+            }
+        }
+    });
+    let main = Main::new("test").controller(|cx| {
+        let api = Api::default_namespaced(cx.client());
+        Ok(Controller::of::<Lamp>(cx).reconciler(Reporter(api)).build())
+    });
+    let transport = reknit_injection::internal::Transport::new(refusing, "default");
+    let (status, text, json) = plan(main, transport).await.unwrap();
+    assert_eq!((status, &json["objects"][0]["key"]), (3, &json!("default/map-(generated)")), "{text}");
+    assert!(
+        text.contains("ConfigMap default/map-(generated): the object, since an admission webhook"),
+        "{text}"
+    );
+}
