@@ -1,8 +1,11 @@
 //! Tests of processes that change nothing: `--plan` and `--shadow`.
 use std::time::Duration;
 
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::{Api, api::DeleteParams};
+use k8s_openapi::api::{core::v1::Secret, networking::v1::NetworkPolicy};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams},
+};
 use reknit_testing::eventually;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -17,6 +20,7 @@ use crate::{
 trials![
     a_shadow_is_silent_beside_the_same_version_and_logs_the_differences_from_another,
     a_plan_has_the_permissions_of_the_impersonated_account,
+    the_cost_of_a_plan,
 ];
 
 const LIMIT: Duration = Duration::from_secs(90);
@@ -135,4 +139,61 @@ fn a_plan_has_the_permissions_of_the_impersonated_account() {
         assert!(text.contains(&refused), "{text}");
         assert!(text.contains(&format!("  + NetworkPolicy {namespace}/a\n")), "{text}");
     });
+}
+
+/// Measures plans of as many objects as the environment says, such as `PLAN_OBJECTS=5000`: each object has two children.
+fn the_cost_of_a_plan() {
+    let Some(count) = std::env::var("PLAN_OBJECTS").ok().and_then(|count| count.parse::<usize>().ok()) else {
+        return;
+    };
+    with_cluster(async |cluster| {
+        for n in 0..count {
+            cluster.apply_map(&format!("map-{n}"), json!({"value": "1"})).await;
+        }
+        measure(&cluster, "red", "all children to create").await;
+        let running = cluster.command("painter").env("COLOR", "red").arg("--disable-ha").spawn();
+        let policies: Api<NetworkPolicy> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+        let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+        eventually("all children", Duration::from_secs(1200), async || {
+            let (all, error) = (ListParams::default(), |error: kube::Error| error.to_string());
+            let found = policies.list_metadata(&all).await.map_err(error)?.items.len();
+            let found = found.min(secrets.list_metadata(&all).await.map_err(error)?.items.len());
+            if found == count { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await;
+        drop(running);
+        measure(&cluster, "red", "nothing to change").await;
+        measure(&cluster, "blue", "all children to change").await;
+    });
+}
+
+/// Prints the time, the memory and the requests of a plan.
+async fn measure(cluster: &TestCluster, color: &str, what: &str) {
+    let requests = async || {
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        let text = cluster.client.request_text(request).await.unwrap();
+        let count = |part: &str| {
+            let lines = text
+                .lines()
+                .filter(|line| line.starts_with("apiserver_request_total") && line.contains(part));
+            lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
+        };
+        (count("dry_run=\"All\""), count("verb=\"LIST\""), count("verb=\"GET\""))
+    };
+    let (before, start) = (requests().await, Instant::now());
+    let plan = cluster.command("painter").env("COLOR", color).arg("--plan").spawn();
+    let (mut memory, mut lines) = (0, 0);
+    let last = loop {
+        sleep(Duration::from_millis(50)).await;
+        if let Some(last) = plan.lines().iter().find(|line| line.starts_with("Plan: ")) {
+            lines = lines.max(plan.lines().len());
+            break last.clone();
+        }
+        memory = memory.max(plan.resident_mib());
+    };
+    let (took, after) = (start.elapsed(), requests().await);
+    let (dry, list, get) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
+    println!(
+        "{what}: {took:?}, {memory} MiB, {dry} dry runs, {list} lists, {get} gets, {lines} lines; {last}"
+    );
 }
