@@ -82,6 +82,11 @@ fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
+/// The field that identifies the items of a list.
+pub(super) fn identity(items: &[Value]) -> Option<&'static str> {
+    IDENTITIES.into_iter().find(|field| is_unique(items, field))
+}
+
 fn is_unique(items: &[Value], field: &str) -> bool {
     let names: BTreeSet<_> = items.iter().filter_map(|item| item[field].as_str()).collect();
     names.len() == items.len()

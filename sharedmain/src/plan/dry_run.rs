@@ -20,7 +20,10 @@ use serde_json::{Value, json};
 use tower::BoxError;
 
 use super::{
-    overlay::{Cause, Entry, Id, Layer, Overlay, Part, is_finalized, is_terminating, with_fields},
+    keyed::merge,
+    overlay::{
+        Cause, Entry, Id, Layer, Overlay, Part, difference, is_finalized, is_terminating, with_fields,
+    },
     reply::{Reply, Write, changed, is_selected, param},
 };
 
@@ -155,7 +158,7 @@ impl DryRun {
             Some(_) => return self.write_subresource(write, path).await,
         };
         match (&write.head.method, path.name) {
-            _ if is_event => Ok(self.note_event(&write.body)),
+            (method, _) if is_event => Ok(self.note_event(method, &write.body)),
             (&Method::POST, None) if is_review(path) => self.send(write).await,
             (&Method::POST, None) => self.create(&mut overlay, write, path).await,
             (&Method::PUT | &Method::PATCH, Some(name)) => {
@@ -171,7 +174,10 @@ impl DryRun {
     }
 
     /// Notes an event instead of recording it.
-    fn note_event(&self, event: &Value) -> Reply {
+    fn note_event(&self, method: &Method, event: &Value) -> Reply {
+        if method != Method::POST {
+            return Reply::ok(event); // its repetition
+        }
         let text = |field: &str| event[field].as_str().unwrap_or_default();
         let regarding = &event["regarding"];
         let key = Key::new(regarding["namespace"].as_str(), regarding["name"].as_str().unwrap_or_default());
@@ -229,7 +235,7 @@ impl DryRun {
             object["metadata"]["name"] = json!(name);
         }
         let id = Id::new(path, object["metadata"]["name"].as_str().unwrap_or_default());
-        let layer = Layer { part: Part::Main, manager: write.manager(), patch: Part::Main.of(&write.body) };
+        let layer = Layer::of(Part::Main, write.manager(), &write.body);
         let object = overlay.create(&id, object, layer, self.cause());
         overlay.entry(&id).not_validated.extend(not_validated);
         Ok(Reply::new(StatusCode::CREATED, &object))
@@ -297,7 +303,7 @@ impl DryRun {
                 }
             }
             _ if manager.is_some() => {
-                let layer = Layer { part, manager, patch: part.of(&write.body) };
+                let layer = Layer::of(part, manager, &write.body);
                 let wanted = merged(&json!({}), entry, &layer);
                 (layer, wanted, false)
             }
@@ -346,7 +352,7 @@ impl DryRun {
             let body = if entry.before.is_some() { under_another_name(body) } else { body };
             return self.send(&write.to(Method::POST, &id.collection_path(), body)?).await;
         };
-        let patch = Layer::between(part, None, live, wanted).patch;
+        let patch = difference(&part.of(live), &part.of(wanted));
         if patch == json!({}) {
             return Ok(Reply::ok(live));
         }
@@ -509,10 +515,8 @@ fn is_review(path: &ResourcePath<'_>) -> bool {
 
 /// The state that all writes to a part of an object lead to, with this one in place of the one that it replaces.
 fn merged(base: &Value, entry: &Entry, layer: &Layer) -> Value {
-    let mut merged = base.clone();
     let others = entry.layers_beside(layer.part, layer.manager.as_deref());
-    others.chain([layer]).for_each(|layer| json_patch::merge(&mut merged, &layer.patch));
-    merged
+    merge(base, others.chain([layer]).map(|layer| &layer.patch))
 }
 
 /// Returns the body of a request to create an object whose name the live object still has.

@@ -7,6 +7,7 @@
 mod diff;
 mod dry_run;
 mod guard;
+mod keyed;
 mod overlay;
 mod reply;
 mod report;

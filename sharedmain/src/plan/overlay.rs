@@ -10,6 +10,8 @@ use reknit_injection::internal::ResourcePath;
 use reknit_reconciler::merge_patch;
 use serde_json::{Value, json};
 
+use super::keyed::{keyed, merge};
+
 /// The first of the invented resourceVersions, which are higher than those of any API server.
 const FIRST_VERSION: u64 = 9_000_000_000_000_000_000;
 /// The metadata fields that only the API server sets.
@@ -134,7 +136,7 @@ pub(super) fn with_fields(object: Value, from: &Value, fields: &[&str]) -> Value
     object
 }
 
-/// The changes of one writer to a part of an object, as a merge patch.
+/// The changes of one writer to a part of an object, as a merge patch of its [keyed] form.
 pub(super) struct Layer {
     pub(super) part: Part,
     /// The field manager of a server-side apply, whose next apply replaces this layer.
@@ -144,7 +146,13 @@ pub(super) struct Layer {
 
 impl Layer {
     pub(super) fn between(part: Part, manager: Option<&str>, before: &Value, after: &Value) -> Self {
-        Self { part, manager: manager.map(Into::into), patch: difference(&part.of(before), &part.of(after)) }
+        let patch = difference(&keyed(&part.of(before)), &keyed(&part.of(after)));
+        Self { part, manager: manager.map(Into::into), patch }
+    }
+
+    /// A layer that sets everything that a request names.
+    pub(super) fn of(part: Part, manager: Option<String>, body: &Value) -> Self {
+        Self { part, manager, patch: keyed(&part.of(body)) }
     }
 }
 
@@ -246,7 +254,7 @@ impl Overlay {
         }
         let Some(old) = entry.after.take() else { return };
         entry.after = live.map(|mut after| {
-            entry.layers.iter().for_each(|layer| json_patch::merge(&mut after, &layer.patch));
+            after = merge(&after, entry.layers.iter().map(|layer| &layer.patch));
             if is_terminating(&old) {
                 let fields = ["deletionGracePeriodSeconds", "deletionTimestamp"];
                 after["metadata"] = with_fields(after["metadata"].take(), &old["metadata"], &fields);
