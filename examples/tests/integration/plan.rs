@@ -149,12 +149,13 @@ impl World {
     }
 }
 
-/// The first difference of a planned object from the live one, without what the API server chooses.
+/// The first difference of a planned object from the live one, without what the API server chooses. Items of a list do not
+/// name their Kind.
 fn difference(path: &str, planned: &Value, live: &Value) -> Option<String> {
     const CHOSEN: [&str; 4] =
         [".spec.clusterIP", ".spec.clusterIPs", ".metadata.managedFields", ".metadata.generation"];
     match (planned, live) {
-        _ if CHOSEN.contains(&path) => None,
+        _ if CHOSEN.contains(&path) || [".apiVersion", ".kind"].contains(&path) => None,
         (Value::String(planned), _)
             if ["(generated)", "(uid of", "(now)"].iter().any(|text| planned.contains(text)) =>
         {
