@@ -39,6 +39,7 @@ use crate::{
     inspect::Inspect,
     limits::Limits,
     metrics::{ChildMetrics, Metrics, PassMetrics, PassResult},
+    outcome::Next,
     pass_log::PassLog,
     per_key::PerKeyStores,
     queue::Causes,
@@ -226,7 +227,14 @@ impl Drop for Parts {
 /// Logs the result: successes and conflicts at debug level, other errors as errors.
 fn log_result(result: &Result<Outcome>, took: Duration) {
     match result {
-        Ok(_) => tracing::debug!(?took, result = PassResult::of(result).name(), "the pass ended"),
+        Ok(outcome) => {
+            let after = match outcome.next() {
+                Next::After(wait) => Some(wait),
+                _ => None,
+            };
+            let result = PassResult::of(result).name();
+            tracing::debug!(?took, result, after = after.map(tracing::field::debug), "the pass ended");
+        }
         Err(error) if error.is_conflict() => {
             tracing::debug!(?took, error = error.in_full(), "the pass ended with a conflict")
         }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::{Api, Client, client::Body};
 use reknit_injection::{Informer, Shutdown};
 use reknit_leadership::Leadership;
-use reknit_reconciler::{Event, ReconcileKey, Run};
+use reknit_reconciler::{Event, ReconcileKey, Run, internal::passes};
 use reknit_testing::{ApiServer, ControllerExt, InformerExt, given};
 use tokio::sync::mpsc;
 
@@ -70,6 +71,44 @@ async fn a_slow_pass_is_reported_with_growing_gaps_and_its_place_and_continues()
         assert!(event.message.contains("limits.rs:"), "{}", event.message);
     }
     assert_eq!(effects.writes(), ["patch lamps/status default/x"]);
+}
+
+/// A reconciler that reads a Pod from the API server.
+struct PodReader(Client);
+
+impl ReconcileKind for PodReader {
+    type Kind = Lamp;
+    async fn reconcile_kind(&self, _: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        Api::<Pod>::namespaced(self.0.clone(), "shop").get("web").await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missed_deadline_and_the_log_of_passes_name_the_request_that_is_waited_for() {
+    let server = ApiServer::new();
+    let answering = server.client();
+    let respond = move |request: http::Request<Body>| {
+        let answering = answering.clone();
+        async move {
+            match request.uri().path().contains("/pods/") {
+                true => std::future::pending().await,
+                false => answering.send(request).await,
+            }
+        }
+    };
+    let client = Client::new(tower::service_fn(respond), "default");
+    let cx = Context::preloaded("test", client, vec![server.insert(&lamp())]);
+    let build = Controller::of::<Lamp>(&cx).deadline(Duration::from_secs(30));
+    let client = build.client();
+    let controller = build.reconciler(PodReader(client)).build();
+    let error = controller.once(&key()).await.unwrap_err().to_string();
+    let expected = "the pass took longer than 30 s and was dropped while it waited for the answer to get pods shop/web (30 s)";
+    assert!(error.starts_with(expected), "{error}");
+    let finished = passes(&cx).finished(9, |controller, _| controller == "lamps.demo.reknit.dev");
+    let request = &finished[0].requests[0];
+    assert_eq!((finished[0].result, request.verb, request.state), (Some("deadline"), "get", "dropped"));
+    assert_eq!((&*request.resource, &*request.object), ("pods", "shop/web"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, future::Future, time::Duration};
 use k8s_openapi::{
     api::{
         admissionregistration::v1::ValidatingWebhookConfiguration, coordination::v1::Lease,
-        core::v1::ConfigMap,
+        core::v1::ConfigMap, events::v1::Event,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -71,6 +71,10 @@ impl TestCluster {
     }
 
     pub(crate) fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub(crate) fn events(&self) -> Api<Event> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 

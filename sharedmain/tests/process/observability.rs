@@ -1,6 +1,10 @@
 //! Tests of metrics, traces and profiles, with a fake collector and a real API server.
-use std::{net::TcpListener, time::Instant};
+use std::{
+    net::TcpListener,
+    time::{Duration, Instant},
+};
 
+use kube::api::ListParams;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
 use reknit_testing::eventually;
@@ -27,6 +31,7 @@ trials![
     changes_of_the_export_settings_wait_for_the_next_start,
     profiles_are_served_while_the_config_map_enables_them,
     the_console_is_on_localhost_at_the_port_of_its_flag_and_refuses_other_names,
+    log_event_and_dump_say_where_a_pass_waits_for_a_silent_server,
     the_error_of_an_invalid_setting_has_the_allowed_values,
     the_error_of_a_profiling_port_in_use_names_its_variable,
 ];
@@ -34,6 +39,15 @@ trials![
 impl TestCluster {
     async fn configure_observability(&self, data: Value) {
         self.configure("config-observability", data).await;
+    }
+
+    /// The notes of the events with this reason.
+    async fn notes(&self, reason: &str) -> Vec<String> {
+        let events = self.events().list(&ListParams::default()).await.unwrap().items.into_iter();
+        events
+            .filter(|event| event.reason.as_deref() == Some(reason))
+            .filter_map(|event| event.note)
+            .collect()
     }
 
     /// Applies three ConfigMaps, and returns the command of a process that reconciles them without leader election.
@@ -409,6 +423,43 @@ fn the_console_is_on_localhost_at_the_port_of_its_flag_and_refuses_other_names()
                 |pass: &Value| pass["key"].as_str().is_some_and(|key| key.ends_with(&format!("/{name}")));
             assert!(finished.iter().any(is_of), "{passes:#}");
         }
+    });
+}
+
+fn log_event_and_dump_say_where_a_pass_waits_for_a_silent_server() {
+    with_cluster(async |cluster| {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap(); // accepts, and never answers
+        let address = server.local_addr().unwrap().to_string();
+        cluster.apply_map("asking", json!({"ask": address})).await;
+        cluster.apply_map("blocking", json!({"block": "30000"})).await;
+        let child = cluster.command("slow maps").arg("--disable-ha").spawn();
+        let line = child.wait_for_line("the pass is slow");
+        println!("{line}");
+        assert!(line.contains("\"waits\":\"in ") && line.contains("scenarios.rs:"), "{line}");
+        let again = format!("{:?}", Duration::from_secs(3));
+        child.wait_for_line(&format!("\"age\":\"{again}\""));
+        let note = eventually("the event of the slow pass", TIMEOUT, async || {
+            cluster.notes("SlowReconcile").await.into_iter().next().ok_or("none")
+        })
+        .await;
+        println!("{note}");
+        assert!(
+            note.starts_with("the pass has been running for ") && note.contains("scenarios.rs:"),
+            "{note}"
+        );
+
+        let address = child.wait_for_address("profiling");
+        assert_eq!(life_cycle::get(&address, "/debug/passes").0, 404);
+        cluster.configure_observability(json!({"runtime-profiling": "enabled"})).await;
+        child.wait_for_line("profiling is enabled");
+        assert!(life_cycle::get(&address, "/debug/").1.contains("/debug/passes"));
+        let (status, dump) = life_cycle::get(&address, "/debug/passes");
+        println!("{dump}");
+        assert_eq!(status, 200);
+        let asking = format!("maps {}/asking, pass ", cluster.namespace);
+        assert!(dump.contains("running passes: 2\n") && dump.contains(&asking), "{dump}");
+        assert!(dump.contains("TcpStream") && dump.contains("scenarios.rs:"), "{dump}");
+        assert!(dump.contains("  its code has not returned for a second"), "{dump}");
     });
 }
 

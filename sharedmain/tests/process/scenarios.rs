@@ -17,7 +17,7 @@ use reknit_webhook::{Limits, Webhook};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::runtime::Runtime;
+use tokio::{io::AsyncReadExt, net::TcpStream, runtime::Runtime};
 
 const SCENARIO: &str = "FAULTY";
 /// The label of the ConfigMaps that are reconciled.
@@ -76,6 +76,7 @@ fn add_scenario(main: Main, scenario: &str) -> Main {
         "maps and a webhook" => main.controller(maps).webhook(webhook),
         "maps and lamps" => main.controller(maps).controller(lamps),
         "maps, lamps and a webhook" => main.controller(maps).controller(lamps).webhook(webhook),
+        "slow maps" => main.controller(slow_maps),
         "busy" => main.controller(busy),
         "painter" => main.controller(painter).plannable(),
         "burns" => main.controller(maps).task(|_| {
@@ -122,6 +123,12 @@ fn selection() -> Selection {
 fn maps(cx: &Context) -> Result<Controller> {
     let build = Controller::selected::<ConfigMap>(cx, selection().label(LABEL, "yes"));
     Ok(build.name("maps").reconciler(Maps).build())
+}
+
+/// A controller whose passes are slow after a second.
+fn slow_maps(cx: &Context) -> Result<Controller> {
+    let build = Controller::selected::<ConfigMap>(cx, selection().label(LABEL, "yes"));
+    Ok(build.name("maps").slow_after(Duration::from_secs(1)).reconciler(Maps).build())
 }
 
 /// A controller whose name is too long for a lease.
@@ -186,7 +193,12 @@ fn burn_cpu() {
     std::hint::black_box(burnt);
 }
 
-/// A reconciler that sleeps, blocks its thread or panics as the data of the ConfigMap says.
+/// Waits for a byte from a server.
+async fn ask(address: &str) -> Result<u8> {
+    Ok(TcpStream::connect(address).await?.read_u8().await?)
+}
+
+/// A reconciler that asks a server, sleeps, blocks its thread or panics as the data of the ConfigMap says.
 struct Maps;
 
 impl ReconcileKind for Maps {
@@ -199,6 +211,9 @@ impl ReconcileKind for Maps {
         let value = |key: &str| map.data.as_ref().and_then(|data| data.get(key));
         if let Some(why) = value("panic") {
             panic!("{why}");
+        }
+        if let Some(address) = value("ask") {
+            ask(address).await?;
         }
         if let Some(milliseconds) = value("sleep") {
             tokio::time::sleep(Duration::from_millis(milliseconds.parse()?)).await;
