@@ -26,7 +26,7 @@ use reknit_injection::{Informer, Informers, internal::watch};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{Health, internal::PassLog};
 use reknit_server::{Limits, Plain, Server};
-use tokio::{net::TcpListener, runtime::Handle};
+use tokio::{net::TcpListener, runtime::Handle, sync::Semaphore};
 
 use self::{gathered::Gathered, leadership::Handovers};
 use crate::process::listen::{self, Host};
@@ -37,8 +37,10 @@ const FLAG: &str = "--console-bind-address";
 pub(crate) const PORT: u16 = 8009;
 /// The path of the page.
 const PATH: &str = "/debug/reknit/";
-/// A page has one connection, or a few at its start. Each may hold an answer of about a megabyte.
+/// A page has one connection, or a few at its start.
 const CONNECTIONS: usize = 20;
+/// The number of answers in memory at once. Each may have some megabytes.
+const ANSWERS: usize = 2;
 
 /// The switch of the key `console` of config-observability, which may change at any time.
 pub(crate) type Switch = Arc<watch::Sender<bool>>;
@@ -53,6 +55,8 @@ struct State {
     version: String,
     pod: Option<String>,
     registry: Registry,
+    /// A permit for each answer, until it is sent.
+    answers: Arc<Semaphore>,
     /// Set once the controllers have started.
     running: OnceLock<Running>,
 }
@@ -90,6 +94,7 @@ impl Console {
             version: version.into(),
             pod: pod.map(Into::into),
             registry,
+            answers: Arc::new(Semaphore::new(ANSWERS)),
             running: OnceLock::new(),
         }))
     }

@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
     routing::get,
 };
+use reknit_server::HeldByResponse;
 use serde_json::{Value, json};
 
 use super::{PATH, State, controllers, guard, informers, keys, leadership, passes, webhook};
@@ -55,12 +56,16 @@ pub(super) fn router(state: Arc<State>) -> Router {
 }
 
 async fn answer(state: Arc<State>, view: View, parameters: Parameters) -> Response {
+    // Never fails: the semaphore is not closed.
+    let permit = state.answers.clone().acquire_owned().await.ok();
     // The program's own collectors may block, and electors share the thread.
-    match tokio::task::spawn_blocking(move || view(&state, &parameters).map(Json)).await {
+    let mut response = match tokio::task::spawn_blocking(move || view(&state, &parameters).map(Json)).await {
         Ok(Ok(json)) => json.into_response(),
         Ok(Err(why)) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-    }
+    };
+    response.extensions_mut().insert(HeldByResponse::new(permit));
+    response
 }
 
 /// The process, and whether its controllers have started.

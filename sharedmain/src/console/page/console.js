@@ -554,6 +554,9 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.focus();
 });
 addEventListener("hashchange", open);
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && !paused) refresh();
+});
 
 get("process").then(({ component, version, pod }) => {
   setText(document.getElementById("component"), component);
