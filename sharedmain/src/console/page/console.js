@@ -396,7 +396,7 @@ function keyView(isCurrent, controller, key) {
       ["resourceVersion", answer.object?.resource_version ?? "not in the cache"],
       ["generation", answer.object?.generation],
       ["paused", answer.object?.paused ? "yes" : ""],
-      ["last recorded pass", answer.recorded],
+      ["last recorded pass", answer.passes?.find(({ recorded }) => recorded)?.recorded],
     ]), failed ? element("p", { class: "bad" }, failed.causes) : "");
     const { pause, resume, run_again } = answer.commands ?? {};
     const shown = answer.commands ? [answer.object?.paused ? ["Resume", resume] : ["Pause", pause], ["Run again", run_again]] : [];
