@@ -28,6 +28,7 @@ pages! {
     namespaces: "../docs/how-to/namespaces.md",
     pause: "../docs/how-to/pause.md",
     rbac: "../docs/how-to/rbac.md",
+    recorded_passes: "../docs/how-to/recorded-passes.md",
     references: "../docs/how-to/references.md",
     restore: "../docs/how-to/restore.md",
     upgrades: "../docs/how-to/upgrades.md",

@@ -7,6 +7,7 @@ use std::{
     task::{self, Poll},
 };
 
+use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use kube::{
@@ -66,12 +67,17 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct ApiServer(Arc<Mutex<State>>);
 
+/// Returns the code and the body with which to answer a request of this method, path and body; `None` if the server does.
+type AnswerRequest = Box<dyn FnMut(&Method, &str, &Value) -> Option<(StatusCode, Value)> + Send>;
+
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) objects: Objects,
     failures: Failures,
     /// Checks each request. `None` if every request is allowed.
     authorizer: Option<Authorizer>,
+    /// Answers requests in place of the server. `None` if the server answers all.
+    answer: Option<AnswerRequest>,
     /// The write requests that [`ApiServer::take_writes`] has not taken yet.
     writes: Vec<Write>,
 }
@@ -113,6 +119,13 @@ impl ApiServer {
     pub fn insert<K: Resource + Serialize>(&self, object: &K) -> Value {
         let (collection, value) = encode(object);
         self.state().insert(&collection, value, ManagedFields::default())
+    }
+
+    /// Stores an object of a Kind that is known only at run time, such as one whose plural kube would not derive from the
+    /// Kind. See [`insert`](Self::insert).
+    pub fn insert_of(&self, kind: &ApiResource, object: Value) -> Value {
+        let collection = Collection::of(kind, object["metadata"]["namespace"].as_str());
+        self.state().insert(&collection, object, ManagedFields::default())
     }
 
     /// Stores an object whose fields this manager owns, as after server-side apply. See [`insert`](Self::insert).
@@ -175,6 +188,28 @@ impl ApiServer {
     /// Panics if RBAC has no such verb.
     pub fn fail_times(&self, verb: impl Display, resource: &str, code: u16, times: usize) {
         self.state().failures.add(verb.to_string(), resource, code, Some(times));
+    }
+
+    /// Answers each request for which this function returns a code and a body with them, as if the request had failed:
+    /// nothing is stored. The function gets the method, the path and the body of the request.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use reknit_apiserver::{ApiServer, Reply};
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::new();
+    /// server.answer(|_, path, _| path.ends_with("/secrets").then(|| (StatusCode::FORBIDDEN, json!({"kind": "Status"}))));
+    /// let Reply::Response(response) = server.handle(&http::Request::get("/api/v1/secrets").body("").unwrap()) else {
+    ///     panic!("a watch")
+    /// };
+    /// assert_eq!(response.status(), 403);
+    /// ```
+    pub fn answer(
+        &self,
+        answer: impl FnMut(&Method, &str, &Value) -> Option<(StatusCode, Value)> + Send + 'static,
+    ) {
+        self.state().answer = Some(Box::new(answer));
     }
 
     /// Returns the current object.
@@ -252,7 +287,14 @@ impl ApiServer {
     /// assert!(watch.take_events().is_empty());
     /// ```
     pub fn handle(&self, request: &http::Request<impl AsRef<[u8]>>) -> Reply {
-        match Request::parse(request).and_then(|request| self.state().handle(&request)) {
+        let handle = |parsed: Request| {
+            let mut state = self.state();
+            let answer = state.answer.as_mut();
+            let answer =
+                answer.and_then(|answer| answer(request.method(), request.uri().path(), &parsed.body));
+            state.handle(&parsed, answer.map(|(code, body)| (code, body.into())))
+        };
+        match Request::parse(request).and_then(handle) {
             Ok(Answer::Response(response)) | Err(response) => Reply::of(response),
             Ok(Answer::Watch(position)) => Reply::Watch(Watch::new(self.clone(), *position)),
         }
@@ -277,14 +319,14 @@ impl State {
         stored
     }
 
-    fn handle(&mut self, request: &Request) -> Result<Answer, Response> {
-        let Self { objects, failures, authorizer, writes } = self;
+    fn handle(&mut self, request: &Request, answer: Option<Response>) -> Result<Answer, Response> {
+        let Self { objects, failures, authorizer, writes, .. } = self;
         objects.mark_served();
         if let Some(refusal) = authorizer.as_mut().and_then(|authorizer| authorizer.refuse(request, objects))
         {
             return Err(refusal);
         }
-        let injected = failures.take(request);
+        let injected = failures.take(request).or(answer);
         if request.verb == verbs::WATCH {
             return injected.map_or_else(
                 || objects.open_watch(request).map(|position| Answer::Watch(position.into())),

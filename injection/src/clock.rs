@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use reknit_apis::internal::now;
 use tokio::{sync::watch, time::Instant};
 
-use crate::{Context, Inject};
+use crate::{Context, Inject, pass::CurrentPass};
 
 /// A source of the current time: the system clock, unless another clock was [provided](Context::provide).
 ///
@@ -62,10 +62,14 @@ impl Clock {
 
     /// Returns the current time.
     pub fn now(&self) -> Timestamp {
-        match &self.0 {
+        let time = match &self.0 {
             Source::System => now(),
             Source::Set(set) => *set.times.borrow(),
+        };
+        if let Some(recording) = CurrentPass::recording() {
+            recording.add(|reads| reads.add_time(time));
         }
+        time
     }
 
     /// Returns the current time as an instant, so that a delay can be added to it. If the clock is set back before its

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::{
     context::Context,
     informer::{Change, Informer, InformerHandle, InformerState, is_synced, select},
+    pass::CurrentPass,
     watch,
 };
 
@@ -135,7 +136,13 @@ impl<T: FromConfigMap> Config<T> {
 
     /// Returns the latest valid value, which is the same within one reconcile.
     pub fn get(&self) -> Arc<T> {
-        let latest = || self.latest.lock().value.clone();
+        let latest = || {
+            let latest = self.latest.lock();
+            if let Some(recording) = CurrentPass::recording() {
+                recording.add(|reads| reads.add_config_map(T::NAME, latest.data.clone()));
+            }
+            latest.value.clone()
+        };
         let address = Arc::as_ptr(&self.latest).addr();
         let pin = |pinned: &PinnedValues| {
             pinned.borrow_mut().entry(address).or_insert_with(|| latest()).clone().downcast::<T>().ok()

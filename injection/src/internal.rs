@@ -26,6 +26,10 @@ pub use crate::{
     metrics::{register_durations, register_metric},
     pass::CurrentPass,
     permissions::{Permissions, RequestAttributes, UnnamedKinds},
+    recording::{
+        ConfigMapData, ListRead, ObjectName, PassFacts, RecordedKind, RecordedPass, RecordedRequest,
+        Recordings, RunningRecording,
+    },
     reflector::jittered,
     stack_question::{StackAnswer, StackQuestion},
     timing::sleep_until_optional,

@@ -43,6 +43,7 @@ mod metrics;
 mod object;
 mod pass;
 mod permissions;
+mod recording;
 mod reflector;
 mod stack_question;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The pass that the current task runs, for the layers below the reconciler.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use reknit_apis::Key;
 use tokio::time::Instant;
 
-use crate::{client::PassRequests, stack_question::StackQuestion};
+use crate::{client::PassRequests, recording::Recording, stack_question::StackQuestion};
 
 tokio::task_local! {
     static CURRENT: Arc<CurrentPass>;
@@ -37,6 +37,8 @@ pub struct CurrentPass {
     pub prompted: bool,
     /// Asks the pass for the stack on which it waits.
     pub stack: StackQuestion,
+    /// The recording of the pass, if it is recorded.
+    recording: OnceLock<Arc<Recording>>,
 }
 
 impl CurrentPass {
@@ -50,7 +52,18 @@ impl CurrentPass {
             begun: Instant::now(),
             requests: Mutex::default(),
             stack: StackQuestion::default(),
+            recording: OnceLock::new(),
         })
+    }
+
+    /// Records the pass.
+    pub fn record(&self, recording: &Arc<Recording>) {
+        let _ = self.recording.set(recording.clone()); // a pass has one recording
+    }
+
+    /// Returns the recording of the pass that the current task runs, if it is recorded.
+    pub(crate) fn recording() -> Option<Arc<Recording>> {
+        CURRENT.try_with(|pass| pass.recording.get().cloned()).ok().flatten()
     }
 
     /// Returns the pass that the current task runs. `None` outside of passes, and in tasks that a pass has spawned.

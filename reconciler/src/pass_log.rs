@@ -12,7 +12,9 @@ use reknit_injection::{
 use serde::Serialize;
 use tokio::time::{Instant, timeout};
 
-use crate::{Outcome, Result, metrics::PassResult, outcome::Next, queue::Causes, waits::Waits};
+use crate::{
+    Outcome, Result, controller::is_recorded, metrics::PassResult, outcome::Next, queue::Causes, waits::Waits,
+};
 
 /// The number of finished passes that are kept. Each takes at most 16 KiB, and mostly less than one: its requests, their
 /// paths, its causes and its error are bounded.
@@ -45,6 +47,7 @@ struct FinishedPass {
     error: Option<Box<str>>,
     after: Option<Duration>,
     requests: PassRequests,
+    recorded: Option<Box<str>>,
 }
 
 /// A pass as JSON.
@@ -72,6 +75,8 @@ pub struct PassRecord {
     pub requests: Vec<RequestRecord>,
     /// The number of all requests.
     pub requests_total: u64,
+    /// The name of the file in which the pass is recorded.
+    pub recorded: Option<Box<str>>,
 }
 
 /// A request of a pass as JSON.
@@ -99,7 +104,8 @@ impl Inject for PassLog {
 
 impl PassLog {
     /// Logs a pass that begins.
-    pub(crate) fn begin(&self, pass: &Arc<CurrentPass>, causes: &Causes) -> LoggedPass {
+    /// If it fails, it is recorded in this file.
+    pub(crate) fn begin(&self, pass: &Arc<CurrentPass>, causes: &Causes, file: Option<String>) -> LoggedPass {
         self.0.lock().running.push((pass.clone(), causes.clone()));
         LoggedPass {
             log: self.clone(),
@@ -107,6 +113,7 @@ impl PassLog {
             result: PassResult::Lost,
             error: None,
             after: None,
+            recorded: file.map(Into::into),
         }
     }
 
@@ -169,12 +176,16 @@ pub(crate) struct LoggedPass {
     result: PassResult,
     error: Option<Box<str>>,
     after: Option<Duration>,
+    recorded: Option<Box<str>>,
 }
 
 impl LoggedPass {
     /// Sets the result of the pass.
     pub(crate) fn set_result(&mut self, result: &Result<Outcome>) {
         self.result = PassResult::of(result);
+        if !result.as_ref().is_err_and(is_recorded) {
+            self.recorded = None;
+        }
         match result {
             Ok(outcome) => {
                 self.after = match outcome.next() {
@@ -213,6 +224,7 @@ impl Drop for LoggedPass {
             error: self.error.take(),
             after: self.after,
             requests,
+            recorded: self.recorded.take(),
         });
     }
 }
@@ -231,6 +243,7 @@ impl FinishedPass {
             after_seconds: self.after.map(|after| after.as_secs_f64()),
             requests: self.requests.kept.iter().map(RequestRecord::of).collect(),
             requests_total: self.requests.total,
+            recorded: self.recorded.clone(),
         }
     }
 }
@@ -249,6 +262,7 @@ fn running_record(pass: &CurrentPass, causes: &Causes) -> PassRecord {
         after_seconds: None,
         requests: requests.kept.iter().map(RequestRecord::of).collect(),
         requests_total: requests.total,
+        recorded: None,
     }
 }
 
@@ -284,7 +298,7 @@ mod tests {
 
     fn begin(log: &PassLog, name: &str) -> LoggedPass {
         let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", name).into(), true);
-        log.begin(&pass, &Cause::Resync.into())
+        log.begin(&pass, &Cause::Resync.into(), Some("a.json".into()))
     }
 
     #[tokio::test(start_paused = true)]
@@ -304,6 +318,7 @@ mod tests {
         assert_eq!((&*failed.key, failed.result, failed.seconds), ("shop/a", Some("error"), 3.0));
         assert_eq!(failed.error.as_ref().map(|error| error.len()), Some(MAX_ERROR));
         assert_eq!((&*lost.key, lost.result), ("shop/c", Some("lost")));
+        assert_eq!([failed, lost].map(|pass| pass.recorded.as_deref()), [Some("a.json"); 2]);
         assert_eq!(log.finished(10, |_, key| key.name == "c").len(), 1);
     }
 

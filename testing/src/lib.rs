@@ -138,7 +138,9 @@ pub use self::{
     eventually::{Check, eventually},
     fake_clock::FakeClock,
     in_memory::{ControllerExt, InformerExt},
-    table::{Effects, Given, Table, Want, each_permission_is_needed, given, nothing, table},
+    table::{
+        Effects, Given, Recorded, Table, Want, each_permission_is_needed, given, nothing, recorded, table,
+    },
 };
 // The programs of a control plane run in a shell, and a program is stopped by SIGTERM.
 #[cfg(unix)]

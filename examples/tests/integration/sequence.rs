@@ -1,5 +1,7 @@
 //! Tests of sequence as a process.
 
+use std::fs;
+
 use k8s_openapi::api::core::v1::Service;
 use kube::{
     Api, ResourceExt,
@@ -8,16 +10,18 @@ use kube::{
 };
 use reknit::{
     apis::service_host_name,
-    testing::{ControlPlane, eventually},
+    prelude::select,
+    testing::{ControlPlane, eventually, recorded},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    environment::{Environment, bind_role},
+    environment::{Environment, bind_role, plane_with_nodes, restricted_kubeconfig},
     support::{
         file,
+        process::example,
         sequence::{
-            program::{InMemoryChannel, Sequence, Subscription},
+            program::{InMemoryChannel, Sequence, Subscription, sequences},
             sequence,
         },
         wait::TIMEOUT,
@@ -238,4 +242,41 @@ async fn the_objects_of_the_example_become_ready() {
     env.api().create(&PostParams::default(), &sequence).await.unwrap();
     env.wait_until_ready("example", 3).await;
     env.process.stop().await;
+}
+
+#[tokio::test]
+async fn a_failed_reconcile_is_recorded_and_fails_again_in_a_test_with_the_same_error() {
+    let plane = plane_with_nodes().await;
+    let namespace = plane.namespace("recorded").await.expect("a namespace");
+    let kubeconfig = restricted_kubeconfig(plane, "sequence", &namespace).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let process = example("sequence", &kubeconfig)
+        .without_leader_election()
+        .in_namespace(&namespace)
+        .env("ENABLE_WEBHOOKS", "false")
+        .args(["--record-failures".as_ref(), folder.path()])
+        .spawn();
+    process.wait_until_ready().await;
+    let environment = Environment { namespace, client: plane.client().expect("a client"), process };
+    let step = json!({"uri": "http://one.example.com"});
+    let template = |kind: &str, spec: Value| json!({"apiVersion": "messaging.knative.dev/v1", "kind": kind, "spec": spec});
+    // The API server refuses the channel of the first one, and does not know the Kind of the second one.
+    let refused = template("InMemoryChannel", json!({"subscribers": "none"}));
+    environment.create_sequence("refused", json!({"steps": [step], "channelTemplate": refused})).await;
+    let unknown = template("NoSuchChannel", json!({}));
+    environment.create_sequence("unknown", json!({"steps": [step], "channelTemplate": unknown})).await;
+
+    for (name, error) in [("refused", "spec.subscribers"), ("unknown", "NoSuchChannel")] {
+        let file = eventually(format!("the recorded pass of {name}"), TIMEOUT, async || {
+            let mut files = fs::read_dir(folder.path()).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+            files.find(|file| file.to_string_lossy().ends_with(&format!("_{name}.json")))
+        })
+        .await;
+        let pass = recorded(&file).provide(select().namespace(&environment.namespace));
+        let recorded_error = pass.error().to_owned();
+        assert!(recorded_error.contains(error), "{recorded_error}");
+        let effects = pass.reconcile(sequences).await;
+        assert_eq!(effects.result.unwrap_err().in_full(), recorded_error, "{}", file.display());
+        println!("{}\n{}", file.display(), fs::read_to_string(&file).expect("the file"));
+    }
 }

@@ -41,6 +41,8 @@ use crate::{
         selection::Selection,
     },
     object::{Object, RawObject, ResponseState},
+    pass::CurrentPass,
+    recording::ListScope,
 };
 
 /// The value of `is_deletion` for an object that does not come from the response to a deletion.
@@ -111,13 +113,52 @@ impl<K: Cached> Cache<K> {
 
     /// The object of this key, decoded; `None` if it is not cached.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.decode(&self.object(key)?)
+        let object = self.object(key);
+        self.record(|| (key, object.clone()));
+        self.decode(&object?)
+    }
+
+    /// Returns true if an object of this key is cached.
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        self.record(|| (key, self.object(key)));
+        self.read(|stores| stores.get(key).is_some())
+    }
+
+    /// Returns the objects of a namespace, or of all.
+    pub(crate) fn list(&self, namespace: Option<&str>) -> Vec<Object> {
+        let objects = self.read(|stores| match namespace {
+            Some(namespace) => stores.list_in(namespace).cloned().collect(),
+            None => stores.all().cloned().collect::<Vec<_>>(),
+        });
+        self.record_list(namespace.map_or(ListScope::All, ListScope::Namespace), || &objects);
+        objects
+    }
+
+    /// Adds the read of an object to the recording of the current pass, if it is recorded.
+    fn record<'a>(&self, read: impl FnOnce() -> (&'a Key, Option<Object>)) {
+        if let Some(recording) = CurrentPass::recording() {
+            let (key, object) = read();
+            recording.add(|reads| reads.add_object(&self.kind, K::metadata_api(), key, object.as_ref()));
+        }
+    }
+
+    /// Adds the read of a list to the recording of the current pass, if it is recorded.
+    pub(crate) fn record_list<A: AsRef<[Object]>>(&self, scope: ListScope<'_>, objects: impl FnOnce() -> A) {
+        if let Some(recording) = CurrentPass::recording() {
+            let (objects, selection) = (objects(), self.selection.to_string());
+            let objects = objects.as_ref();
+            recording.add(|reads| reads.add_list(&self.kind, K::metadata_api(), selection, scope, objects));
+        }
     }
 
     /// The object of this key, or an error if its newest state cannot be decoded.
     pub(crate) fn newest(&self, key: &Key) -> Result<Option<Arc<K>>, DecodeError> {
-        match self.undecodable.read().error(key) {
-            Some(error) => Err(error),
+        let error = self.undecodable.read().error(key);
+        match error {
+            Some(error) => {
+                self.record(|| (key, self.undecodable.read().object(key)));
+                Err(error)
+            }
             None => Ok(self.get(key)),
         }
     }
@@ -144,17 +185,18 @@ impl<K: Cached> Cache<K> {
 
     /// The keys of all objects, including objects that cannot be decoded.
     pub(crate) fn keys(&self) -> Vec<Key> {
+        self.record_list(ListScope::All, || self.objects());
         let mut keys: Vec<_> = self.read(|stores| stores.all().map(|object| object.state().key()).collect());
         let undecodable: Vec<_> = self.undecodable.read().iter().map(|(key, _)| key.clone()).collect();
         keys.extend(undecodable.into_iter().filter(|key| self.object(key).is_none()));
         keys
     }
 
-    fn object(&self, key: &Key) -> Option<Object> {
+    pub(crate) fn object(&self, key: &Key) -> Option<Object> {
         self.read(|stores| stores.get(key).map(|entry| entry.object.clone()))
     }
 
-    fn objects(&self) -> Vec<Object> {
+    pub(crate) fn objects(&self) -> Vec<Object> {
         self.read(|stores| stores.all().cloned().collect())
     }
 

@@ -3,6 +3,7 @@
 mod own_writes;
 mod pass_requests;
 mod read_back;
+mod recorded;
 mod resource_path;
 mod retry_after;
 mod term;
@@ -13,6 +14,7 @@ mod writers;
 pub(crate) use self::{
     own_writes::deliver_own_writes,
     pass_requests::record_requests,
+    recorded::record_exchanges,
     transport::{collect_body, decode_json, error_status, into_kube_error},
 };
 pub use self::{

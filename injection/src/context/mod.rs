@@ -6,13 +6,19 @@ mod tests;
 
 use std::{any::type_name, cell::RefCell, marker::PhantomData, rc::Rc, sync::Arc};
 
-use kube::{Client, api::DynamicObject, discovery::ApiResource};
+use kube::{
+    Client,
+    api::DynamicObject,
+    core::GroupVersionKind,
+    discovery::{ApiResource, Scope},
+};
+use reknit_apis::internal::HashMap;
 use serde_json::Value;
 use typemap_rev::{TypeMap, TypeMapKey};
 
 pub use self::shutdown::{Shutdown, ShutdownTrigger};
 use crate::{
-    client::{Transport, deliver_own_writes, record_requests},
+    client::{Transport, deliver_own_writes, record_exchanges, record_requests},
     informer::{
         Cached, Informer, InformerHandle, Informers, ObjectSource, OptionalInformer, Selection, select,
     },
@@ -110,6 +116,7 @@ pub struct ContextBuilder {
     transport: Transport,
     preloaded: Option<Vec<Value>>,
     delivers_own_writes: bool,
+    kinds: HashMap<GroupVersionKind, Option<(ApiResource, Scope)>>,
     system_namespace: Option<String>,
     metrics: prometheus::Registry,
     shutdown: Shutdown,
@@ -148,16 +155,25 @@ impl ContextBuilder {
         self
     }
 
+    /// Sets the answer about a Kind that is known only at run time, for preloaded informers: its resource and its scope, or
+    /// `None` if the API server does not serve it.
+    #[doc(hidden)]
+    pub fn preloaded_kind(mut self, kind: GroupVersionKind, found: Option<(ApiResource, Scope)>) -> Self {
+        self.kinds.insert(kind, found);
+        self
+    }
+
     /// Builds the Context. Must be called within a tokio runtime.
     pub fn build(self) -> Context {
         let source = match self.preloaded {
-            Some(objects) => ObjectSource::Preloaded(objects),
+            Some(objects) => ObjectSource::Preloaded { objects, kinds: self.kinds },
             None => ObjectSource::Watch(self.transport.clone()),
         };
         let informers = Informers::new(source, &self.metrics);
+        let recorded = record_exchanges(&self.transport);
         let transport = match self.delivers_own_writes {
-            true => deliver_own_writes(&self.transport, &informers),
-            false => self.transport,
+            true => deliver_own_writes(&recorded, &informers),
+            false => recorded,
         };
         let transport = record_requests(&transport);
         let shared = Shared {
@@ -190,6 +206,7 @@ impl Context {
             transport: transport.into(),
             preloaded: None,
             delivers_own_writes: true,
+            kinds: HashMap::default(),
             system_namespace: None,
             metrics: prometheus::Registry::new(),
             shutdown: Shutdown::never(),

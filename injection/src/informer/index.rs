@@ -13,7 +13,7 @@ use reknit_apis::{
 };
 
 use super::{Cached, Change, Informer, SharedInformer};
-use crate::cache::ChangeHandler;
+use crate::{cache::ChangeHandler, recording::ListScope};
 
 /// An index of an informer's objects by computed values, such as Pods by node.
 ///
@@ -111,6 +111,10 @@ impl<K: Cached> Index<K> {
     pub fn get(&self, value: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
         let keys = self.0.keys.read().get(value).cloned().unwrap_or_default();
         let (shared, value) = (self.0.clone(), value.to_owned());
+        let cache = &shared.informer.0.cache;
+        cache.record_list(ListScope::IndexValue(&value), || {
+            keys.iter().filter_map(|key| cache.object(key)).collect::<Vec<_>>()
+        });
         keys.into_iter().filter_map(move |key| {
             let cache = &shared.informer.0.cache;
             // The object may have changed since the index was read.

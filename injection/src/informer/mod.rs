@@ -45,6 +45,7 @@ pub(crate) use self::{
 use crate::{
     cache::{Cache, DecodeError},
     object::{Object, encode},
+    recording::ListScope,
 };
 
 /// A watched and cached selection of a Kind: the objects as the API server last reported them or, if that is newer, as
@@ -110,12 +111,12 @@ impl<K: Cached> Informer<K> {
 
     /// Returns a snapshot of all objects, in no particular order. Each object is decoded when the iterator reaches it.
     pub fn list(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
-        self.decode_each(self.objects(None))
+        self.decode_each(self.0.cache.list(None))
     }
 
     /// Returns the objects of one namespace, without visiting other namespaces.
     pub fn list_in(&self, namespace: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
-        self.decode_each(self.objects(Some(namespace)))
+        self.decode_each(self.0.cache.list(Some(namespace)))
     }
 
     /// Returns the objects whose labels match, in one namespace or in all. Other objects are not decoded.
@@ -127,14 +128,9 @@ impl<K: Cached> Informer<K> {
     where
         F: Fn(&BTreeMap<String, String>) -> bool,
     {
-        self.decode_each(self.objects(namespace).into_iter().filter(move |object| matches(&object.labels())))
-    }
-
-    fn objects(&self, namespace: Option<&str>) -> Vec<Object> {
-        self.0.cache.read(|stores| match namespace {
-            Some(namespace) => stores.list_in(namespace).cloned().collect(),
-            None => stores.all().cloned().collect(),
-        })
+        self.decode_each(
+            self.0.cache.list(namespace).into_iter().filter(move |object| matches(&object.labels())),
+        )
     }
 
     fn decode_each<I: IntoIterator<Item = Object>>(
@@ -153,12 +149,13 @@ impl<K: Cached> Informer<K> {
 
     /// Returns the number of cached objects.
     pub fn len(&self) -> usize {
+        self.0.cache.record_list(ListScope::All, || self.0.cache.objects());
         self.0.cache.read(|stores| stores.len())
     }
 
     /// Returns true if an object of this key is cached. Does not decode the object.
     pub fn contains(&self, key: &Key) -> bool {
-        self.0.cache.read(|stores| stores.get(key).is_some())
+        self.0.cache.contains(key)
     }
 
     /// Returns true if no object is cached.

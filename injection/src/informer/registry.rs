@@ -24,6 +24,7 @@ use crate::{
     cache::Cache,
     client::{ResourcePath, Transport, Writers},
     object::ResponseState,
+    pass::CurrentPass,
     reflector,
 };
 
@@ -50,7 +51,11 @@ struct Registry {
 pub(crate) enum ObjectSource {
     Watch(Transport),
     /// These objects, and the objects that the process writes.
-    Preloaded(Vec<Value>),
+    Preloaded {
+        objects: Vec<Value>,
+        /// The answers about Kinds. Others are guessed.
+        kinds: HashMap<GroupVersionKind, Option<(ApiResource, Scope)>>,
+    },
 }
 
 /// An informer without its type, as the registry uses it.
@@ -146,11 +151,17 @@ impl Informers {
     ///
     /// The API server did not respond, or refused the request.
     pub async fn resolve(&self, kind: &GroupVersionKind) -> Result<Option<(ApiResource, Scope)>, Unresolved> {
-        let transport = match &self.0.source {
-            ObjectSource::Watch(transport) => transport,
-            ObjectSource::Preloaded(objects) => return Ok(Some(discovery::guess(kind, objects))),
+        let found = match &self.0.source {
+            ObjectSource::Watch(transport) => self.0.discovery.find(transport, kind).await?,
+            ObjectSource::Preloaded { objects, kinds } => {
+                let known = kinds.get(kind).cloned();
+                known.unwrap_or_else(|| Some(discovery::guess(kind, objects)))
+            }
         };
-        self.0.discovery.find(transport, kind).await
+        if let Some(recording) = CurrentPass::recording() {
+            recording.add(|reads| reads.add_resolved(kind, found.as_ref()));
+        }
+        Ok(found)
     }
 
     /// Calls the handler with each Kind that [`resolve`](Self::resolve) returned and that the API server now serves in
@@ -179,9 +190,9 @@ impl Informers {
     fn create<K: Cached>(&self, kind: ApiResource, selection: Selection) -> Informer<K> {
         let name = name_of::<K>(&kind, &selection);
         let metrics = self.0.families.of(&name);
-        let preloaded = matches!(self.0.source, ObjectSource::Preloaded(_));
+        let preloaded = matches!(self.0.source, ObjectSource::Preloaded { .. });
         let informer = Informer::of(Cache::new(name, kind, selection, metrics, preloaded));
-        if let ObjectSource::Preloaded(objects) = &self.0.source {
+        if let ObjectSource::Preloaded { objects, .. } = &self.0.source {
             objects.iter().for_each(|object| informer.0.cache.preload(object));
             informer.0.cache.progress.mark_preloaded();
         }

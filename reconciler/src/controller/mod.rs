@@ -18,8 +18,8 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{
-    Context, InformerHandle, InformerState,
-    internal::{CurrentPass, has_term_ended},
+    Clock, Context, InformerHandle, InformerState,
+    internal::{CurrentPass, PassFacts, Recordings, RunningRecording, has_term_ended},
 };
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -33,7 +33,7 @@ pub use self::{
     workers::{Drained, Run},
 };
 use crate::{
-    Outcome, Queue, Recorder, Result, ResultExt,
+    Error, Outcome, Queue, Recorder, Result, ResultExt,
     driver::{Driver, PassMode},
     finalizer::Finalizer,
     inspect::Inspect,
@@ -57,6 +57,8 @@ pub struct Controller {
     pub(crate) parts: Parts,
     metrics: PassMetrics,
     passes: PassLog,
+    recordings: Recordings,
+    clock: Clock,
     pub(crate) driver: Arc<dyn Driver>,
     postponed: Mutex<Postponed>,
 }
@@ -118,7 +120,8 @@ impl Controller {
         parts.children.set_controller(&parts.name);
         let metrics = metrics.passes(&parts.name);
         let driver = Arc::new(build_driver(&parts, &metrics));
-        Self { parts, metrics, passes: cx.get(), driver, postponed: Mutex::default() }
+        let (recordings, clock) = (cx.get(), cx.get());
+        Self { parts, metrics, passes: cx.get(), recordings, clock, driver, postponed: Mutex::default() }
     }
 
     /// The name of the controller, its queue and its leases. Unique in a process.
@@ -194,8 +197,16 @@ impl Controller {
 
     /// Runs one pass in its span, with metrics and a log line.
     async fn run_pass(&self, key: &Arc<Key>, causes: &Causes, mode: PassMode) -> Result<Outcome> {
+        let recording = self.recordings.begin(|| PassFacts {
+            controller: self.parts.name.clone(),
+            key: key.clone(),
+            is_following: mode == PassMode::Observing,
+            time: self.clock.now(),
+        });
         let current = CurrentPass::begin(&self.parts.name, key, causes.is_prompted());
-        let mut logged = self.passes.begin(&current, causes);
+        recording.iter().for_each(|recording| current.record(recording.recording()));
+        let file = recording.as_ref().and_then(RunningRecording::file_name);
+        let mut logged = self.passes.begin(&current, causes, file);
         let pass = async {
             let start = Instant::now();
             let result = match self.check_listed(key) {
@@ -208,6 +219,10 @@ impl Controller {
             self.metrics.record_pass(&result, start.elapsed());
             logged.set_result(&result);
             log_result(&result, start.elapsed());
+            if let Some(recording) = recording {
+                recording
+                    .finish(result.as_ref().err().filter(|error| is_recorded(error)).map(Error::in_full));
+            }
             span::record_result(PassResult::of(&result));
             result
         };
@@ -222,6 +237,12 @@ impl Drop for Parts {
         self.queue.close();
         self.per_key.close();
     }
+}
+
+/// Returns true if a pass with this error is recorded. A conflict, or a wait for the first list of a Kind, is not: it
+/// resolves itself.
+pub(crate) fn is_recorded(error: &Error) -> bool {
+    !error.is_conflict() && !error.is_waiting()
 }
 
 /// Logs the result: successes and conflicts at debug level, other errors as errors.

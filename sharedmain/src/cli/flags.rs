@@ -95,6 +95,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = parse_duration)]
     pub(crate) shutdown_timeout: Duration,
 
+    /// Write the newest failed passes to this folder, as JSON to test with
+    #[arg(long, value_name = "DIR")]
+    pub(crate) record_failures: Option<PathBuf>,
+
     /// Print what this version of the program would change, change nothing, and exit
     #[arg(long)]
     pub(crate) plan: bool,

@@ -125,6 +125,20 @@ impl Main {
         self
     }
 
+    /// Redacts the values at these JSON pointers in each file of `--record-failures`, beside those of Secrets: in objects of
+    /// all Kinds and in ConfigMaps. The segment `*` is any key and any index.
+    ///
+    /// ```no_run
+    /// use reknit_sharedmain::Main;
+    ///
+    /// let main = Main::new("controller").redact(["/spec/password", "/spec/users/*/token"]);
+    /// # let _ = main;
+    /// ```
+    pub fn redact<P: Into<String>>(mut self, pointers: impl IntoIterator<Item = P>) -> Self {
+        self.constructors.redacted.extend(pointers.into_iter().map(Into::into));
+        self
+    }
+
     /// Runs until SIGTERM or Ctrl-C, and returns the exit status: 0 after a clean shutdown, 1 after a failure, 2 for an
     /// invalid command line; and of a plan, 0 if there is nothing to change, 3 if there is, and 4 if the plan is
     /// incomplete. A failure is written as one line to the log.

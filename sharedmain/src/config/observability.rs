@@ -1,5 +1,5 @@
 //! The ConfigMap `config-observability`: the export of metrics and traces, and profiling.
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use super::{
     endpoint::{Endpoint, Protocol},
@@ -19,6 +19,8 @@ pub(crate) struct ObservabilityConfig {
     pub(crate) sampling_rate: f64,
     pub(crate) profiling: bool,
     pub(crate) console: bool,
+    /// The folder of recorded passes.
+    pub(crate) record_failures: Option<PathBuf>,
 }
 
 /// The export of metrics.
@@ -67,6 +69,15 @@ impl ObservabilityConfig {
             sampling_rate: values.rate("tracing-sampling-rate")?,
             profiling: values.is_enabled("runtime-profiling")?,
             console: values.is_enabled("console")?,
+            record_failures: match values.get("record-failures") {
+                "" => None,
+                text if text.starts_with('/') => Some(text.into()),
+                _ => {
+                    return Err(
+                        values.invalid("record-failures", "not an absolute path such as /var/lib/passes")
+                    );
+                }
+            },
         })
     }
 
@@ -267,6 +278,7 @@ mod tests {
             ("tracing-sampling-rate", "NaN", "0 to 1"),
             ("tracing-sampling-rate", "half", "0 to 1"),
             ("runtime-profiling", "yes", "enabled, disabled"),
+            ("record-failures", "passes", "/var/lib/passes"),
             ("metrics-temporality", "delta", "cumulative"),
         ] {
             let error = parse(&[(key, value)]).unwrap_err();

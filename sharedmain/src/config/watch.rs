@@ -6,7 +6,11 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use reknit_injection::{Change, Context, InformerHandle, internal::watch, select};
+use reknit_injection::{
+    Change, Context, InformerHandle,
+    internal::{Recordings, watch},
+    select,
+};
 use reknit_leadership::LeaderElectionConfig;
 
 use super::{
@@ -21,7 +25,7 @@ use crate::{
 
 type Data = BTreeMap<String, String>;
 
-/// Applies changes of the log level and of profiling at once, and logs a warning for other changes, which take effect
+/// Applies changes of the log level, of profiling and of recorded passes at once, and logs a warning for other changes, which take effect
 /// only at the next start. An invalid ConfigMap is logged, and the previous settings stay in effect.
 #[derive(Clone)]
 pub(crate) struct ConfigWatcher {
@@ -29,17 +33,20 @@ pub(crate) struct ConfigWatcher {
     logging: Logging,
     pub(crate) profiling: Profiling,
     pub(crate) console: Switch,
+    /// `None` if a flag sets the folder of recorded passes.
+    recordings: Option<Recordings>,
     /// The settings that the process started with.
     at_start: Arc<OnceLock<ConfigMaps>>,
 }
 
 impl ConfigWatcher {
-    pub(crate) fn new(component: &str, logging: Logging) -> Self {
+    pub(crate) fn new(component: &str, logging: Logging, recordings: Option<Recordings>) -> Self {
         Self {
             component: component.to_owned(),
             logging,
             profiling: Profiling::default(),
             console: Arc::new(watch::Sender::new(false)),
+            recordings,
             at_start: Arc::default(),
         }
     }
@@ -79,6 +86,9 @@ impl ConfigWatcher {
     fn apply_switches(&self, config: &ObservabilityConfig) {
         self.profiling.set_enabled(config.profiling);
         self.console.send_replace(config.console);
+        if let Some(recordings) = &self.recordings {
+            recordings.set_folder(config.record_failures.as_deref());
+        }
     }
 
     fn logging_changed(&self, data: &Data) -> Result<(), String> {

@@ -43,6 +43,8 @@ pub(super) fn one(state: &State, parameters: &Parameters) -> Result<Value, Strin
     let mut running = passes.map(|passes| passes.running()).unwrap_or_default();
     running.retain(|pass| &*pass.controller == controller && pass.key == key.to_string());
     let is_own = |of: &str, pass: &Key| of == controller && *pass == key;
+    let finished = passes.map(|passes| passes.finished(MAX_PASSES, is_own));
+    let recorded = finished.iter().flatten().find_map(|pass| pass.recorded.clone());
     Ok(json!({
         "controller": controller,
         "key": key.to_string(),
@@ -50,7 +52,8 @@ pub(super) fn one(state: &State, parameters: &Parameters) -> Result<Value, Strin
         "states": health.key_states(1, |queued| *queued == key),
         "object": health.object(&key),
         "running": running,
-        "passes": passes.map(|passes| passes.finished(MAX_PASSES, is_own)),
+        "passes": finished,
+        "recorded": recorded,
         "related": health.related(&key),
         "commands": commands(health, &key),
     }))

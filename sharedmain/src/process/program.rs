@@ -3,7 +3,10 @@ use std::{io::Write, process::ExitCode, sync::Arc};
 
 use kube::Client;
 use prometheus::Registry;
-use reknit_injection::{Context, Effects, InformerHandle, Shutdown, internal::Transport};
+use reknit_injection::{
+    Context, Effects, InformerHandle, Shutdown,
+    internal::{Recordings, Transport},
+};
 use reknit_reconciler::{Controller, internal::PassLog};
 use reknit_server::Plain;
 use tokio::runtime::Handle;
@@ -214,6 +217,9 @@ impl Program {
             Some(_) => constructors.for_plan(Effects::planned(|_, _| {})),
             None => constructors,
         };
+        let recordings: Recordings = cx.get();
+        recordings.redact(&constructors.redacted);
+        recordings.set_folder(flags.record_failures.as_deref());
         cx.provide(BindAddress(flags.bind_address));
         cx.provide(ShutdownTimeout(flags.shutdown_timeout));
         let mut webhook = environment.webhook.clone();
@@ -227,7 +233,8 @@ impl Program {
                  Deployments of their own, each as its own service account"
             );
         }
-        let config = ConfigWatcher::new(&component, logging.clone());
+        let recordings = flags.record_failures.is_none().then_some(recordings);
+        let config = ConfigWatcher::new(&component, logging.clone(), recordings);
         let console = Console::new(&component, &version, environment.pod.as_deref(), registry.clone());
         let config_informers = environment.system_namespace.as_deref().map_or_else(Vec::new, |namespace| {
             config.watch(&cx, namespace, &environment.config_maps, participant.is_some())

@@ -2,7 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use kube::{CustomResourceExt, discovery::ApiResource};
+use kube::{
+    CustomResourceExt,
+    api::DynamicObject,
+    core::GroupVersionKind,
+    discovery::{ApiResource, Scope},
+};
 use reknit_apis::Key;
 use reknit_apiserver::resource_of;
 use reknit_injection::{Cached, Context, Permission};
@@ -64,7 +69,9 @@ use crate::{ApiServer, ControllerExt, Verb, Write};
 /// ```
 #[must_use = "nothing happens before `.reconcile(…)`"]
 pub struct Given {
-    server: ApiServer,
+    pub(super) server: ApiServer,
+    pub(super) component: String,
+    pub(super) kinds: Vec<(GroupVersionKind, Option<(ApiResource, Scope)>)>,
     objects: Vec<Value>,
     mutation_checks: Vec<StartMutationCheck>,
     provided: Vec<Provide>,
@@ -86,6 +93,8 @@ pub fn given<K: Cached + Serialize>(object: K) -> Given {
 pub fn nothing() -> Given {
     Given {
         server: ApiServer::new(),
+        component: "test".into(),
+        kinds: Vec::new(),
         objects: Vec::new(),
         mutation_checks: Vec::new(),
         provided: Vec::new(),
@@ -115,6 +124,16 @@ impl Given {
     pub fn applied<K: Cached + Serialize>(self, object: K, manager: &str) -> Self {
         let stored = self.server.insert_applied(&object, manager);
         self.with_stored::<K>(&resource_of(&object), stored)
+    }
+
+    pub(super) fn objects(&self) -> &[Value] {
+        &self.objects
+    }
+
+    /// Adds an object of a Kind that is known only at run time.
+    pub(super) fn and_of(self, kind: &ApiResource, object: Value) -> Self {
+        let stored = self.server.insert_of(kind, object);
+        self.with_stored::<DynamicObject>(kind, stored)
     }
 
     fn with_stored<K: Cached + Serialize>(mut self, resource: &ApiResource, object: Value) -> Self {
@@ -227,11 +246,12 @@ impl Given {
 
     /// Creates the Context of the constructor, and provides the values to it.
     fn into_context(self) -> (Context, ApiServer, Vec<StartMutationCheck>) {
-        let Self { server, objects, mutation_checks, provided, system_namespace, .. } = self;
-        let cx = Context::builder("test", server.client())
+        let Self { server, component, kinds, objects, mutation_checks, provided, system_namespace, .. } =
+            self;
+        let builder = Context::builder(&component, server.client())
             .system_namespace(Some(system_namespace))
-            .preloaded(objects)
-            .build();
+            .preloaded(objects);
+        let cx = kinds.into_iter().fold(builder, |cx, (kind, found)| cx.preloaded_kind(kind, found)).build();
         provided.into_iter().for_each(|provide| provide(&cx));
         (cx, server, mutation_checks)
     }

@@ -6,6 +6,7 @@ mod effects;
 mod given;
 mod mutation;
 mod permissions;
+mod recorded;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ pub use self::{
     effects::Effects,
     given::{Given, given, nothing},
     permissions::each_permission_is_needed,
+    recorded::{Recorded, recorded},
     rows::{Table, table},
     want::Want,
 };

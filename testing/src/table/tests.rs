@@ -1,6 +1,7 @@
 mod comparison;
 mod dynamic;
 mod permissions;
+mod recorded;
 
 use std::sync::Mutex;
 

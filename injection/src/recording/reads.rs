@@ -1,0 +1,246 @@
+//! The state that a pass read, and its requests.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    core::GroupVersionKind,
+    discovery::{ApiResource, Scope},
+};
+use reknit_apis::Key;
+use serde_json::{Value, json};
+
+use super::{
+    MAX_BYTES,
+    file::{ConfigMapData, ListRead, ObjectName, RecordedKind, RecordedPass, RecordedRequest},
+};
+use crate::{client::ResourcePath, object::Object};
+
+/// The part of a recording that requests and ConfigMaps can take even if the pass read many objects.
+const REQUESTS: usize = MAX_BYTES / 4;
+
+/// About the bytes that a read takes in the file beside the object.
+const OVERHEAD: usize = 250;
+
+/// The objects, ConfigMaps and requests of a pass. The first state of each object counts, since a test repeats the
+/// writes of the pass. A state that is first read after the pass has written it is not kept.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    kinds: BTreeMap<(String, String), RecordedKind>,
+    objects: BTreeMap<(String, String, Key), Read>,
+    lists: BTreeSet<ListRead>,
+    config_maps: BTreeMap<&'static str, ConfigMapData>,
+    requests: Vec<RequestSent>,
+    /// The group, the plural and the key of the objects that the pass has written.
+    written: BTreeSet<(String, String, Key)>,
+    /// If anything is left out, the file is only to be read, so no more objects are kept.
+    left_out: BTreeSet<String>,
+    /// The first time that the pass read from the clock.
+    time: Option<Timestamp>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Read {
+    kind: Arc<ApiResource>,
+    /// `None` if the object was absent.
+    object: Option<Object>,
+    /// True if only the metadata was cached.
+    is_metadata: bool,
+}
+
+/// The scope of a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ListScope<'a> {
+    All,
+    Namespace(&'a str),
+    IndexValue(&'a str),
+}
+
+/// A request, and its response: the code and the body, or the error.
+#[derive(Debug)]
+pub(crate) struct RequestSent {
+    pub(crate) method: String,
+    pub(crate) uri: String,
+    pub(crate) body: Bytes,
+    pub(crate) answer: Result<(u16, Bytes), String>,
+}
+
+impl Reads {
+    /// Adds the read of an object.
+    pub(crate) fn add_object(
+        &mut self,
+        kind: &Arc<ApiResource>,
+        is_metadata: bool,
+        key: &Key,
+        object: Option<&Object>,
+    ) {
+        if !self.left_out.is_empty() {
+            return;
+        }
+        self.add_kind(kind);
+        let id = (kind.api_version.clone(), kind.kind.clone(), key.clone());
+        let is_known = self.objects.get(&id).is_some_and(|known| match &known.object {
+            // Another informer may select the object that the first did not, or hold more than its metadata.
+            None => object.is_none(),
+            Some(_) => object.is_none() || is_metadata || !known.is_metadata,
+        });
+        if is_known || self.written.contains(&(kind.group.clone(), kind.plural.clone(), key.clone())) {
+            return;
+        }
+        if !self.reserve(object.map_or(0, Object::len) + OVERHEAD, MAX_BYTES - REQUESTS) {
+            return self.leave_out(format!("objects of {} {}", kind.api_version, kind.kind));
+        }
+        self.objects.insert(id, Read { kind: kind.clone(), object: object.cloned(), is_metadata });
+    }
+
+    /// Adds the read of a list, and its objects.
+    pub(crate) fn add_list<'o>(
+        &mut self,
+        kind: &Arc<ApiResource>,
+        is_metadata: bool,
+        selection: String,
+        scope: ListScope<'_>,
+        objects: impl IntoIterator<Item = &'o Object>,
+    ) {
+        self.add_kind(kind);
+        let (namespace, index_value) = match scope {
+            ListScope::All => (None, None),
+            ListScope::Namespace(namespace) => (Some(namespace.to_owned()), None),
+            ListScope::IndexValue(value) => (None, Some(value.to_owned())),
+        };
+        let (api_version, kind_name) = (kind.api_version.clone(), kind.kind.clone());
+        let list = ListRead { api_version, kind: kind_name, selection, namespace, index_value };
+        if !self.lists.contains(&list) {
+            match self.reserve(OVERHEAD, MAX_BYTES - REQUESTS) {
+                true => drop(self.lists.insert(list)),
+                false => self.leave_out("lists".into()),
+            }
+        }
+        for object in objects {
+            if !self.left_out.is_empty() {
+                return;
+            }
+            self.add_object(kind, is_metadata, &object.state().key(), Some(object));
+        }
+    }
+
+    /// Adds the answer about a Kind that is known only at run time.
+    pub(crate) fn add_resolved(&mut self, kind: &GroupVersionKind, found: Option<&(ApiResource, Scope)>) {
+        let (api_version, name) = (kind.api_version(), kind.kind.clone());
+        let id = (api_version.clone(), name.clone());
+        let plural = found.map(|(resource, _)| resource.plural.clone());
+        let namespaced = found.map(|(_, scope)| *scope == Scope::Namespaced);
+        self.kinds.insert(id, RecordedKind { api_version, kind: name, plural, namespaced });
+    }
+
+    fn add_kind(&mut self, kind: &ApiResource) {
+        let (api_version, name) = (kind.api_version.clone(), kind.kind.clone());
+        self.kinds.entry((api_version.clone(), name.clone())).or_insert_with(|| RecordedKind {
+            api_version,
+            kind: name,
+            plural: Some(kind.plural.clone()),
+            namespaced: None,
+        });
+    }
+
+    /// Adds a time that the pass read.
+    pub(crate) fn add_time(&mut self, time: Timestamp) {
+        self.time.get_or_insert(time);
+    }
+
+    /// Adds the first read of a typed ConfigMap.
+    pub(crate) fn add_config_map(&mut self, name: &'static str, data: ConfigMapData) {
+        let bytes = data.iter().flatten().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        match self.reserve(bytes + OVERHEAD, MAX_BYTES) {
+            true => drop(self.config_maps.insert(name, data)),
+            false => self.leave_out(format!("ConfigMap {name}")),
+        }
+    }
+
+    /// Adds a request with its answer.
+    pub(crate) fn add_request(&mut self, request: RequestSent) {
+        let answer = request.answer.as_ref().map_or_else(String::len, |(_, body)| body.len());
+        if !self.reserve(request.uri.len() + request.body.len() + answer + OVERHEAD, MAX_BYTES) {
+            return self.leave_out("requests".into());
+        }
+        self.written.extend(written_object(&request));
+        self.requests.push(request);
+    }
+
+    /// Returns false if the recording would become larger than `max`.
+    fn reserve(&mut self, bytes: usize, max: usize) -> bool {
+        let fits = self.bytes + bytes <= max;
+        self.bytes += if fits { bytes } else { 0 };
+        fits
+    }
+
+    fn leave_out(&mut self, what: String) {
+        self.left_out.insert(what);
+    }
+
+    pub(super) fn write_to(self, pass: &mut RecordedPass) {
+        pass.time = self.time.unwrap_or(pass.time);
+        pass.kinds = self.kinds.into_values().collect();
+        for ((api_version, kind, Key { namespace, name }), read) in self.objects {
+            let json = |object: &Object| serde_json::from_slice(&object.to_json(&read.kind).ok()?).ok();
+            match read.object.as_ref().map(json) {
+                Some(Some(object)) => pass.objects.push(object),
+                Some(None) => pass.left_out.push(format!("{kind} {name}, which is not JSON")),
+                None => pass.absent.push(ObjectName { api_version, kind, namespace, name }),
+            }
+        }
+        pass.lists = self.lists.into_iter().collect();
+        pass.config_maps = self.config_maps.into_iter().map(|(name, data)| (name.to_owned(), data)).collect();
+        pass.requests = self.requests.into_iter().map(RequestSent::into_recorded).collect();
+        pass.left_out.extend(self.left_out);
+    }
+}
+
+impl RequestSent {
+    fn into_recorded(self) -> RecordedRequest {
+        let (code, answer) = match self.answer {
+            Ok((code, body)) => (Some(code), without_managed_fields(parse(&body))),
+            Err(error) => (None, json!(error)),
+        };
+        RecordedRequest { method: self.method, uri: self.uri, body: parse(&self.body), code, answer }
+    }
+}
+
+/// Parses JSON. Other text becomes a string.
+fn parse(body: &[u8]) -> Value {
+    match body {
+        [] => Value::Null,
+        _ => serde_json::from_slice(body).unwrap_or_else(|_| json!(String::from_utf8_lossy(body))),
+    }
+}
+
+/// Removes the managed fields of an object, or of those of a list. They are often half of an object.
+fn without_managed_fields(mut answer: Value) -> Value {
+    if let Some(metadata) = answer.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
+        items.iter_mut().for_each(|item| *item = without_managed_fields(item.take()));
+    }
+    answer
+}
+
+/// Returns the group, the plural and the key of the object that a successful request has written.
+fn written_object(request: &RequestSent) -> Option<(String, String, Key)> {
+    let Ok((200..=299, answer)) = &request.answer else { return None };
+    if request.method == "GET" {
+        return None;
+    }
+    let path = request.uri.split('?').next().unwrap_or_default();
+    let path = ResourcePath::parse(path)?;
+    let created = || {
+        let name = parse(answer)["metadata"]["name"].as_str()?.to_owned();
+        Some(Key::new(path.namespace, &name))
+    };
+    Some((path.group.into(), path.plural.into(), path.key().or_else(created)?))
+}

@@ -1,0 +1,227 @@
+//! Recorded passes, which run again.
+
+use std::{
+    collections::BTreeMap,
+    error::Error as StdError,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use reknit_apis::Key;
+use reknit_injection::{Clock, Config, FromConfigMap, Informer, internal::Recordings};
+use reknit_reconciler::ResultExt;
+
+use super::*;
+use crate::eventually;
+
+const PASSWORD: &str = "correct horse";
+const PASSWORD_BASE64: &str = "Y29ycmVjdCBob3JzZQ==";
+
+#[derive(Default)]
+struct Settings {
+    color: String,
+}
+
+impl FromConfigMap for Settings {
+    const NAME: &'static str = "config-colors";
+
+    fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn StdError + Send + Sync>> {
+        Ok(Self { color: data.get("color").cloned().unwrap_or_default() })
+    }
+}
+
+/// Applies a copy of the password to the ConfigMap `copy`.
+struct Copier {
+    secrets: Informer<Secret>,
+    maps: Informer<ConfigMap>,
+    copies: Owned<ConfigMap>,
+    settings: Config<Settings>,
+    clock: Clock,
+    /// The name of a ConfigMap that is read.
+    reads: &'static str,
+    suffix: &'static str,
+}
+
+impl ReconcileKind for Copier {
+    type Kind = Namespace;
+
+    async fn reconcile_kind(&self, shop: &Namespace, _: &mut ()) -> Result<Outcome> {
+        let secret = self.secrets.get(&Key::new("shop", "db")).ok_or("there is no Secret")?;
+        let encoded = secret.data.as_ref().ok_or("it is empty")?["password"].clone();
+        let password = String::from_utf8(encoded.0.clone())?;
+        let present = self.maps.get(&Key::new("shop", self.reads)).is_some();
+        let time = self.clock.now().to_string();
+        let text = format!("{password} {} {present} {time}{}", self.settings.get().color, self.suffix);
+        let mut copy = config_map("copy", &text);
+        copy.data.get_or_insert_default().insert("base64".into(), json!(encoded).as_str().unwrap().into());
+        self.copies.apply(shop, copy).await.context(format_args!("failed to copy {password}"))?;
+        Ok(Outcome::done())
+    }
+}
+
+fn copier(reads: &'static str, suffix: &'static str) -> impl Fn(&Context) -> Result<Controller> {
+    move |cx| {
+        let mut build = Controller::of::<Namespace>(cx);
+        let copies = build.owns();
+        let (secrets, maps, settings, clock) = (cx.get(), cx.get(), build.config(), cx.get());
+        Ok(build.reconciler(Copier { secrets, maps, copies, settings, clock, reads, suffix }).build())
+    }
+}
+
+fn state() -> Given {
+    let applied = json!({"data": {"password": PASSWORD_BASE64}}).to_string();
+    let secret = json!({
+        "metadata": {
+            "name": "db", "namespace": "shop",
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": applied},
+        },
+        "data": {"password": PASSWORD_BASE64, "port": "NTQzMg=="},
+    });
+    let secret: Secret = serde_json::from_value(secret).unwrap();
+    let mut settings = config_map("config-colors", "v");
+    settings.metadata.namespace = Some("system".into());
+    settings.data.get_or_insert_default().insert("color".into(), "blue".into());
+    given(shop()).and(secret).and(settings).system_namespace("system").failing(Verb::Patch, "configmaps", 403)
+}
+
+/// Runs the pass and returns the file in which it is recorded, and its result.
+async fn record(
+    folder: &Path,
+    given: Given,
+    controller: impl Fn(&Context) -> Result<Controller>,
+) -> (PathBuf, Effects) {
+    let constructor = |cx: &Context| {
+        let recordings: Recordings = cx.get();
+        recordings.redact(&["/data/color".into()]);
+        recordings.set_folder(Some(folder));
+        controller(cx)
+    };
+    let effects = given.reconcile(constructor, "shop").await;
+    let file = eventually("the recorded pass", Duration::from_secs(60), async || {
+        let mut entries = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+        entries.find(|path| path.extension().is_some_and(|extension| extension == "json"))
+    })
+    .await;
+    (file, effects)
+}
+
+#[tokio::test]
+async fn a_recorded_pass_fails_again_with_the_same_error_until_it_is_repaired() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, effects) = record(folder.path(), state(), copier("absent", "")).await;
+    let error = effects.result.unwrap_err().in_full();
+
+    let pass = recorded(&file);
+    assert_eq!(pass.error(), error.replace(PASSWORD, "redacted"));
+    let again = pass.reconcile(copier("absent", "")).await;
+    assert_eq!(again.result.as_ref().unwrap_err().in_full(), error.replace(PASSWORD, "redacted"));
+    assert_eq!(again.writes(), ["patch configmaps shop/copy"]);
+    assert!(again.write(0).body["data"]["k"].as_str().unwrap().starts_with("redacted redacted false 2"));
+
+    // The answer was that to another body.
+    let repaired = recorded(&file).reconcile(copier("absent", "!")).await;
+    assert!(repaired.result.is_ok(), "{:?}", repaired.result);
+    assert!(repaired.object::<ConfigMap>("shop/copy").is_some());
+}
+
+#[tokio::test]
+async fn no_value_of_a_secret_and_none_at_a_named_path_is_in_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _) = record(folder.path(), state(), copier("absent", "")).await;
+    let text = fs::read_to_string(file).unwrap();
+    for value in [PASSWORD, PASSWORD_BASE64, "5432", "NTQzMg==", "blue", "Bearer"] {
+        assert!(!text.contains(value), "{value} in {text}");
+    }
+    assert!(text.contains(r#""name": "db""#) && text.contains(r#""formatVersion": 1"#), "{text}");
+}
+
+#[tokio::test]
+#[should_panic(expected = "ConfigMap shop/other of v1")]
+async fn a_read_that_the_file_does_not_know_fails_the_test() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _) = record(folder.path(), state(), copier("absent", "")).await;
+    recorded(file).reconcile(copier("other", "")).await;
+}
+
+#[tokio::test]
+async fn a_test_can_add_what_the_repaired_controller_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _) = record(folder.path(), state(), copier("absent", "")).await;
+    let effects = recorded(file).and(config_map("other", "v")).reconcile(copier("other", "!")).await;
+    assert!(effects.result.is_ok(), "{:?}", effects.result);
+}
+
+#[tokio::test]
+#[should_panic(expected = "the file records a pass of the controller ")]
+async fn the_file_of_another_controller_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _) = record(folder.path(), state(), copier("absent", "")).await;
+    let other = |cx: &Context| {
+        Ok(Controller::of::<Namespace>(cx).name("other").reconciler(AllWrites(cx.client())).build())
+    };
+    recorded(file).reconcile(other).await;
+}
+
+/// Lists all ConfigMaps and fails.
+struct Lister(Informer<ConfigMap>);
+
+impl ReconcileKind for Lister {
+    type Kind = Namespace;
+
+    async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+        Err(format!("{} are too many", self.0.list().count()).into())
+    }
+}
+
+fn lister(cx: &Context) -> Result<Controller> {
+    Ok(Controller::of::<Namespace>(cx).reconciler(Lister(cx.get())).build())
+}
+
+#[tokio::test]
+#[should_panic(expected = "the file leaves out ")]
+async fn a_file_that_was_cut_cannot_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = |given: Given, n| given.and(config_map(&format!("m{n}"), &"x".repeat(100_000)));
+    let (file, effects) = record(folder.path(), (0..30).fold(given(shop()), large), lister).await;
+    assert_eq!(effects.result.unwrap_err().in_full(), "30 are too many");
+    assert!(fs::metadata(&file).unwrap().len() <= 1 << 20);
+    recorded(file).reconcile(lister).await;
+}
+
+/// Never ends.
+struct Waiter;
+
+impl ReconcileKind for Waiter {
+    type Kind = Namespace;
+
+    async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_pass_is_recorded_and_a_successful_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let constructor = |cx: &Context| {
+        cx.get::<Recordings>().set_folder(Some(folder.path()));
+        Ok(Controller::of::<Namespace>(cx).reconciler(Waiter).build())
+    };
+    let pass = given(shop()).reconcile(constructor, "shop");
+    assert!(tokio::time::timeout(Duration::from_millis(100), pass).await.is_err());
+    let succeeding = |cx: &Context| {
+        cx.get::<Recordings>().set_folder(Some(folder.path()));
+        copier("absent", "")(cx)
+    };
+    let effects =
+        state().failing_times(Verb::Patch, "configmaps", 500, 0).reconcile(succeeding, "none").await;
+    assert!(effects.result.is_ok());
+    let files =
+        || fs::read_dir(folder.path()).into_iter().flatten().filter_map(Result::ok).collect::<Vec<_>>();
+    let is_file = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
+    let file = eventually("the recorded pass", Duration::from_secs(60), async || {
+        files().into_iter().map(|entry| entry.path()).find(|path| is_file(path))
+    });
+    assert!(recorded(file.await).error().starts_with("the pass was dropped"));
+    assert_eq!(files().len(), 1);
+}
