@@ -96,6 +96,7 @@ async fn programs_follow_the_sources_until_ctrl_c() {
     dev.wait_for("received SIGTERM");
     let stopping = Instant::now();
     dev.wait_for("running notes as notes/controller");
+    dev.wait_for("console http://127.0.0.1:");
     assert!(stopping.elapsed() < QUIET_PERIOD, "{:?}", stopping.elapsed());
     dev.wait_for("False");
 
