@@ -1,8 +1,8 @@
-//! Recordings of passes: each holds the state that a pass read and its requests. A failed pass is written to a file, from
-//! which a test runs it again.
+//! Recordings of passes: each holds the state that a pass read and its requests. A failed pass is written to a file,
+//! from which a test runs it again.
 //!
-//! A recording keeps clones of the cached objects, which share their bytes with the cache. Nothing is decoded or redacted
-//! before the pass has failed, and then on a thread for blocking work.
+//! A recording keeps clones of the cached objects, which share their bytes with the cache. Nothing is decoded or
+//! redacted before the pass has failed, and then on a thread for blocking work.
 
 mod file;
 mod folder;
@@ -97,8 +97,8 @@ impl Recordings {
         }
     }
 
-    /// Redacts the values at these JSON pointers in every object too, such as `/spec/users/*/password`. The segment `*` is
-    /// any key and any index.
+    /// Redacts the values at these JSON pointers in every object too, such as `/spec/users/*/password`. The segment `*`
+    /// is any key and any index.
     pub fn redact(&self, pointers: &[String]) {
         *self.0.redaction.write() = Redaction::new(pointers);
     }
@@ -141,8 +141,8 @@ impl Inject for Recordings {
     }
 }
 
-/// The recording of a running pass. If it is dropped before it is [finished](Self::finish), the pass was dropped, and is
-/// written as a failed one is.
+/// The recording of a running pass. If it is dropped before it is [finished](Self::finish), the pass was dropped, and
+/// is written as a failed one is.
 #[derive(Debug)]
 pub struct RunningRecording {
     recording: Arc<Recording>,

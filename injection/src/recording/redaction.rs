@@ -33,8 +33,8 @@ impl Redaction {
         Self { pointers: pointers.iter().map(segments).collect() }
     }
 
-    /// Removes the values from the pass. A removed text is removed everywhere else too, also in base64: a pass that reads
-    /// a password may write it to a status or to another object.
+    /// Removes the values from the pass. A removed text is removed everywhere else too, also in base64: a pass that
+    /// reads a password may write it to a status or to another object.
     pub(super) fn apply(&self, pass: &mut RecordedPass) {
         let mut removed = Removed::default();
         for object in &mut pass.objects {
@@ -161,7 +161,8 @@ impl Removed {
         }
     }
 
-    /// Returns the texts to remove everywhere with their replacements, the longest first, since one may contain another.
+    /// Returns the texts to remove everywhere with their replacements, the longest first, since one may contain
+    /// another.
     fn texts(self) -> Vec<(String, &'static str)> {
         let is_replacement = |text: &str| REDACTED.contains(text) || REDACTED_BASE64.contains(text);
         let mut texts: Vec<_> = self.0.into_iter().collect();

@@ -68,8 +68,8 @@ pub struct Recorded {
 ///
 /// # Panics
 ///
-/// Panics if the file cannot be read, has another format, or does not contain all that the pass read because it would have
-/// become too large.
+/// Panics if the file cannot be read, has another format, or does not contain all that the pass read because it would
+/// have become too large.
 #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
 pub fn recorded(path: impl AsRef<Path>) -> Recorded {
     let path = path.as_ref();
@@ -153,7 +153,8 @@ fn resolved(kind: &RecordedKind) -> Option<(GroupVersionKind, Option<(ApiResourc
     }
 }
 
-/// Stores the objects that the pass got, or changed without reading them before, in the API server but not in the caches.
+/// Stores the objects that the pass got, or changed without reading them before, in the API server but not in the
+/// caches.
 fn insert_answers(given: &Given, pass: &RecordedPass) {
     let mut known = unknown::paths(pass);
     for request in &pass.requests {
@@ -240,8 +241,8 @@ impl Recorded {
     ///
     /// # Panics
     ///
-    /// Panics if the pass reads anything that the file neither contains nor lists as absent, and if the file is of another
-    /// controller. Panics as [`Given::reconcile`] does.
+    /// Panics if the pass reads anything that the file neither contains nor lists as absent, and if the file is of
+    /// another controller. Panics as [`Given::reconcile`] does.
     #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
     pub async fn reconcile(self, constructor: impl FnOnce(&Context) -> Result<Controller>) -> Effects {
         let Self { pass, given } = self;
@@ -264,8 +265,8 @@ impl Recorded {
         let unknown = reads.map(|reads| unknown::reads(&pass, &added, &reads())).unwrap_or_default();
         if !unknown.is_empty() {
             panic!(
-                "the pass read what the recorded one did not, so the file neither contains it nor lists it as absent:\n  \
-                 {}\nadd an object by .and(…), or write a test of this pass by given(…)",
+                "the pass read what the recorded one did not, so the file neither contains it nor lists it as \
+                 absent:\n  {}\nadd an object by .and(…), or write a test of this pass by given(…)",
                 Vec::from_iter(unknown).join("\n  ")
             );
         }
