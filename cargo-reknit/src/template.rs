@@ -38,6 +38,7 @@ pub(crate) const PROJECT: &[File] = files!("project":
     "config/Kustomization",
     "config/name-references",
     "config/100-namespace.yaml",
+    "config/200-metrics-reader.yaml",
     "config/200-rbac.yaml",
     "config/300-crds.yaml",
     "config/400-config-leader-election.yaml",

@@ -190,10 +190,21 @@ check_processes() {
 }
 
 check_metrics() {
-  local program count
+  local program pod count token forward port=19090
+  ks create clusterrolebinding metrics-of-the-sample --clusterrole "$system-metrics-reader" \
+    --serviceaccount "$system:default" >/dev/null
+  token=$(ks create token default)
   for program in controller webhook; do
-    count=$(k get --raw "/api/v1/namespaces/$system/pods/$(pods $program .metadata.name | head -n 1):9090/proxy/metrics" |
-      grep -c '^[a-z]') || die "no metrics of the $program"
+    pod=$(pods $program .metadata.name | head -n 1)
+    expect_refusal "metrics of the $program without a token" "Unauthorized" \
+      k get --raw "/api/v1/namespaces/$system/pods/https:$pod:9090/proxy/metrics"
+    port=$((port + 1))
+    ks port-forward "pod/$pod" "$port:9090" >/dev/null &
+    forward=$!
+    count=$(run_client curl --silent --fail --insecure --retry 10 --retry-connrefused \
+      --header "Authorization: Bearer $token" "https://localhost:$port/metrics" | grep -c '^[a-z]') ||
+      die "no metrics of the $program"
+    pkill -P "$forward" || true
     row "metrics of the $program" "$count series"
   done
 }

@@ -15,9 +15,12 @@ pub fn definitions_yaml() -> Result<String> {
 }
 
 /// Returns the RBAC manifests of the program, the content of `config/200-rbac.yaml`.
+///
+/// The flags are those of the Deployments on which the rules depend.
 pub fn rbac() -> Rbac {
     program()
         .rbac("knative-samples")
+        .args(["--metrics-secure"])
         .label("app.kubernetes.io/name", "knative-samples")
         .label("app.kubernetes.io/version", "devel")
         .label("samples.knative.dev/release", "devel")

@@ -7,10 +7,10 @@ use k8s_openapi::api::{
     rbac::v1::{ClusterRole, PolicyRule, Role},
 };
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams},
 };
-use reknit::testing::{ControlPlane, eventually};
+use reknit::testing::{ControlPlane, RunningProgram, eventually};
 use reknit_samples::{AddressableService, SimpleDeployment, manifests};
 use serde_json::{Value, json};
 
@@ -47,7 +47,8 @@ async fn the_permissions_in_config_suffice_and_are_used() {
     exclude_from_webhook(&objects).await;
     let start = async |part, account, pod| {
         let kubeconfig = server.kubeconfig_as(SYSTEM_NAMESPACE, account).await.expect("the service account");
-        process::part(part, &kubeconfig).with_leader_election(SYSTEM_NAMESPACE, pod).spawn()
+        let program = process::part(part, &kubeconfig).args(["--metrics-secure"]);
+        program.with_leader_election(SYSTEM_NAMESPACE, pod).spawn()
     };
 
     let webhook = start("webhook", "webhook", "zero").await;
@@ -56,6 +57,7 @@ async fn the_permissions_in_config_suffice_and_are_used() {
     for process in [&webhook, &first, &second] {
         process.wait_until_ready().await;
     }
+    assert_only_readers_get_metrics(&server, &[&webhook, &first]).await;
     delete_secret(&server).await;
     exercise_controllers(&objects, "x").await;
     first.stop().await;
@@ -66,6 +68,35 @@ async fn the_permissions_in_config_suffice_and_are_used() {
     assert_each_granted_verb_was_used(&server).await;
 
     assert_role_in_one_namespace_suffices(&server).await;
+}
+
+/// Asserts that an account reads the metrics of the programs once it has the role in `config/` that a ServiceMonitor needs.
+async fn assert_only_readers_get_metrics(server: &Server, programs: &[&RunningProgram]) {
+    let scrape = async |account: &str, program: &RunningProgram| {
+        let mut config = server.config_as("monitoring", account).await.expect("the service account");
+        let address = program.address("metrics").await;
+        config.cluster_url = format!("https://{address}").parse().expect("a URL");
+        config.accept_invalid_certs = true;
+        let client = Client::try_from(config).expect("a client");
+        let request = http::Request::get("/metrics").body(Vec::new()).expect("a request");
+        client.request_text(request).await.map_err(|error| error.to_string())
+    };
+    server
+        .apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}")
+        .await
+        .expect("a namespace");
+    for program in programs {
+        let refusal = scrape("other", program).await.expect_err("another account reads the metrics");
+        assert!(refusal.contains("403"), "{refusal}");
+    }
+    let binding = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: prometheus},
+        roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: knative-samples-metrics-reader},
+        subjects: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]}";
+    server.apply_yaml(binding).await.expect("the role is bound");
+    for program in programs {
+        let metrics = scrape("prometheus", program).await.expect("the metrics");
+        assert!(metrics.contains("process_resident_memory_bytes"), "{metrics}");
+    }
 }
 
 /// Keeps the API server from calling the webhook for the objects of the namespace: there is no network for Services.
@@ -148,7 +179,9 @@ async fn a_generated_role_in_each_of_two_namespaces_suffices_and_a_third_namespa
 /// The RBAC manifests of the sample controllers for these namespaces.
 fn rbac_manifests(namespaces: &[&str]) -> String {
     let namespaces = format!("--namespace={}", namespaces.join(","));
-    let rbac = manifests::rbac().args(["--disable-controllers=webhook", &namespaces]);
+    // Reviews are in no namespace.
+    let rbac =
+        manifests::rbac().args(["--metrics-secure=false", "--disable-controllers=webhook", &namespaces]);
     rbac.to_yaml().expect("the manifests")
 }
 

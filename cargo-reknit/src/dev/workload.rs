@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The flags that `cargo reknit dev` sets itself. The first one has no value.
-const OWN_FLAGS: [&str; 8] = [
-    "--disable-ha",
+/// The flags without a value that `cargo reknit dev` sets itself, or leaves out: it serves on localhost, where `curl` reads
+/// the metrics.
+const OWN_SWITCHES: [&str; 2] = ["--disable-ha", "--metrics-secure"];
+/// The flags with a value that `cargo reknit dev` sets itself.
+const OWN_FLAGS: [&str; 7] = [
     "--bind-address",
     "--console-bind-address",
     "--shutdown-timeout",
@@ -105,10 +107,10 @@ fn without_own_flags(args: impl Iterator<Item = String>) -> Vec<String> {
     for arg in args {
         let name = arg.split('=').next().unwrap_or_default();
         let is_own = OWN_FLAGS.contains(&name);
-        if !is_own && !is_value {
+        if !is_own && !OWN_SWITCHES.contains(&name) && !is_value {
             kept.push(arg.clone());
         }
-        is_value = is_own && name != OWN_FLAGS[0] && !arg.contains('=');
+        is_value = is_own && !arg.contains('=');
     }
     kept
 }
@@ -133,7 +135,7 @@ spec:
       containers:
         - name: webhook
           command: [/webhook, --verbose]
-          args: [--disable-ha, --bind-address, 0.0.0.0, --server=https://x, "--namespace=$(TEAM)", last]
+          args: [--disable-ha, --metrics-secure, --bind-address, 0.0.0.0, --server=https://x, "--namespace=$(TEAM)", last]
           env:
             - {name: TEAM, value: team-a}
             - {name: SYSTEM_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}

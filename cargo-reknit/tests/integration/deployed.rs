@@ -20,6 +20,13 @@ use serde_json::{Value, json};
 use crate::project::Project;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// The arguments in a Deployment of kubebuilder, with other ports, and the flag whose default differs.
+const ARGUMENTS_OF_KUBEBUILDER: [&str; 4] = [
+    "--leader-elect",
+    "--health-probe-bind-address=127.0.0.1:0",
+    "--metrics-bind-address=127.0.0.1:0",
+    "--metrics-secure",
+];
 
 /// Both parts of a program, against a control plane of their own, to which the project's `config/` is applied.
 pub(crate) struct Deployed {
@@ -39,7 +46,11 @@ impl Deployed {
             let kubeconfig = plane.kubeconfig_as(name, account).await.unwrap();
             let program =
                 Program::new(project.program(name), &kubeconfig).with_leader_election(name, account);
-            program.args([format!("--only={part}")]).env("WEBHOOK_PORT", "0").spawn()
+            program
+                .args([format!("--only={part}")])
+                .args(ARGUMENTS_OF_KUBEBUILDER)
+                .env("WEBHOOK_PORT", "0")
+                .spawn()
         };
         let (controllers, webhook) =
             (spawn("controllers", "controller").await, spawn("webhook", "webhook").await);
@@ -98,6 +109,34 @@ impl Deployed {
             }
         })
         .await;
+    }
+
+    /// Asserts that the probes of a Deployment of kubebuilder succeed, and that metrics are read over HTTPS as its
+    /// ServiceMonitor reads them: with the token of an account, which has to have the role metrics-reader.
+    pub(crate) async fn assert_answers_as_a_project_of_kubebuilder(&self) {
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "reader"}, "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": format!("{}-metrics-reader", self.namespace)}});
+        self.plane.apply_yaml(&binding.to_string()).await.unwrap();
+        for program in [&self.controllers, &self.webhook] {
+            for path in ["/healthz", "/readyz"] {
+                assert_eq!(program.probe(path).await.0, 200, "{path}");
+            }
+            let metrics = self.scrape(program, "reader").await.unwrap();
+            assert!(metrics.contains("process_resident_memory_bytes"), "{metrics}");
+            let refusal = self.scrape(program, "stranger").await.unwrap_err().to_string();
+            assert!(refusal.contains("403"), "{refusal}");
+        }
+    }
+
+    /// Reads the metrics as this account of the namespace `default`.
+    async fn scrape(&self, program: &RunningProgram, account: &str) -> kube::Result<String> {
+        let mut config = self.plane.config_as("default", account).await.unwrap();
+        config.cluster_url = format!("https://{}", program.address("metrics").await).parse().unwrap();
+        config.accept_invalid_certs = true;
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        Client::try_from(config)?.request_text(request).await
     }
 
     /// Applies the examples.

@@ -76,7 +76,15 @@ pub(crate) struct Flags {
     pub(crate) console_bind_address: Option<EndpointAddress>,
 
     /// Serve metrics over HTTPS, and only to clients that may get /metrics [default: false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        // The last one counts: the flags of `Rbac::args` come before those of the command line.
+        overrides_with = "metrics_secure"
+    )]
     pub(crate) metrics_secure: Option<bool>,
 
     /// The address of probes, 0 for none [default: :8080]
@@ -140,6 +148,11 @@ impl Flags {
     /// Returns true if no leader is elected.
     pub(crate) fn is_without_election(&self) -> bool {
         self.disable_ha || self.shadow || self.leader_elect == Some(false)
+    }
+
+    /// Returns true if the API server is asked who may read the metrics.
+    pub(crate) fn reviews_readers(&self) -> bool {
+        self.metrics_secure == Some(true)
     }
 
     pub(crate) fn host(&self) -> Option<Host> {

@@ -386,7 +386,7 @@ impl Process {
         let host = from_flag.or(from_env).or(from_config_map).or(self.flags.host());
         let router = metrics::router(self.registry.clone());
         let control = &self.replica.control;
-        if self.flags.metrics_secure != Some(true) {
+        if !self.flags.reviews_readers() {
             return listen::serve(control, "metrics", host, port, variable, Plain, router).await;
         }
         let tls = SelfSigned::new()

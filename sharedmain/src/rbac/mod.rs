@@ -9,6 +9,7 @@ mod tests;
 use std::{collections::BTreeMap, env, ffi::OsString, io, io::Write, process::ExitCode};
 
 use clap::{ArgMatches, Parser};
+use k8s_openapi::api::{authentication::v1::TokenReview, authorization::v1::SubjectAccessReview};
 use reknit_injection::{Context, Effects, Permission, Verb};
 use reknit_reconciler::Result;
 use tokio::runtime::{Handle, Runtime};
@@ -387,25 +388,26 @@ impl Permissions {
             false => constructors,
         };
         let constructed = constructors.run(parts, &flags.disable_controllers)?;
-        let declared = |cx: &Context, disable_ha| {
+        let declared = |cx: &Context, is_elected| {
             let mut permissions = cx.permissions().all().map_err(Failure::new)?;
-            permissions.extend(process_permissions(namespace, disable_ha));
+            permissions.extend(process_permissions(namespace, is_elected));
+            permissions.extend(flags.reviews_readers().then(reviews).into_iter().flatten());
             Ok(permissions)
         };
-        let of_webhook = |writes| Ok((declared(&webhook, true)?, writes));
+        let of_webhook = |writes| Ok((declared(&webhook, false)?, writes));
         Ok(Self {
-            controllers: declared(&controllers, is_shadow || flags.disable_ha)?,
+            controllers: declared(&controllers, !is_shadow && !flags.is_without_election())?,
             webhook: constructed.webhook_writes.map(of_webhook).transpose()?,
         })
     }
 }
 
 /// The permissions of the process itself: its ConfigMaps and its Leases.
-fn process_permissions(namespace: &str, disable_ha: bool) -> Vec<Permission> {
+fn process_permissions(namespace: &str, is_elected: bool) -> Vec<Permission> {
     let ConfigMapNames { logging, observability, leader_election } = ConfigMapNames::default();
     let mut names = vec![logging, observability];
     let mut permissions = Vec::new();
-    if !disable_ha {
+    if is_elected {
         names.push(leader_election);
         permissions = reknit_leadership::internal::permissions();
     }
@@ -413,4 +415,11 @@ fn process_permissions(namespace: &str, disable_ha: bool) -> Vec<Permission> {
     let config_maps = Permission::new("", "configmaps", [Verb::Get, Verb::List, Verb::Watch]).names(names);
     permissions.insert(0, config_maps);
     permissions.into_iter().map(|permission| permission.namespaces([namespace])).collect()
+}
+
+/// The reviews by which a process decides who reads its metrics.
+fn reviews() -> [Permission; 2] {
+    let create = [Verb::Create];
+    [Permission::of::<TokenReview>(create), Permission::of::<SubjectAccessReview>(create)]
+        .map(Permission::cluster_scoped)
 }

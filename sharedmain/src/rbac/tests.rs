@@ -57,7 +57,18 @@ fn selected_namespaces_get_a_role_each_and_no_cluster_role() {
 #[test]
 fn without_leader_election_there_are_no_leases() {
     assert!(generate(declared, "").unwrap().contains("leases"));
-    assert!(!generate(declared, "-- --disable-ha").unwrap().contains("leases"));
+    for flag in ["--disable-ha", "--leader-elect=false"] {
+        assert!(!generate(declared, &format!("-- {flag}")).unwrap().contains("leases"), "{flag}");
+    }
+}
+
+#[test]
+fn secured_metrics_need_the_two_reviews_and_others_do_not() {
+    let of = |args: &str| generate(declared, &format!("--kinds ClusterRole -- {args}")).unwrap();
+    for rule in ["[tokenreviews]\n    verbs: [create]", "[subjectaccessreviews]\n    verbs: [create]"] {
+        assert!(of("--metrics-secure").contains(rule), "{rule}");
+        assert!(!of("").contains(rule) && !of("--metrics-secure --metrics-secure=false").contains(rule));
+    }
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub fn definitions_yaml() -> Result<String> {
 }
 
 /// Returns the RBAC manifests of the program, the content of `config/200-rbac.yaml`.
+///
+/// The flags are those of the Deployments on which the rules depend.
 pub fn rbac() -> Rbac {
-    program().rbac("hello-world")
+    program().rbac("hello-world").args(["--metrics-secure"])
 }
