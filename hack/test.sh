@@ -6,8 +6,8 @@
 #   hack/test.sh         formatting, lints, docs, and every test
 #   hack/test.sh --all   also compiles the packages that would be published, runs the integration tests on the oldest and
 #                        on the newest Kubernetes, and runs the measurements: instruction counts, growth of allocations,
-#                        fuzzing, 2,000 seeds of each simulation, and the faults that simulations must find, and
-#                        tests the console in a browser
+#                        fuzzing, 2,000 seeds of each simulation, and the faults that simulations must find, tests
+#                        the console in a browser, and lets a real Prometheus evaluate dashboards and alerts
 set -euo pipefail
 # shellcheck source=hack/help.sh
 source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
@@ -141,6 +141,7 @@ if $all; then
   stage "oldest Kubernetes" integration_on v1.33
   stage "newest Kubernetes" integration_on v1.37
   stage browser hack/browser.sh
+  stage prometheus hack/prometheus.sh
   stage instructions hack/instructions.sh
   stage growth growth
   stage fuzzing hack/fuzz.sh

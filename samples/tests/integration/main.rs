@@ -3,9 +3,11 @@
 
 #[path = "../../../tests/support/cargo.rs"]
 mod cargo;
+mod load;
 mod manifests;
 mod metrics;
 mod policy;
+mod prometheus;
 mod rights;
 mod run_local;
 mod shadow;

@@ -1,21 +1,26 @@
 //! The metrics that the programs export, against what the docs, the dashboard and the alerts name.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
     time::Duration,
 };
 
-use kube::{Api, api::PostParams};
+use kube::api::PostParams;
 use reknit::testing::{ControlPlane, Program, RunningProgram, eventually};
-use reknit_samples::{AddressableService, SimpleDeployment};
 use serde_json::json;
 
-use crate::manifests::{TestResult, root};
+use crate::{
+    load::Load,
+    manifests::{TestResult, root},
+};
 
 const SYSTEM_NAMESPACE: &str = "knative-samples";
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// The metrics that this test does not change, with the tests that do, or the reason that none does.
+const UNCHANGED: &[(&str, &str)] = &[];
 /// The type and the labels of a metric.
 type Metrics = BTreeMap<String, (String, BTreeSet<String>)>;
 
@@ -81,16 +86,10 @@ fn start(part: &str, pod: &str, access: &Path) -> RunningProgram {
 async fn the_metrics_that_docs_dashboard_and_alerts_name_are_exported_and_no_others() -> TestResult {
     let plane = ControlPlane::start().await?;
     plane.apply_path(root().join("config")).await?;
-    // Created first, since the API server cannot reach the webhook here, and refuses writes once it is configured.
-    let client = plane.client()?;
-    let services: Api<AddressableService> = Api::default_namespaced(client.clone());
-    let deployments: Api<SimpleDeployment> = Api::default_namespaced(client);
-    let deployment = json!({"apiVersion": "samples.knative.dev/v1alpha1", "kind": "SimpleDeployment",
-        "metadata": {"name": "a"}, "spec": {"image": "registry.example.com/a", "replicas": 1}});
-    deployments.create(&PostParams::default(), &serde_json::from_value(deployment)?).await?;
+    let load = Load::prepare(&plane.client()?).await?;
     let service = json!({"apiVersion": "samples.knative.dev/v1alpha1", "kind": "AddressableService",
-        "metadata": {"name": "a", "annotations": {"reknit.dev/paused": ""}}, "spec": {"serviceName": "a"}});
-    services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+        "metadata": {"name": "paused", "annotations": {"reknit.dev/paused": ""}}, "spec": {"serviceName": "a"}});
+    load.services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
     let controller_access = plane.kubeconfig_as(SYSTEM_NAMESPACE, "controller").await?;
     let controller = start("controllers", "controller", &controller_access);
     eventually("a child and a paused object", TIMEOUT, async || {
@@ -134,5 +133,34 @@ async fn the_metrics_that_docs_dashboard_and_alerts_name_are_exported_and_no_oth
         let unknown: Vec<_> = series_in(&text).filter(|series| !is_exported(series)).collect();
         assert_eq!(unknown, [""; 0], "{file} names series that are not exported");
     }
-    Ok(())
+    tokio::select! {
+        worked = load.work(webhook.address("webhook").await) => worked,
+        () = wait_until_changed(&own, [&controller, &webhook]) => Ok(()),
+    }
+}
+
+/// Waits until the metrics have changed, except for those in `UNCHANGED`. A metric has changed if a series of it is not zero.
+async fn wait_until_changed(metrics: &Metrics, programs: [&RunningProgram; 2]) {
+    let unchanged: BTreeSet<&str> = UNCHANGED.iter().map(|(name, _)| *name).collect();
+    let changed = RefCell::new(BTreeSet::new());
+    eventually("changes of all metrics", TIMEOUT * 2, async || {
+        for program in programs {
+            let text = program.metrics().await;
+            let samples = text.lines().filter(|line| !line.starts_with('#'));
+            let samples = samples.filter_map(|line| line.rsplit_once(' ')).filter(|(_, value)| *value != "0");
+            let names = samples.filter_map(|(series, _)| series.split('{').next().map(str::to_owned));
+            changed.borrow_mut().extend(names);
+        }
+        let changed = changed.borrow();
+        let is_changed = |name: &str| changed.contains(name) || changed.contains(&format!("{name}_count"));
+        let left: BTreeSet<&str> =
+            metrics.keys().map(String::as_str).filter(|name| !is_changed(name)).collect();
+        let (missing, wrong) = (left.difference(&unchanged), unchanged.difference(&left));
+        let (missing, wrong) = (missing.collect::<Vec<_>>(), wrong.collect::<Vec<_>>());
+        match missing.is_empty() && wrong.is_empty() {
+            true => Ok(()),
+            false => Err(format!("unchanged: {missing:?}; changed, although listed: {wrong:?}")),
+        }
+    })
+    .await;
 }
