@@ -278,6 +278,20 @@ fn tuples_sets_unit_types_and_recursive_types_have_schemas() {
             b: Option<i32>,
         }
     }
+    type_of! {
+        struct Bounded {
+            #[schemars(extend("minimum" = 10, "exclusiveMinimum" = 5, "maximum" = 20, "exclusiveMaximum" = 20))]
+            a: f64,
+        }
+    }
+    let bounded = schema_of::<Bounded>();
+    let a = &bounded["properties"]["a"];
+    assert_eq!(
+        (&a["minimum"], &a["exclusiveMinimum"]),
+        (&json!(10), &Value::Null),
+        "the tighter bound stays"
+    );
+    assert_eq!((&a["maximum"], &a["exclusiveMaximum"]), (&json!(20), &json!(true)));
     let strict = schema_of::<Strict>();
     assert_eq!(strict["additionalProperties"], Value::Null);
     assert_eq!(strict["properties"]["a"]["exclusiveMinimum"], true);

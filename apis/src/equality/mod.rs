@@ -94,6 +94,12 @@ impl Place {
         self.compare(a, b, Extent::All)
     }
 
+    /// Like [`are_equal`](Self::are_equal), of values that a merge patch (RFC 7396) writes: it cannot store a null, so a null
+    /// field is an absent one everywhere.
+    pub fn are_equal_once_merged(self, a: &Value, b: &Value) -> bool {
+        self.compare(a, b, Extent::Merged)
+    }
+
     /// Returns true if the value has the meaning of an absent one.
     fn is_absent(self, value: &Value) -> bool {
         match value {
@@ -125,7 +131,11 @@ impl Place {
         let is_same = |(name, value): (&String, &Value)| {
             self.field(name).compare(value, b.get(name).unwrap_or(&Value::Null), extent)
         };
-        let has_same_keys = || a.len() == b.len() && a.keys().all(|name| b.contains_key(name));
+        let is_kept = |value: &Value| extent == Extent::All || !value.is_null();
+        let has_keys_of = |a: &Map<String, Value>, b: &Map<String, Value>| {
+            a.iter().filter(|(_, value)| is_kept(value)).all(|(name, _)| b.get(name).is_some_and(is_kept))
+        };
+        let has_same_keys = || has_keys_of(a, b) && has_keys_of(b, a);
         let is_absent = |(name, value): (&String, &Value)| self.field(name).is_absent(value);
         a.iter().all(is_same)
             && (extent == Extent::Set || self != Self::Verbatim || has_same_keys())
@@ -138,6 +148,8 @@ impl Place {
 enum Extent {
     /// The fields of both objects.
     All,
+    /// The fields of both objects that are not null.
+    Merged,
     /// The fields that the first object sets.
     Set,
 }

@@ -166,15 +166,23 @@ fn rewrite_values(node: &mut Node) {
     if !kinds.is_empty() {
         merge(node, combine(kinds, false));
     }
-    for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
-        if let Some(value) = node.get(exclusive).filter(|value| value.is_number()).cloned() {
-            node.insert(bound.into(), value);
-            node.insert(exclusive.into(), true.into());
-        }
-    }
+    rewrite_bound(node, "exclusiveMinimum", "minimum", |exclusive, bound| exclusive >= bound);
+    rewrite_bound(node, "exclusiveMaximum", "maximum", |exclusive, bound| exclusive <= bound);
     if let Some(mut default) = node.remove("default").filter(|default| !default.is_null()) {
         drop_nulls(&mut default);
         node.insert("default".into(), default);
+    }
+}
+
+/// Makes the number of an exclusive bound the bound, unless the other one is tighter: a structural schema has one of them.
+fn rewrite_bound(node: &mut Node, exclusive: &str, bound: &str, is_as_tight: fn(f64, f64) -> bool) {
+    let Some(value) = node.get(exclusive).filter(|value| value.is_number()).cloned() else { return };
+    let other = node.get(bound).and_then(Value::as_f64);
+    if value.as_f64().zip(other).is_some_and(|(value, other)| !is_as_tight(value, other)) {
+        node.remove(exclusive);
+    } else {
+        node.insert(bound.into(), value);
+        node.insert(exclusive.into(), true.into());
     }
 }
 

@@ -9,7 +9,7 @@ use crate::Result;
 /// The merge patch (RFC 7396) from one state of an object to another; `None` if they are equal.
 ///
 /// Values of [the same meaning](reknit_apis::equality), such as `1024Mi` and `1Gi` of memory, are equal. An unset
-/// `Option` is an absent field.
+/// `Option` is an absent field, and so is a null in a field of any form, since a merge patch cannot store it.
 ///
 /// Send it with kube's `Patch::Merge`. Fields in neither state are kept, and lists are replaced as a whole. The patch
 /// has the resourceVersion only if the states differ in it, so add `metadata.resourceVersion` if the patch must not
@@ -43,7 +43,7 @@ pub(crate) fn diff(before: &Value, after: Value) -> Option<Value> {
 }
 
 fn diff_at(place: Place, before: &Value, after: Value) -> Option<Value> {
-    if place.are_equal(before, &after) {
+    if place.are_equal_once_merged(before, &after) {
         return None;
     }
     match (before, after) {
@@ -56,7 +56,7 @@ fn diff_at(place: Place, before: &Value, after: Value) -> Option<Value> {
 
 fn diff_fields(place: Place, before: &Map<String, Value>, after: Map<String, Value>) -> Map<String, Value> {
     let is_removed = |(name, value): &(&String, &Value)| {
-        !after.contains_key(*name) && !place.field(name).are_equal(value, &Value::Null)
+        !after.contains_key(*name) && !place.field(name).are_equal_once_merged(value, &Value::Null)
     };
     let removed: Vec<_> =
         before.iter().filter(is_removed).map(|(name, _)| (name.clone(), Value::Null)).collect();
@@ -86,7 +86,7 @@ pub(super) fn has_merged(value: &Value, patch: &Value) -> bool {
 
 fn has_merged_at(place: Place, value: &Value, patch: &Value) -> bool {
     let (Value::Object(changes), Value::Object(fields)) = (patch, value) else {
-        return place.are_equal(value, patch);
+        return place.are_equal_once_merged(value, patch);
     };
     changes.iter().all(|(name, change)| {
         has_merged_at(place.field(name), fields.get(name).unwrap_or(&Value::Null), change)
@@ -100,7 +100,7 @@ pub(super) fn conflicts_with(patch: &Value, before: &Value, now: &Value) -> bool
 }
 
 fn conflicts_at(place: Place, patch: &Value, before: &Value, now: &Value) -> bool {
-    let Value::Object(changes) = patch else { return !place.are_equal(before, now) };
+    let Value::Object(changes) = patch else { return !place.are_equal_once_merged(before, now) };
     changes.iter().any(|(name, change)| {
         let [before, now] = [before, now].map(|value| value.get(name).unwrap_or(&Value::Null));
         conflicts_at(place.field(name), change, before, now)
@@ -138,6 +138,27 @@ mod tests {
                 assert_eq!(&merged, after, "from {before}");
             }
         }
+    }
+
+    #[test]
+    fn a_null_in_a_field_of_any_form_is_written_once_and_then_stored() {
+        for wanted in [
+            json!({"values": {"a": null, "b": 1}}),
+            json!({"values": {"inner": {"a": null}}}),
+            json!({"values": [{"a": null, "b": 1}]}),
+        ] {
+            let patch = diff(&json!({}), wanted.clone()).unwrap();
+            let mut stored = json!({});
+            json_patch::merge(&mut stored, &patch);
+            // The API server drops nulls in lists, too.
+            if let Some(item) = stored["values"].get_mut(0) {
+                item.as_object_mut().unwrap().remove("a");
+            }
+            assert_eq!(diff(&stored, wanted.clone()), None, "{wanted}");
+            assert!(has_merged(&stored, &patch), "{wanted}");
+        }
+        let (some, none) = (json!({"values": {"a": 1}}), json!({"values": {"a": null}}));
+        assert_eq!(diff(&some, none), Some(json!({"values": {"a": null}})));
     }
 
     #[test]

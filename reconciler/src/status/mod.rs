@@ -90,7 +90,7 @@ pub(crate) async fn write<K: Kind>(
     metrics: &PassMetrics,
 ) -> Result<Option<WriteMeta>> {
     let key = Arc::new(Key::of(object));
-    if unstored.contains(&key, &change.patch) {
+    if unstored.contains(object, &change.patch) {
         return Ok(Some(object.meta().into()));
     }
     let version = object.meta().resource_version.as_deref();

@@ -36,10 +36,13 @@ impl UnstoredChanges {
     }
 
     /// Returns true if the API server has lately not stored this very change of the object.
-    pub(super) fn contains(&self, key: &Key, change: &Value) -> bool {
+    pub(super) fn contains<K: Kind>(&self, object: &K, change: &Value) -> bool {
         let hashes = self.hashes.lock();
-        let Some((hash, since)) = hashes.get(key) else { return false };
-        since.elapsed() < SEND_AGAIN_AFTER && *hash == self.hash(change)
+        if hashes.is_empty() {
+            return false;
+        }
+        let Some((hash, since)) = hashes.get(&Key::of(object)) else { return false };
+        since.elapsed() < SEND_AGAIN_AFTER && *hash == self.hash(object, change)
     }
 
     /// Compares the change with the status in the answer, and remembers the part that was not stored.
@@ -50,7 +53,7 @@ impl UnstoredChanges {
         let mut expected = answered.clone();
         json_patch::merge(&mut expected, change);
         let Some(unstored) = diff(answered, expected) else { return self.forget(&Key::of(object)) };
-        self.hashes.lock().insert(Key::of(object), (self.hash(&unstored), Instant::now()));
+        self.hashes.lock().insert(Key::of(object), (self.hash(object, &unstored), Instant::now()));
         let mut fields = dropped_fields(&json!({ "status": unstored }), &json!({ "status": answered }));
         fields.truncate(MAX_FIELDS);
         if !fields.is_empty() {
@@ -77,11 +80,11 @@ impl UnstoredChanges {
     }
 
     /// The hash of a change without transition times, which may be new in each pass for a condition whose field is not
-    /// stored.
-    fn hash(&self, change: &Value) -> u64 {
+    /// stored. Includes the uid: another object of this name has not been asked yet.
+    fn hash<K: Kind>(&self, object: &K, change: &Value) -> u64 {
         let mut change = change.clone();
         remove_transition_times(&mut change);
-        self.hash_builder.hash_one(&change)
+        self.hash_builder.hash_one((&object.meta().uid, &change))
     }
 }
 
