@@ -22,13 +22,18 @@ struct TlsError(String);
 
 /// Replaces errors whose text is not for operators: kube's error of failed credentials contains the environment,
 /// arguments and output of a plugin, which may be secrets, and rustls's error of a refused certificate does not say
-/// what to do. Errors end up in logs, events and the readiness probe. Other errors stay as they are.
-pub(super) fn explained(error: BoxError) -> BoxError {
+/// what to do. Errors end up in logs, events and the readiness probe. Other errors stay as they are. A server that refuses
+/// this client does not say why, so the text includes what is wrong with the client certificate.
+pub(super) fn explained(error: BoxError, validity_error: impl FnOnce() -> Option<String>) -> BoxError {
     if let Some(text) = chain(&*error).find_map(|link| link.downcast_ref::<AuthError>()).map(auth_text) {
         return CredentialError(text).into();
     }
-    let refusal = chain(&*error).find_map(|link| link.downcast_ref::<rustls::Error>()).map(explain);
-    refusal.map_or(error, |text| TlsError(text).into())
+    let Some(refusal) = chain(&*error).find_map(|link| link.downcast_ref::<rustls::Error>()) else {
+        return error;
+    };
+    let is_of_server = matches!(refusal, rustls::Error::AlertReceived(_));
+    let why = is_of_server.then(validity_error).flatten().map_or_else(String::new, |why| format!(": {why}"));
+    TlsError(explain(refusal) + &why).into()
 }
 
 /// Returns the message of an API server's response or of failed credentials, or else the text of the last error in the
@@ -114,7 +119,9 @@ mod tests {
         assert!(is_transient(&service(io::Error::from(io::ErrorKind::ConnectionRefused))));
         let expired = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
         let refused = io::Error::new(io::ErrorKind::InvalidData, expired);
-        let error = kube::Error::Service(explained(refused.into()));
+        let error = kube::Error::Service(explained(refused.into(), || {
+            Some("not for the certificate of a server".into())
+        }));
         assert!(!is_transient(&error));
         assert!(root_cause(&error).contains("Expired; renew the certificate"), "{}", root_cause(&error));
     }
@@ -144,12 +151,27 @@ mod tests {
         };
         let initial = kube::Error::Auth(failed());
         assert!(root_cause(&initial).contains("please log in") && !root_cause(&initial).contains("hunter2"));
-        let later = kube::Error::Service(explained(failed().into()));
+        let later = kube::Error::Service(explained(failed().into(), || None));
         let all: Vec<_> = chain(&later).map(ToString::to_string).collect();
         let shown = format!("{all:?} {later:?} {}", root_cause(&later));
         assert!(shown.contains("please log in") && !shown.contains("hunter2"), "{shown}");
         assert!(!is_transient(&later));
-        let other = explained(io::Error::other("no route").into());
+        let other = explained(io::Error::other("no route").into(), || None);
         assert_eq!(other.to_string(), "no route");
+    }
+
+    #[test]
+    fn a_server_that_refuses_an_expired_client_certificate_is_reported_with_the_expiry() {
+        let alert = rustls::Error::AlertReceived(rustls::AlertDescription::CertificateExpired);
+        let refused = io::Error::new(io::ErrorKind::InvalidData, alert);
+        let expired = || Some("the client certificate expired on 2020-01-01T00:00:00Z".into());
+        let error = kube::Error::Service(explained(refused.into(), expired));
+        assert!(
+            root_cause(&error)
+                .ends_with("its certificate: the client certificate expired on 2020-01-01T00:00:00Z"),
+            "{}",
+            root_cause(&error)
+        );
+        assert!(!is_transient(&error));
     }
 }

@@ -82,9 +82,7 @@ fn informers_of(health: &Health) -> Check {
         if let Some(why) = not_synced(informer.name(), &state) {
             if is_starting(&state) { &mut waiting } else { &mut reports }.push(why);
         } else if let Some(why) = informer.watch_refusal() {
-            let name = informer.name();
-            reports
-                .push(format!("{name} cannot be watched, and changes are seen up to a minute later: {why}"));
+            reports.push(not_watched(informer.name(), &why));
         }
     }
     Check::new(format!("informers/{}", health.name()), waiting).reports(reports)
@@ -130,6 +128,11 @@ fn not_synced(informer: &str, state: &InformerState) -> Option<String> {
         }
         InformerState::Synced { .. } => None,
     }
+}
+
+/// Describes an informer that lists again and again, since the API server refuses its watch.
+fn not_watched(informer: &str, why: &str) -> String {
+    format!("{informer} cannot be watched, and changes are seen up to a minute later: {why}")
 }
 
 fn stuck_informer(informer: &str, state: &InformerState) -> Option<String> {
@@ -193,6 +196,13 @@ mod tests {
             not_synced("lamps.example.com", &InformerState::NotStarted).unwrap().ends_with("not started yet")
         );
         assert_eq!(not_synced("lamps.example.com", &InformerState::Synced { last_attempt: ago(0) }), None);
+    }
+
+    #[test]
+    fn a_refused_watch_degrades_the_check_and_does_not_fail_it() {
+        let check = Check::new("informers/lamps", vec![]).reports(vec![not_watched("pods", "forbidden")]);
+        let line = "[!]informers/lamps degraded: pods cannot be watched, and changes are seen up to a minute later: forbidden";
+        assert_eq!(check.to_string(), line);
     }
 
     #[test]

@@ -92,13 +92,18 @@ impl<'a> Startup<'a> {
             let (host, port) = (proxy.host().unwrap_or_default(), proxy.port_u16().unwrap_or(80));
             format!(" through the proxy {host}:{port}")
         });
+        let validity_error = self.credentials.validity_error();
         let cause = match (error, root_cause(error)) {
             (kube::Error::Api(status), cause) if status.code == 401 => {
-                let validity_error = self.credentials.validity_error();
-                format!("you must be logged in to the server: {}", validity_error.unwrap_or(cause))
+                format!("you must be logged in to the server: {}", validity_error.clone().unwrap_or(cause))
             }
             (_, cause) if is_transient(error) => format!("{cause}; gave up after {:.0?}", self.timeout),
             (_, cause) => cause,
+        };
+        // A server may also close the connection of such a client, without a reason.
+        let cause = match validity_error.filter(|why| !cause.contains(why.as_str())) {
+            Some(why) => format!("{cause}; {why}"),
+            None => cause,
         };
         let server = format_args!("{}{proxy} ({origin})", config.cluster_url);
         Failure::new(describe(error, &server, &cause))

@@ -150,9 +150,9 @@ where
         let answer = within_term(client.request(request.map(TermBody::new)));
         answer.inspect(move |answer| record(&request_span, answer)).instrument(span)
     });
-    let credentials = credentials.clone();
+    let (credentials, of_errors) = (credentials.clone(), credentials.clone());
     let service = ServiceBuilder::new()
-        .map_err(explained)
+        .map_err(move |error| explained(error, || of_errors.validity_error()))
         .map_response(|answer: Response<_>| -> HttpResponse {
             answer.map(|body: hyper::body::Incoming| Box::new(body.map_err(BoxError::from)) as Box<DynBody>)
         })
