@@ -92,19 +92,56 @@ fn generated_projects_have_the_same_alerts_and_dashboard() {
     assert_eq!(read(&Path::new("config/monitoring").join(dashboard)), read(&generated.join(dashboard)));
 }
 
-/// Adds the names of environment variables and metrics in the string literals of the sources, without unit tests.
+#[test]
+fn the_pages_explain_each_reason_of_an_event_or_a_condition() {
+    let pages = [read(Path::new("docs/troubleshooting.md")), read(Path::new("docs/operations.md"))].concat();
+    let mut reasons = BTreeSet::new();
+    for folder in ["apis/src", "reconciler/src", "sharedmain/src", "webhook/src", "knative/src"] {
+        each_source(Path::new(folder), &mut |code| add_reasons(code, &mut reasons));
+    }
+    for known in ["SlowReconcile", "InternalError", "NewObservedGenFailure", "SubjectMissing"] {
+        assert!(reasons.contains(known), "{known} is not among {reasons:?}");
+    }
+    let missing: Vec<_> = reasons.iter().filter(|reason| !pages.contains(&format!("`{reason}`"))).collect();
+    assert!(missing.is_empty(), "add to docs/troubleshooting.md: {missing:?}");
+}
+
+/// Adds the reasons that the code gives to events, conditions and errors. An error's reason is that of its event.
+fn add_reasons(code: &str, reasons: &mut BTreeSet<String>) {
+    let lines = code.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+    let code = lines.collect::<Vec<_>>().join(" ").replace("( \"", "(\"");
+    let before = [
+        "Event::warning(\"",
+        "Event::normal(\"",
+        ".reason(\"",
+        "REASON: &str = \"",
+        ".reason.as_deref().unwrap_or(\"",
+        "|error| (\"",
+        "Err((\"",
+    ];
+    for pattern in before {
+        let found = code.split(pattern).skip(1).filter_map(|rest| rest.split('"').next());
+        reasons.extend(found.filter(|text| text.chars().all(char::is_alphanumeric)).map(str::to_owned));
+    }
+}
+
+/// Adds the names of environment variables and metrics in the string literals of the sources.
 fn add_names(folder: &Path, names: &mut BTreeSet<String>) {
+    each_source(folder, &mut |code| {
+        names.extend(code.split('"').filter(|text| is_variable(text) || is_metric(text)).map(str::to_owned));
+    });
+}
+
+/// Calls the function with the code of each source in the folder, without unit tests.
+fn each_source(folder: &Path, visit: &mut dyn FnMut(&str)) {
     for entry in fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
         let path = folder.join(entry.unwrap().file_name());
         let is_test = path.file_stem().is_some_and(|stem| stem == "tests");
         if Path::new(ROOT).join(&path).is_dir() && !is_test {
-            add_names(&path, names);
+            each_source(&path, visit);
         } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test {
             let text = read(&path);
-            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-            names.extend(
-                code.split('"').filter(|text| is_variable(text) || is_metric(text)).map(str::to_owned),
-            );
+            visit(text.split("#[cfg(test)]").next().unwrap_or_default());
         }
     }
 }
