@@ -453,6 +453,27 @@ async fn a_panic_while_a_pass_is_dropped_loses_neither_worker_nor_key() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn slow_passes_missed_deadlines_and_permanent_errors_are_counted() {
+    let cx = context(&["a"]);
+    let act = |n| match n {
+        0 => std::future::pending().boxed(),
+        _ => at_once(|| Err(Error::permanent("no"))),
+    };
+    let limit = Duration::from_secs(100);
+    let running = start(&cx, Leadership::always(), act, |build| build.name("limited").deadline(limit));
+    let count = |name| value(cx.metrics(), name, &[("controller", "limited")]).unwrap_or_default();
+    running.queue.add(key("a"));
+    running.wait_for_passes(1).await;
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    assert_eq!(count("reknit_slow_reconciles"), 1.0);
+    running.wait_for_passes(2).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(count("reknit_slow_reconciles"), 0.0);
+    assert_eq!(count("controller_runtime_reconcile_timeouts_total"), 1.0);
+    assert_eq!(count("controller_runtime_terminal_reconcile_errors_total"), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn passes_are_counted_by_result() {
     let cx = context(&["a"]);
     let act = |n| {

@@ -9,7 +9,7 @@ use kube::{
 };
 use reknit_samples::{AddressableService, SimpleDeployment};
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::{io::AsyncWriteExt, net::TcpStream, time::sleep};
 
 use crate::manifests::TestResult;
 
@@ -35,8 +35,8 @@ impl Load {
     }
 
     /// Creates and deletes objects, and sends reviews to the address of the webhook, until the future is dropped.
-    pub(crate) async fn work(&self, webhook: String) -> TestResult {
-        let mut config = Config::new(format!("https://{webhook}").parse()?);
+    pub(crate) async fn work(&self, address: String) -> TestResult {
+        let mut config = Config::new(format!("https://{address}").parse()?);
         config.accept_invalid_certs = true;
         let webhook = Client::try_from(config)?;
         for number in 0.. {
@@ -47,6 +47,8 @@ impl Load {
             webhook.request_text(review_request("application/json")?).await?;
             let refused = webhook.request_text(review_request("text/plain")?).await;
             assert!(refused.is_err(), "{refused:?}");
+            // No TLS handshake.
+            TcpStream::connect(&address).await?.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
             self.services.delete(&name, &DeleteParams::default()).await?;
             sleep(Duration::from_millis(300)).await;
         }
