@@ -391,7 +391,8 @@ impl Permissions {
         let declared = |cx: &Context, is_elected| {
             let mut permissions = cx.permissions().all().map_err(Failure::new)?;
             permissions.extend(process_permissions(namespace, is_elected));
-            permissions.extend(flags.reviews_readers().then(reviews).into_iter().flatten());
+            let has_reviews = flags.reviews_readers() && !is_shadow;
+            permissions.extend(has_reviews.then(reviews).into_iter().flatten());
             Ok(permissions)
         };
         let of_webhook = |writes| Ok((declared(&webhook, false)?, writes));
