@@ -185,10 +185,8 @@ impl Frame {
     fn is_of_program(&self) -> bool {
         let is_in_library =
             ["/.cargo/registry/", "/.cargo/git/", "/rustc/"].iter().any(|root| self.place.contains(root));
-        !is_in_library
-            && !(self.place.is_empty() && self.krate().is_empty())
-            && !self.krate().starts_with("reknit")
-            && !self.is_of(&LIBRARIES)
+        let is_known = !self.place.is_empty() || !self.krate().is_empty();
+        is_known && !is_in_library && !self.krate().starts_with("reknit") && !self.is_of(&LIBRARIES)
     }
 
     fn is_of(&self, crates: &[&str]) -> bool {

@@ -386,10 +386,11 @@ fn generated_values(overlay: &Overlay, since: &str) -> HashMap<String, String> {
 
 fn add_times(texts: &mut HashMap<String, String>, value: &Value, times: RangeInclusive<&str>) {
     match value {
-        Value::String(text) if text.ends_with('Z') => {
-            if text.get(..SECONDS).is_some_and(|seconds| times.contains(&seconds)) {
-                texts.insert(text.clone(), NOW.into());
-            }
+        Value::String(text)
+            if text.ends_with('Z')
+                && text.get(..SECONDS).is_some_and(|seconds| times.contains(&seconds)) =>
+        {
+            texts.insert(text.clone(), NOW.into());
         }
         Value::Array(items) => items.iter().for_each(|item| add_times(texts, item, times.clone())),
         Value::Object(fields) => fields.values().for_each(|field| add_times(texts, field, times.clone())),
