@@ -166,6 +166,8 @@ fn difference(path: &str, planned: &Value, live: &Value) -> Option<String> {
             if !["", ".metadata"].contains(&path) {
                 names.extend(live.keys());
             }
+            // The label of a binding ends with its uid.
+            names.retain(|name| !name.starts_with("bindings.reknit.dev/"));
             names.iter().find_map(|name| {
                 let of =
                     |fields: &serde_json::Map<String, Value>| fields.get(*name).cloned().unwrap_or_default();
