@@ -21,6 +21,7 @@ pub use crate::{
         with_retry_after_in_status, within_term,
     },
     config::with_pinned_config,
+    fights::Restored,
     informer::{KeyEvent, Old, WeakIndex},
     log_limit::LogLimit,
     metrics::{register_durations, register_metric},

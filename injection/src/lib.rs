@@ -35,6 +35,7 @@ mod config;
 mod context;
 mod effects;
 mod features;
+mod fights;
 mod informer;
 #[doc(hidden)]
 pub mod internal;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use reknit_apis::Key;
 use tokio::time::Instant;
 
-use crate::{client::PassRequests, recording::Recording, stack_question::StackQuestion};
+use crate::{client::PassRequests, fights::Restored, recording::Recording, stack_question::StackQuestion};
 
 tokio::task_local! {
     static CURRENT: Arc<CurrentPass>;
@@ -39,6 +39,8 @@ pub struct CurrentPass {
     pub stack: StackQuestion,
     /// The recording of the pass, if it is recorded.
     recording: OnceLock<Arc<Recording>>,
+    /// The fields that its writes have restored in fights.
+    restored: Mutex<Vec<Restored>>,
 }
 
 impl CurrentPass {
@@ -53,6 +55,7 @@ impl CurrentPass {
             requests: Mutex::default(),
             stack: StackQuestion::default(),
             recording: OnceLock::new(),
+            restored: Mutex::default(),
         })
     }
 
@@ -69,6 +72,15 @@ impl CurrentPass {
     /// Returns the pass that the current task runs. `None` outside of passes, and in tasks that a pass has spawned.
     pub fn get() -> Option<Arc<Self>> {
         CURRENT.try_with(Arc::clone).ok()
+    }
+
+    pub(crate) fn add_restored(&self, restored: Restored) {
+        self.restored.lock().push(restored);
+    }
+
+    /// Removes and returns the fields that the writes of the pass have restored in fights.
+    pub fn take_restored(&self) -> Vec<Restored> {
+        std::mem::take(&mut *self.restored.lock())
     }
 
     /// Runs the future of the pass.

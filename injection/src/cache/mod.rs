@@ -32,6 +32,7 @@ use self::{
 };
 pub use self::{initial::is_initial, undecodable::DecodeError};
 use crate::{
+    fights::{Fights, Restored},
     informer::{
         cached::Cached,
         change::Change,
@@ -68,6 +69,7 @@ pub(crate) struct Cache<K> {
     stores: RwLock<Stores>,
     undecodable: RwLock<Undecodable>,
     handlers: Mutex<Handlers<K>>,
+    fights: Fights,
     /// True if a test provides the objects instead of a reflector. Then states are applied in the order of their
     /// arrival, whatever their versions, and a new handler is not called with the objects that are already cached.
     preloaded: bool,
@@ -90,6 +92,7 @@ impl<K: Cached> Cache<K> {
             stores: RwLock::new(Stores::of(&selection)),
             undecodable: RwLock::default(),
             handlers: Mutex::default(),
+            fights: Fights::default(),
             preloaded,
             selection,
         }
@@ -276,6 +279,7 @@ impl<K: Cached> Cache<K> {
         if is_stale() {
             self.supersede_undecodable(raw);
         } else {
+            self.fights.record_watched(raw);
             match self.decode_raw(raw) {
                 Ok((object, decoded)) => {
                     return self.update(state.namespace, Some(&decoded), |store| store.apply_watched(object));
@@ -349,6 +353,22 @@ impl<K: Cached> Cache<K> {
                 store.apply_own_write(object, is_selected)
             });
         }
+    }
+
+    /// Records a write by a pass, after its response was applied. Returns the field that it has restored in a
+    /// [fight](crate::fights). `before` is the cached state when the write was sent.
+    pub(crate) fn record_write(
+        &self,
+        controller: &Arc<str>,
+        before: &Object,
+        response: &RawObject<'_>,
+    ) -> Option<Restored> {
+        let after = self.object(&before.state().key())?;
+        let is_answer = after.is_same_state(&response.state()) && response.is_of(&self.kind);
+        let is_changed = !after.is_same_state(&before.state());
+        let managed_fields = response.managed_fields();
+        (is_answer && is_changed)
+            .then(|| self.fights.record_write(&self.kind, controller, before, &after, managed_fields))?
     }
 
     fn encode(&self, raw: &RawObject<'_>) -> Result<Object, String> {

@@ -22,8 +22,9 @@ use super::{
     writers::WrittenState,
 };
 use crate::{
-    informer::Informers,
+    informer::{Informers, StateBefore},
     object::{RawObject, ResponseState},
+    pass::CurrentPass,
 };
 
 /// Wraps a transport so that it delivers the responses to writes, and to reads of one object, to the informers.
@@ -43,6 +44,9 @@ struct CacheableRequest {
     path: String,
     is_write: bool,
     is_deletion: bool,
+    /// The cached state of the object that the request changes. The pass is not known yet: a kube `Client` calls its
+    /// layers in a task of its own.
+    before: Option<StateBefore>,
 }
 
 #[derive(Deserialize)]
@@ -70,7 +74,9 @@ impl CacheableRequest {
         if has_no_object || !informers.has_informer_of(&path) || is_dry_run(request) {
             return None;
         }
-        Some(Self { path: request.uri().path().to_owned(), is_write, is_deletion })
+        let is_change = is_write && !is_deletion;
+        let before = is_change.then(|| informers.state_before(&path)).flatten();
+        Some(Self { path: request.uri().path().to_owned(), is_write, is_deletion, before })
     }
 
     async fn deliver(
@@ -126,11 +132,21 @@ impl CacheableRequest {
                 record(raw.state().uid.map(WrittenState::deleted));
             }
         }
-        let shows_state = raw.is_some_and(|raw| {
-            let state = ResponseState::Object { raw: &raw, text, is_deletion: self.is_deletion };
+        let shows_state = raw.as_ref().is_some_and(|raw| {
+            let state = ResponseState::Object { raw, text, is_deletion: self.is_deletion };
             informers.apply_response(path, &state)
         });
+        if let (Some(before), Some(raw), Some(pass)) = (&self.before, &raw, CurrentPass::get()) {
+            record_write(&pass, before, raw);
+        }
         if shows_state { Ok(()) } else { Err(path.key().filter(|_| self.is_write).into_iter().collect()) }
+    }
+}
+
+/// Lets the pass know what its write has restored or changed.
+fn record_write(pass: &CurrentPass, before: &StateBefore, response: &RawObject<'_>) {
+    if let Some(restored) = before.record_write(&pass.controller, response) {
+        pass.add_restored(restored);
     }
 }
 

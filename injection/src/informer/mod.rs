@@ -40,7 +40,7 @@ pub use self::{
 };
 pub(crate) use self::{
     handle::{is_settled, is_synced},
-    registry::ObjectSource,
+    registry::{ObjectSource, StateBefore},
 };
 use crate::{
     cache::{Cache, DecodeError},

@@ -10,7 +10,7 @@ use kube::{
     discovery::{ApiResource, Scope},
 };
 use parking_lot::{Mutex, RwLock};
-use reknit_apis::internal::HashMap;
+use reknit_apis::{Key, internal::HashMap};
 use serde_json::Value;
 use tokio::{runtime, time::sleep};
 use typemap_rev::{TypeMap, TypeMapKey};
@@ -23,7 +23,8 @@ use super::{
 use crate::{
     cache::Cache,
     client::{ResourcePath, Transport, Writers},
-    object::ResponseState,
+    fights::Restored,
+    object::{Object, RawObject, ResponseState},
     pass::CurrentPass,
     reflector,
 };
@@ -63,6 +64,26 @@ trait Member: InformerHandle {
     fn start(&self, runtime: &runtime::Handle, transport: &Transport);
     fn resource(&self) -> &ApiResource;
     fn apply_response(&self, response: &ResponseState<'_>) -> bool;
+    fn object(&self, key: &Key) -> Option<Object>;
+    fn record_write(
+        &self,
+        controller: &Arc<str>,
+        before: &Object,
+        response: &RawObject<'_>,
+    ) -> Option<Restored>;
+}
+
+/// The cached state of an object that a request is about to change.
+pub(crate) struct StateBefore {
+    member: Arc<dyn Member>,
+    object: Object,
+}
+
+impl StateBefore {
+    /// Records the write, whose response was applied. Returns the field that it has restored in a fight.
+    pub(crate) fn record_write(&self, controller: &Arc<str>, response: &RawObject<'_>) -> Option<Restored> {
+        self.member.record_write(controller, &self.object, response)
+    }
 }
 
 /// The informers of one type by Kind and selection. `DynamicObject` is a type with several Kinds.
@@ -234,6 +255,17 @@ impl Informers {
         self.members().filter(move |member| path.is_of(member.resource()))
     }
 
+    /// The cached state of the object of this path. If several informers have it, the largest: others may hold only the
+    /// metadata.
+    pub(crate) fn state_before(&self, path: &ResourcePath<'_>) -> Option<StateBefore> {
+        let key = path.key()?;
+        let cached = |member: Arc<dyn Member>| {
+            let object = member.object(&key)?;
+            Some(StateBefore { member, object })
+        };
+        self.informers_of(path).filter_map(cached).max_by_key(|before| before.object.len())
+    }
+
     pub(crate) fn has_informer_of(&self, path: &ResourcePath<'_>) -> bool {
         self.informers_of(path).next().is_some()
     }
@@ -285,6 +317,19 @@ impl<K: Cached> Member for SharedInformer<K> {
 
     fn apply_response(&self, response: &ResponseState<'_>) -> bool {
         self.cache.apply_response(response)
+    }
+
+    fn object(&self, key: &Key) -> Option<Object> {
+        self.cache.object(key)
+    }
+
+    fn record_write(
+        &self,
+        controller: &Arc<str>,
+        before: &Object,
+        response: &RawObject<'_>,
+    ) -> Option<Restored> {
+        self.cache.record_write(controller, before, response)
     }
 }
 

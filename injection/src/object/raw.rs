@@ -76,6 +76,20 @@ impl<'a> RawObject<'a> {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 
+    /// The fields other than `apiVersion`, `kind` and the metadata.
+    pub(crate) fn rest(&self) -> &[(Cow<'a, str>, &'a str)] {
+        &self.rest
+    }
+
+    /// The fields of the metadata other than name, namespace, uid, resourceVersion and `managedFields`.
+    pub(crate) fn rest_of_metadata(&self) -> &[(Cow<'a, str>, &'a str)] {
+        &self.metadata.rest
+    }
+
+    pub(crate) fn managed_fields(&self) -> Option<&'a str> {
+        self.metadata.managed_fields
+    }
+
     /// Returns true if the object has the `apiVersion` and the `kind` of this Kind.
     pub(crate) fn is_of(&self, kind: &ApiResource) -> bool {
         self.api_version.as_deref() == Some(&kind.api_version) && self.kind.as_deref() == Some(&kind.kind)

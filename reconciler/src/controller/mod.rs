@@ -33,7 +33,7 @@ pub use self::{
     workers::{Drained, Run},
 };
 use crate::{
-    Error, Outcome, Queue, Recorder, Result, ResultExt,
+    Error, Event, Outcome, Queue, Recorder, Result, ResultExt,
     driver::{Driver, PassMode},
     finalizer::Finalizer,
     inspect::Inspect,
@@ -216,6 +216,7 @@ impl Controller {
             if has_term_ended() {
                 return std::future::pending().await; // the worker drops the pass, whose error may be the lost lead
             }
+            self.report_fights(key, &current);
             self.metrics.record_pass(&result, start.elapsed());
             logged.set_result(&result);
             log_result(&result, start.elapsed());
@@ -226,7 +227,28 @@ impl Controller {
             span::record_result(PassResult::of(&result));
             result
         };
-        current.scope(pass).instrument(span::pass_span(&self.parts.name, &self.parts.kind, key, causes)).await
+        let pass = current.clone().scope(pass);
+        pass.instrument(span::pass_span(&self.parts.name, &self.parts.kind, key, causes)).await
+    }
+
+    /// Counts the fields that the writes of the pass have restored in fights, and reports each fight in the log and in an
+    /// event on the object of the key.
+    fn report_fights(&self, key: &Key, pass: &CurrentPass) {
+        for restored in pass.take_restored() {
+            self.metrics.record_fight_write(&restored.kind);
+            if restored.is_to_report {
+                let message = restored.to_string();
+                tracing::warn!(fight = message, "another client writes a field that the controller sets");
+                self.record_event(key, Event::warning("FieldContested", message));
+            }
+        }
+    }
+
+    /// Records an event on the object of the key, if the controller has a Kind.
+    fn record_event(&self, key: &Key, event: Event) {
+        if let Some(about) = self.driver.reference(key) {
+            self.parts.recorder.record_at(about, event);
+        }
     }
 }
 

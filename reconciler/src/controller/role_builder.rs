@@ -1,6 +1,7 @@
 //! The last step of building a controller of a Kind: its reconciler, and the roles of the reconciler.
 
 use futures::FutureExt;
+use kube::Resource;
 use parking_lot::Mutex;
 use reknit_apis::Kind;
 use reknit_injection::{
@@ -165,7 +166,7 @@ impl<R: ReconcileKind> RoleBuilder<R> {
             limits: parts.limits,
             trackers,
             per_key: parts.per_key.clone(),
-            metrics: metrics.clone(),
+            metrics: metrics.of_kind(&R::Kind::group(&()), &R::Kind::plural(&())),
         })
     }
 }

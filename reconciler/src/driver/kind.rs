@@ -88,6 +88,11 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
         with_pinned_config(self.process(key, mode)).boxed()
     }
 
+    fn reference(&self, key: &Key) -> Option<ObjectReference> {
+        let uid = self.informer.get(key).and_then(|object| object.meta().uid.clone());
+        Some(object_reference::<R::Kind>(key, uid))
+    }
+
     fn key_problem(&self, key: &Key) -> Option<String> {
         let kind = R::Kind::kind(&());
         let problem = match (key.namespace.is_some(), <R::Kind as Resource>::Scope::NAMESPACED) {

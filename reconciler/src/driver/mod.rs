@@ -4,6 +4,7 @@ mod key;
 mod kind;
 
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ObjectReference;
 use reknit_apis::Key;
 
 pub(crate) use self::{
@@ -25,6 +26,11 @@ pub(crate) enum PassMode {
 pub(crate) trait Driver: Send + Sync {
     /// Runs one pass.
     fn run_pass<'a>(&'a self, key: &'a Key, mode: PassMode) -> BoxFuture<'a, Result<Outcome>>;
+
+    /// Returns a reference to the object of the key, for events. `None` for a controller without a Kind.
+    fn reference(&self, _: &Key) -> Option<ObjectReference> {
+        None
+    }
 
     /// Returns the reason if no object of the controller can have this key.
     fn key_problem(&self, _: &Key) -> Option<String> {

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use kube::api::ApiResource;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 use reknit_apis::Key;
 use reknit_injection::internal::register_durations;
@@ -80,6 +81,7 @@ pub(super) struct PassFamilies {
     paused: IntGaugeVec,
     status_writes: IntCounterVec,
     dropped_status_fields: IntCounterVec,
+    fight_writes: IntCounterVec,
 }
 
 /// The metrics of the passes of one controller. Their labels are looked up once, since a pass may take microseconds.
@@ -100,6 +102,8 @@ struct Series {
     successful_status_writes: IntCounter,
     failed_status_writes: IntCounter,
     dropped_status_fields: IntCounter,
+    fight_writes: IntCounterVec,
+    controller: String,
 }
 
 impl PassFamilies {
@@ -155,6 +159,12 @@ impl PassFamilies {
                 "reknit_status_fields_dropped_total",
                 "Number of status writes of which the API server did not store all fields",
             ),
+            fight_writes: counters(
+                registry,
+                "reknit_fight_writes_total",
+                "Number of writes that restored a field which another client keeps changing",
+                &["controller", "group", "resource"],
+            ),
         }
     }
 
@@ -175,11 +185,25 @@ impl PassFamilies {
             successful_status_writes: status_writes("success"),
             failed_status_writes: status_writes("error"),
             dropped_status_fields: self.dropped_status_fields.with_label_values(&by_controller),
+            fight_writes: self.fight_writes.clone(),
+            controller: controller.into(),
         }))
     }
 }
 
 impl PassMetrics {
+    /// Exports the metrics of a controller of this Kind before their first change.
+    pub(crate) fn of_kind(&self, group: &str, resource: &str) -> Self {
+        self.0.fight_writes.with_label_values(&[&*self.0.controller, group, resource]);
+        self.clone()
+    }
+
+    /// Records a write that restored a field of an object of this Kind in a fight.
+    pub(crate) fn record_fight_write(&self, kind: &ApiResource) {
+        let Self(series) = self;
+        series.fight_writes.with_label_values(&[&series.controller, &kind.group, &kind.plural]).inc();
+    }
+
     pub(crate) fn record_pass(&self, result: &Result<Outcome>, took: Duration) {
         let Self(series) = self;
         let pass = PassResult::of(result);

@@ -7,6 +7,7 @@ mod children_any;
 mod conditions;
 mod create_or_update;
 mod deletion;
+mod fights;
 mod finalizers;
 mod handover;
 mod leaders;

@@ -1,0 +1,171 @@
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
+use kube::Resource;
+use serde_json::{Value, json};
+use tokio::time::advance;
+
+use super::*;
+
+/// An object and the writes of passes and of another client to it.
+struct Fixture {
+    fights: Fights,
+    kind: Arc<ApiResource>,
+    object: Value,
+    version: u64,
+}
+
+impl Fixture {
+    fn of<K: Resource<DynamicType = ()>>(object: Value) -> Self {
+        let kind = Arc::new(ApiResource::erase::<K>(&()));
+        Self { fights: Fights::default(), kind, object, version: 1 }
+    }
+
+    fn deployment() -> Self {
+        let spec = json!({"replicas": 2, "template": {"containers": [{"name": "a", "image": "one"}]}});
+        let metadata = json!({"name": "shop-7", "namespace": "shop", "uid": "u"});
+        Self::of::<Deployment>(json!({"metadata": metadata, "spec": spec}))
+    }
+
+    fn state(&self) -> Object {
+        let text = self.object.to_string();
+        let keep_managed_fields = false;
+        RawObject::scan_text(&text)
+            .unwrap()
+            .encode::<kube::api::DynamicObject>(&self.kind, keep_managed_fields)
+            .unwrap()
+    }
+
+    fn change(&mut self, pointer: &str, value: Value) {
+        self.version += 1;
+        self.object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        *self.object.pointer_mut(pointer).unwrap() = value;
+    }
+
+    /// A write of a pass of this controller.
+    fn write_as(&mut self, controller: &str, pointer: &str, value: Value) -> Option<Restored> {
+        let before = self.state();
+        self.change(pointer, value);
+        self.fights.record_write(&self.kind, &controller.into(), &before, &self.state(), None)
+    }
+
+    fn write(&mut self, pointer: &str, value: Value) -> Option<Restored> {
+        self.write_as("web", pointer, value)
+    }
+
+    /// A write of another client, of these fields.
+    fn disturb(&mut self, pointer: &str, value: Value, fields: Value) {
+        self.change(pointer, value);
+        let mut watched = self.object.clone();
+        watched["metadata"]["managedFields"] = json!([
+            {"manager": "web", "time": "2026-11-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:paused": {}}}},
+            {"manager": "capacity-bot", "time": "2026-11-01T00:00:01Z", "fieldsV1": fields},
+        ]);
+        let text = watched.to_string();
+        self.fights.record_watched(&RawObject::scan_text(&text).unwrap());
+    }
+}
+
+const REPLICAS: &str = "/spec/replicas";
+
+#[tokio::test(start_paused = true)]
+async fn a_field_that_is_written_back_again_and_again_is_a_fight_and_reported_with_growing_gaps() {
+    let mut fixture = Fixture::deployment();
+    let mut reports = Vec::new();
+    for n in 0..1200 {
+        if let Some(restored) = fixture.write(REPLICAS, json!(2)) {
+            assert!(n >= 3);
+            reports.extend(restored.is_to_report.then(|| (n, restored.to_string())));
+        }
+        fixture.disturb(REPLICAS, json!(5), json!({"f:spec": {"f:replicas": {}}}));
+        advance(Duration::from_secs(1)).await;
+    }
+    let text = "Deployment shop/shop-7: capacity-bot set spec.replicas to 5, restored to 2";
+    assert_eq!(
+        reports,
+        [(3, format!("{text}, 3 times in 2 seconds")), (603, format!("{text}, 603 times in 10 minutes"))]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_controller_writes_back_is_no_fight() {
+    let mut fixture = Fixture::deployment();
+    for n in 0..20 {
+        // An autoscaler owns the replicas, and the status and the image change with each rollout.
+        assert!(fixture.write("/spec/template", json!(n)).is_none());
+        fixture.disturb(REPLICAS, json!(n), json!({}));
+    }
+    for n in 0..20 {
+        assert!(fixture.write(REPLICAS, json!(n)).is_none(), "a field that counts up");
+        fixture.disturb("/spec/template", json!(n), json!({}));
+    }
+    for _ in 0..20 {
+        assert!(fixture.write(REPLICAS, json!(2)).is_none(), "a value that the controller itself changes");
+        assert!(fixture.write(REPLICAS, json!(3)).is_none());
+    }
+    for _ in 0..20 {
+        assert!(fixture.write(REPLICAS, json!(2)).is_none(), "changes that are an hour apart");
+        fixture.disturb(REPLICAS, json!(5), json!({}));
+        advance(Duration::from_secs(60 * 60)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_controllers_of_one_process_fight_too() {
+    let mut fixture = Fixture::deployment();
+    let mut fights = 0;
+    for _ in 0..5 {
+        fights += fixture.write_as("a", REPLICAS, json!(2)).iter().count();
+        fights += fixture.write_as("b", REPLICAS, json!(5)).iter().count();
+    }
+    assert_eq!(fights, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_of_a_list_and_a_removed_field_are_named_with_their_managers() {
+    let mut fixture = Fixture::deployment();
+    let (image, labels) = ("/spec/template/containers/0/image", "/spec/template");
+    let container =
+        json!({"f:spec": {"f:template": {"f:containers": {"k:{\"name\":\"a\"}": {"f:image": {}}}}}});
+    let mut last = None;
+    for _ in 0..4 {
+        last = fixture.write(image, json!("one"));
+        fixture.disturb(image, json!("two"), container.clone());
+    }
+    assert_eq!(
+        last.take().unwrap().to_string(),
+        "Deployment shop/shop-7: capacity-bot set spec.template.containers[0].image to \"two\", restored to \"one\", \
+         3 times in 1 seconds"
+    );
+    let template = json!({"a": 1, "b": 2});
+    for _ in 0..3 {
+        last = fixture.write(labels, template.clone());
+        fixture.disturb(labels, json!({"a": 1}), json!({}));
+    }
+    let text = last.unwrap().to_string();
+    assert!(text.contains("capacity-bot set spec.template.b to nothing, restored to 2"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_values_of_a_secret_are_not_shown() {
+    let metadata = json!({"name": "s", "namespace": "shop", "uid": "u"});
+    let mut fixture = Fixture::of::<Secret>(json!({"metadata": metadata, "data": {"password": "b3du"}}));
+    let mut last = None;
+    for _ in 0..4 {
+        last = fixture.write("/data/password", json!("b3du"));
+        fixture.disturb("/data/password", json!("dGhlaXJz"), json!({"f:data": {"f:password": {}}}));
+    }
+    let text = last.unwrap().to_string();
+    assert!(text.contains("set data.password to (hidden), restored to (hidden)"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_states_of_at_most_a_thousand_objects_are_kept() {
+    let mut fixture = Fixture::deployment();
+    for n in 0..5000 {
+        fixture.object["metadata"]["name"] = json!(n.to_string());
+        fixture.write(REPLICAS, json!(2));
+    }
+    assert_eq!(fixture.fights.objects.lock().written.len(), MAX_OBJECTS);
+    advance(MAX_AGE + Duration::from_secs(1)).await;
+    fixture.write(REPLICAS, json!(3));
+    assert_eq!(fixture.fights.objects.lock().written.len(), 1);
+}

@@ -1,0 +1,79 @@
+//! The text about a restored field.
+
+use std::{fmt, time::Duration};
+
+use kube::discovery::ApiResource;
+use serde_json::Value;
+
+use super::field::{Field, Step};
+
+/// The maximum length of a value in bytes.
+const MAX_VALUE: usize = 80;
+
+#[derive(Clone, Debug)]
+pub(super) struct Restored {
+    manager: Option<String>,
+    field: String,
+    others: usize,
+    theirs: String,
+    ours: String,
+    times: u32,
+    within: Duration,
+}
+
+impl Restored {
+    pub(super) fn new(
+        kind: &ApiResource,
+        manager: Option<String>,
+        field: &Field,
+        others: usize,
+        times: u32,
+        within: Duration,
+    ) -> Self {
+        let is_secret = kind.kind == "Secret";
+        let [theirs, ours] = [&field.theirs, &field.ours].map(|value| value_text(value.as_ref(), is_secret));
+        Self { manager, field: path_text(&field.path), others, theirs, ours, times, within }
+    }
+}
+
+/// Formats as `capacity-bot set spec.replicas to 5, restored to 2, 900 times in 12 minutes`.
+impl fmt::Display for Restored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, others, theirs, ours, times, within, .. } = self;
+        let manager = self.manager.as_deref().unwrap_or("another client");
+        write!(f, "{manager} set {field}")?;
+        if *others > 0 {
+            write!(f, " (and {others} more)")?;
+        }
+        write!(f, " to {theirs}, restored to {ours}, {times} times in ")?;
+        match within.as_secs() {
+            seconds @ 0..120 => write!(f, "{} seconds", seconds.max(1)),
+            seconds => write!(f, "{} minutes", seconds / 60),
+        }
+    }
+}
+
+/// Formats a path, such as `metadata.labels[example.com/x]` or `spec.ports[0].name`.
+fn path_text(path: &[Step]) -> String {
+    let is_plain =
+        |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    path.iter().fold(String::new(), |text, step| match step {
+        Step::Item(n, _) => format!("{text}[{n}]"),
+        Step::Name(name) if !is_plain(name) => format!("{text}[{name}]"),
+        Step::Name(name) if text.is_empty() => name.clone(),
+        Step::Name(name) => format!("{text}.{name}"),
+    })
+}
+
+/// The value as JSON, cut. The values of Secrets are not shown.
+fn value_text(value: Option<&Value>, is_secret: bool) -> String {
+    match value {
+        None => "nothing".into(),
+        Some(_) if is_secret => "(hidden)".into(),
+        Some(value) => {
+            let text = value.to_string();
+            let end = text.floor_char_boundary(MAX_VALUE);
+            if end < text.len() { format!("{}…", &text[..end]) } else { text }
+        }
+    }
+}
