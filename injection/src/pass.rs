@@ -41,6 +41,8 @@ pub struct CurrentPass {
     recording: OnceLock<Arc<Recording>>,
     /// The fields that its writes have restored in fights.
     restored: Mutex<Vec<Restored>>,
+    /// Counts the changes that the pass makes without being prompted.
+    changes: OnceLock<Arc<AtomicU64>>,
 }
 
 impl CurrentPass {
@@ -51,6 +53,7 @@ impl CurrentPass {
             controller: controller.clone(),
             key: key.clone(),
             prompted,
+            changes: OnceLock::new(),
             begun: Instant::now(),
             requests: Mutex::default(),
             stack: StackQuestion::default(),
@@ -67,6 +70,20 @@ impl CurrentPass {
     /// Returns the recording of the pass that the current task runs, if it is recorded.
     pub(crate) fn recording() -> Option<Arc<Recording>> {
         CURRENT.try_with(|pass| pass.recording.get().cloned()).ok().flatten()
+    }
+
+    /// Makes the changes count here, if the pass is not prompted.
+    pub fn count_changes_in(&self, counter: &Arc<AtomicU64>) {
+        if !self.prompted {
+            _ = self.changes.set(counter.clone());
+        }
+    }
+
+    /// Counts a change that the pass made.
+    pub fn count_change(&self) {
+        if let Some(counter) = self.changes.get() {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Returns the pass that the current task runs. `None` outside of passes, and in tasks that a pass has spawned.

@@ -156,6 +156,12 @@ impl Controller {
         self.parts.finalizer.as_ref().map_or(Ok(()), Finalizer::check)
     }
 
+    /// Limits the changes per minute by passes that were not [prompted](CurrentPass::prompted).
+    #[doc(hidden)]
+    pub fn limit_unprompted_changes(&self, per_minute: u32) {
+        self.parts.queue.set_brake(per_minute);
+    }
+
     /// The informers whose first list the controller waits for.
     pub fn informers(&self) -> &[Arc<dyn InformerHandle>] {
         &self.parts.informers
@@ -204,6 +210,7 @@ impl Controller {
             time: self.clock.now(),
         });
         let current = CurrentPass::begin(&self.parts.name, key, causes.is_prompted());
+        self.parts.queue.count_changes_of(&current);
         recording.iter().for_each(|recording| current.record(recording.recording()));
         let file = recording.as_ref().and_then(RunningRecording::file_name);
         let mut logged = self.passes.begin(&current, causes, file);

@@ -20,7 +20,7 @@ use crate::{
     Outcome, Result,
     driver::PassMode,
     outcome::Next,
-    queue::{Cause, ClaimedKey},
+    queue::{Cause, ClaimedKey, Held},
 };
 
 /// The parameters of running a controller.
@@ -85,13 +85,32 @@ impl Controller {
 
     /// Runs one worker, which processes one key at a time until the queue is closed.
     async fn run_worker(self: Arc<Self>, leadership: Leadership) {
-        while let Some(mut claimed) = self.parts.queue.next().await {
-            if !claimed.causes.is_prompted() && self.driver.has_unobserved_generation(&claimed) {
-                claimed.causes.set_prompted();
+        while let Some(claimed) = self.parts.queue.next().await {
+            if let Some(claimed) = self.brake(claimed) {
+                self.process(&claimed, &leadership).await;
             }
-            self.process(&claimed, &leadership).await;
-            drop(claimed);
             tokio::task::consume_budget().await; // so that many short passes do not starve other tasks
+        }
+    }
+
+    /// Returns the key unless the brake holds it. Reports the first key that it holds.
+    fn brake(&self, mut claimed: ClaimedKey) -> Option<ClaimedKey> {
+        if !claimed.causes.is_prompted() && self.driver.has_unobserved_generation(&claimed) {
+            claimed.causes.set_prompted();
+        }
+        let key = claimed.key.clone();
+        match self.parts.queue.brake(claimed) {
+            Ok(claimed) => Some(claimed),
+            Err(Held { per_minute, is_reported }) => {
+                if is_reported {
+                    tracing::warn!(
+                        "knative.dev/controller" = &*self.parts.name, %key, per_minute,
+                        "unprompted changes are paced: the key waits"
+                    );
+                    self.driver.report_held(&key, per_minute);
+                }
+                None
+            }
         }
     }
 

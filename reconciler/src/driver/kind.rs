@@ -112,6 +112,18 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
         })
     }
 
+    fn report_held(&self, key: &Key, per_minute: u32) {
+        let uid = self.informer.get(key).and_then(|object| object.meta().uid.clone());
+        let message = format!(
+            "this object and others wait: the controller has changed more than the {per_minute} objects a minute that \
+             --max-unprompted-changes allows without a change from outside; it goes on at that pace"
+        );
+        self.recorder.record_at(
+            object_reference::<R::Kind>(key, uid),
+            Event::warning("UnpromptedChangesPaced", message),
+        );
+    }
+
     fn observes_as_follower(&self) -> bool {
         self.roles.observe.is_some()
     }

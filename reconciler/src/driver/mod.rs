@@ -42,6 +42,9 @@ pub(crate) trait Driver: Send + Sync {
         false
     }
 
+    /// Records an event about the object of a key that waits because too much changes without a prompt.
+    fn report_held(&self, _: &Key, _per_minute: u32) {}
+
     /// Returns true if a process that does not lead a key observes it.
     fn observes_as_follower(&self) -> bool {
         false

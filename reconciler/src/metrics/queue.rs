@@ -31,6 +31,7 @@ pub(crate) struct QueueFamilies {
     work_duration: HistogramVec,
     retries: IntCounterVec,
     causes: IntCounterVec,
+    held: IntGaugeVec,
     running: RunningTimes,
 }
 
@@ -38,6 +39,7 @@ pub(crate) struct QueueFamilies {
 pub(crate) struct QueueMetrics {
     fast: IntGauge,
     slow: IntGauge,
+    held: IntGauge,
     pub(crate) adds: IntCounter,
     pub(crate) queue_duration: Histogram,
     pub(crate) work_duration: Histogram,
@@ -81,6 +83,12 @@ impl QueueFamilies {
             ),
             retries: counters("workqueue_retries_total", "Total number of retries handled by workqueue"),
             causes,
+            held: gauges(
+                registry,
+                "reknit_held_keys",
+                "Number of keys that wait because more changes than --max-unprompted-changes were made without a prompt",
+                &["controller"],
+            ),
             running: register_metric(registry, RunningTimes::new()),
         }
     }
@@ -97,6 +105,7 @@ impl QueueFamilies {
         QueueMetrics {
             fast: self.depth.with_label_values(&[controller, controller, FAST]),
             slow: self.depth.with_label_values(&[controller, controller, SLOW]),
+            held: self.held.with_label_values(&[controller]),
             adds: self.adds.with_label_values(&labels),
             queue_duration: self.queue_duration.with_label_values(&labels),
             work_duration: self.work_duration.with_label_values(&labels),
@@ -122,9 +131,11 @@ impl QueueMetrics {
         self.by_cause.push((labels.map(ToOwned::to_owned), counter));
     }
 
-    pub(crate) fn set_depth(&self, fast: usize, slow: usize) {
-        self.fast.set(i64::try_from(fast).unwrap_or(i64::MAX));
-        self.slow.set(i64::try_from(slow).unwrap_or(i64::MAX));
+    /// Sets the number of keys in the fast lane, in the slow lane, and of those that the brake holds.
+    pub(crate) fn set_depth(&self, depths: [usize; 3]) {
+        for (gauge, depth) in [&self.fast, &self.slow, &self.held].into_iter().zip(depths) {
+            gauge.set(i64::try_from(depth).unwrap_or(i64::MAX));
+        }
     }
 }
 

@@ -243,6 +243,16 @@ impl Causes {
         }
     }
 
+    /// Adds other causes.
+    pub(super) fn merge(&mut self, other: Self, writers: &Writers) {
+        self.is_prompted |= other.is_prompted;
+        let others = other.others.map(|others| *others).unwrap_or_default();
+        other.first.into_iter().chain(others.causes).for_each(|cause| self.add(cause, false, writers));
+        if others.uncounted > 0 {
+            self.others.get_or_insert_default().uncounted += others.uncounted;
+        }
+    }
+
     /// Puts a cause in the place of the one that it repeats, or adds it. Returns the cause that is not kept.
     fn put(&mut self, cause: Cause) -> Option<Cause> {
         let Some(first) = &mut self.first else { return self.first.replace(cause) };

@@ -19,6 +19,8 @@ const MIN_KEYS: usize = 1 << 10;
 /// A lane of the queue. A key that is added to both is queued in the fast lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
+    /// The lane of keys that the brake holds.
+    Held,
     /// The lane of keys that a resync or a promotion enqueues, many at once.
     Slow,
     /// The lane of keys that an event enqueues, such as a change of the object.
@@ -31,6 +33,7 @@ pub(super) struct Lanes {
     states: HashMap<Arc<Key>, KeyState>,
     fast: Turns<Arc<Key>>,
     slow: Turns<Arc<Key>>,
+    held: Turns<Arc<Key>>,
     fast_in_a_row: u32,
 }
 
@@ -89,24 +92,43 @@ impl Lanes {
                 causes.add(cause, prompted, writers);
                 if lane > *previous_lane {
                     let (ticket, queued_at, causes) = (*ticket, *queued_at, std::mem::take(causes));
-                    self.slow.remove(key.namespace.as_deref(), ticket);
+                    let previous_lane = *previous_lane;
+                    self.keys_of(previous_lane).remove(key.namespace.as_deref(), ticket);
                     self.enqueue(key, lane, queued_at, causes);
+                    if previous_lane == Lane::Held {
+                        return AddResult::Queued;
+                    }
                 }
             }
         }
         AddResult::Duplicate
     }
 
-    /// Claims the next key of a namespace for which `admits` returns true, until [`done`](Self::done). Also returns the
-    /// time at which the key was queued, and why.
-    pub(super) fn claim(&mut self, admits: impl Fn(&str) -> bool) -> Option<(Arc<Key>, Instant, Causes)> {
-        let key = self.pop(admits)?;
+    /// Claims the next key of a namespace for which `admits` returns true, until [`done`](Self::done); a held key only if
+    /// `releases`. Also returns its lane, the time at which the key was queued, and why.
+    pub(super) fn claim(
+        &mut self,
+        admits: impl Fn(&str) -> bool,
+        releases: bool,
+    ) -> Option<(Arc<Key>, Lane, Instant, Causes)> {
+        let key = self.pop(admits, releases)?;
         let state = self.states.insert(key.clone(), KeyState::Claimed { added: None });
-        let (queued_at, causes) = match state {
-            Some(KeyState::Queued { queued_at, causes, .. }) => (queued_at, causes),
-            _ => (Instant::now(), Causes::default()),
+        let (lane, queued_at, causes) = match state {
+            Some(KeyState::Queued { lane, queued_at, causes, .. }) => (lane, queued_at, causes),
+            _ => (Lane::Fast, Instant::now(), Causes::default()),
         };
-        Some((key, queued_at, causes))
+        Some((key, lane, queued_at, causes))
+    }
+
+    /// Ends the claim, and holds the key for these causes. If the key was added during the claim, it is queued again.
+    pub(super) fn hold(&mut self, key: &Arc<Key>, mut causes: Causes, now: Instant, writers: &Writers) {
+        let Some(KeyState::Claimed { added }) = self.states.remove(key) else { return };
+        let mut lane = Lane::Held;
+        if let Some((added_lane, _, added)) = added {
+            lane = added_lane;
+            causes.merge(added, writers);
+        }
+        self.enqueue(key.clone(), lane, now, causes);
     }
 
     /// Ends the claim. Returns true if the key was added during the claim, and so is queued again.
@@ -121,7 +143,7 @@ impl Lanes {
         is_added
     }
 
-    /// The number of queued keys.
+    /// The number of queued keys that are not held.
     pub(super) fn len(&self) -> usize {
         self.fast.len() + self.slow.len()
     }
@@ -131,6 +153,7 @@ impl Lanes {
         match lane {
             Lane::Fast => self.fast.len(),
             Lane::Slow => self.slow.len(),
+            Lane::Held => self.held.len(),
         }
     }
 
@@ -144,7 +167,8 @@ impl Lanes {
 
     /// Removes and returns the queued keys.
     pub(super) fn take_all(&mut self) -> Vec<Arc<Key>> {
-        let keys: Vec<_> = std::iter::from_fn(|| self.fast.pop().or_else(|| self.slow.pop())).collect();
+        let lanes = [&mut self.fast, &mut self.slow, &mut self.held].into_iter();
+        let keys: Vec<_> = lanes.flat_map(|lane| std::iter::from_fn(|| lane.pop())).collect();
         for key in &keys {
             self.states.remove(key);
         }
@@ -153,22 +177,28 @@ impl Lanes {
     }
 
     fn enqueue(&mut self, key: Arc<Key>, lane: Lane, queued_at: Instant, causes: Causes) {
-        let keys = match lane {
-            Lane::Fast => &mut self.fast,
-            Lane::Slow => &mut self.slow,
-        };
-        let ticket = keys.push(key.namespace.as_deref(), key.clone());
+        let ticket = self.keys_of(lane).push(key.namespace.as_deref(), key.clone());
         self.states.insert(key, KeyState::Queued { lane, ticket, queued_at, causes });
     }
 
-    fn pop(&mut self, admits: impl Fn(&str) -> bool) -> Option<Arc<Key>> {
-        let has_slow = !self.slow.is_empty();
+    fn keys_of(&mut self, lane: Lane) -> &mut Turns<Arc<Key>> {
+        match lane {
+            Lane::Fast => &mut self.fast,
+            Lane::Slow => &mut self.slow,
+            Lane::Held => &mut self.held,
+        }
+    }
+
+    /// Removes the next key. Held keys, if `releases`, go before those of the slow lane.
+    fn pop(&mut self, admits: impl Fn(&str) -> bool, releases: bool) -> Option<Arc<Key>> {
+        let has_slow = !self.slow.is_empty() || (releases && !self.held.is_empty());
         let is_slow_turn = has_slow && self.fast_in_a_row >= MAX_FAST_IN_A_ROW;
         if !is_slow_turn && let Some(key) = self.fast.pop_where(&admits) {
             self.fast_in_a_row = if has_slow { self.fast_in_a_row + 1 } else { 0 };
             return Some(key);
         }
-        match self.slow.pop_where(&admits) {
+        let held = if releases { self.held.pop_where(&admits) } else { None };
+        match held.or_else(|| self.slow.pop_where(&admits)) {
             Some(key) => {
                 self.fast_in_a_row = 0;
                 Some(key)
@@ -202,7 +232,7 @@ mod tests {
             );
         }
         for n in 0..100_000 {
-            let (claimed, ..) = lanes.claim(|_| true).unwrap();
+            let (claimed, ..) = lanes.claim(|_| true, false).unwrap();
             assert_eq!(claimed, key(n));
             assert!(!lanes.done(&claimed, &writers));
         }

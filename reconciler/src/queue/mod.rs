@@ -5,6 +5,7 @@
 //! namespace runs. So no namespace can occupy every worker, however many keys it has and however long their passes take.
 
 mod backoff;
+mod brake;
 mod cause;
 mod delayed;
 mod echo;
@@ -33,6 +34,7 @@ use tokio::{sync::Notify, time::Instant};
 
 pub use self::state::{KeyState, QueueState};
 use self::{
+    brake::Brake,
     cause::is_user_prompt,
     echo::PendingWrites,
     lanes::{AddResult, Lane, Lanes},
@@ -40,6 +42,7 @@ use self::{
     retries::Retries,
 };
 pub(crate) use self::{
+    brake::Held,
     cause::{Cause, Causes, Source, StateChange, resource_of},
     delayed::Delayed,
     lanes::shrink,
@@ -80,6 +83,7 @@ struct State {
     writers: Writers,
     /// The keys that wait for the first list of a Kind after a prompted pass.
     prompted: HashSet<Arc<Key>>,
+    brake: Option<Brake>,
     /// The claimed keys and the time of each claim. At most one per worker.
     running: Vec<(Arc<Key>, Instant)>,
     /// The number of running passes from which on only keys of other namespaces are claimed.
@@ -103,6 +107,7 @@ impl Queue {
             pending_writes: Vec::new(),
             writers,
             prompted: HashSet::default(),
+            brake: None,
             running: Vec::new(),
             workers: usize::MAX,
             closed: false,
@@ -196,7 +201,7 @@ impl Queue {
                 }
                 state.enqueue_due(&self.0.clock);
                 if let Some((key, causes)) = state.claim() {
-                    return Some(ClaimedKey { key, causes, queue: self.clone() });
+                    return Some(ClaimedKey { key, causes, is_released: false, queue: self.clone() });
                 }
                 state.next_due(&self.0.clock)
             };
@@ -317,11 +322,13 @@ impl State {
         }
     }
 
-    /// The time at which the next delayed or failed key is due. The time of delayed keys is not known if a test sets
-    /// the clock.
+    /// The time at which the next delayed, failed or held key is due. The time of delayed keys is not known if a test
+    /// sets the clock.
     fn next_due(&self, clock: &Clock) -> Option<Instant> {
         let delayed = self.delayed.next_due().filter(|_| !is_test_clock(clock));
-        delayed.into_iter().chain(self.retries.next_due()).min()
+        let brake = self.brake.as_ref().filter(|_| self.lanes.len_of(Lane::Held) > 0);
+        let released = brake.and_then(|brake| brake.next_release(Instant::now()));
+        delayed.into_iter().chain(self.retries.next_due()).chain(released).min()
     }
 
     fn claim(&mut self) -> Option<(Arc<Key>, Causes)> {
@@ -329,13 +336,15 @@ impl State {
             self.running.iter().all(|(key, _)| key.namespace.as_deref().unwrap_or_default() != namespace)
         };
         let is_reserve = self.running.len() >= self.workers;
-        let (key, queued_at, mut causes) =
-            self.lanes.claim(|namespace| !is_reserve || has_no_pass(namespace))?;
+        let releases = self.brake.as_mut().is_some_and(|brake| brake.is_released(Instant::now()));
+        let (key, lane, queued_at, mut causes) =
+            self.lanes.claim(|namespace| !is_reserve || has_no_pass(namespace), releases)?;
         causes.find_writers(&self.writers);
         if self.prompted.remove(&key) {
             causes.set_prompted();
         }
-        if let Some(metrics) = &mut self.metrics {
+        // A held key was counted when it was claimed first.
+        if let Some(metrics) = self.metrics.as_mut().filter(|_| lane != Lane::Held) {
             metrics.queue_duration.observe(queued_at.elapsed().as_secs_f64());
             causes.iter().for_each(|cause| metrics.count_cause(cause.labels()));
         }
@@ -361,7 +370,7 @@ impl State {
 
     fn report_depth(&self) {
         if let Some(metrics) = &self.metrics {
-            metrics.set_depth(self.lanes.len_of(Lane::Fast), self.lanes.len_of(Lane::Slow));
+            metrics.set_depth([Lane::Fast, Lane::Slow, Lane::Held].map(|lane| self.lanes.len_of(lane)));
         }
     }
 }
@@ -387,6 +396,8 @@ impl RunningPasses for Shared {
 pub(crate) struct ClaimedKey {
     pub(crate) key: Arc<Key>,
     pub(crate) causes: Causes,
+    /// True once the key is no longer claimed, since the brake holds it.
+    is_released: bool,
     queue: Queue,
 }
 
@@ -403,6 +414,9 @@ impl Drop for ClaimedKey {
         if std::thread::panicking() {
             tracing::error!(key = %self.key, "a pass panicked while it was dropped: its key is retried");
             self.queue.retry(self, retries::ANY_WAIT, "a panic");
+        }
+        if self.is_released {
+            return;
         }
         let is_claimable = self.queue.0.state.lock().done(&self.key);
         if is_claimable {

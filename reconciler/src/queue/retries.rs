@@ -23,6 +23,9 @@ use crate::turns::Turns;
 
 /// The number of tokens that the success of a key adds if it had failed before.
 const TOKENS_FOR_SUCCESS: u32 = 2;
+/// The rate and the burst of client-go's default controller rate limiter: ten retries a second.
+const PERIOD: Duration = Duration::from_millis(100);
+const BURST: u32 = 100;
 /// The wait of a retry that nothing but the backoff limits.
 pub(super) const ANY_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::MAX;
 
@@ -43,7 +46,7 @@ impl Retries {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             backoff: Backoff::default(),
-            bucket: TokenBucket::new(now),
+            bucket: TokenBucket::new(PERIOD, BURST, now),
             waiting: Delayed::default(),
             ready: Turns::default(),
             tickets: HashMap::default(),

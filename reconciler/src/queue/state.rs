@@ -18,6 +18,8 @@ pub struct QueueState {
     pub queued: usize,
     /// The number of keys of resyncs and promotions that wait for a worker.
     pub queued_slow: usize,
+    /// The number of keys that wait because too much changes without a prompt.
+    pub held: usize,
     /// The number of keys whose pass runs.
     pub running: usize,
     /// The number of failed keys that wait for their retry.
@@ -31,7 +33,7 @@ pub struct QueueState {
 pub struct KeyState {
     /// The key.
     pub key: String,
-    /// `running`, `queued`, `queued_slow`, `retrying` or `delayed`.
+    /// `running`, `queued`, `queued_slow`, `held`, `retrying` or `delayed`.
     pub state: &'static str,
     /// The time since the key has this state. `None` if it is not known.
     pub age_seconds: Option<f64>,
@@ -48,6 +50,7 @@ impl Queue {
             workers: state.workers,
             queued: state.lanes.len_of(Lane::Fast),
             queued_slow: state.lanes.len_of(Lane::Slow),
+            held: state.lanes.len_of(Lane::Held),
             running: state.running.len(),
             retrying: state.retries.len(),
             delayed: state.delayed.len(),
@@ -66,7 +69,11 @@ impl Queue {
             .map(|(key, since)| KeyState::new(key, "running", Some(*since), None, String::new(), now));
         let queued = state.lanes.queued().filter(|(key, ..)| wanted(key)).take(limit).map(
             |(key, lane, since, causes)| {
-                let name = if lane == Lane::Fast { "queued" } else { "queued_slow" };
+                let name = match lane {
+                    Lane::Fast => "queued",
+                    Lane::Slow => "queued_slow",
+                    Lane::Held => "held",
+                };
                 KeyState::new(key, name, Some(since), None, causes.to_string(), now)
             },
         );

@@ -95,6 +95,15 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "PORT")]
     pub(crate) webhook_port: Option<u16>,
 
+    /// Maximum changes a minute by each controller that nothing outside of it prompted, as after an upgrade
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        allow_negative_numbers = true
+    )]
+    pub(crate) max_unprompted_changes: Option<u32>,
+
     /// Time to wait at the start for an API server that is unreachable
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
     pub(crate) startup_timeout: Duration,

@@ -165,6 +165,7 @@ impl Measured {
         metrics.record(labels, status, start.elapsed());
         // A refused request changes nothing, and may name a resource that does not exist.
         if let Some(pass) = unprompted.filter(|_| status.is_some_and(|status| status.is_success())) {
+            pass.count_change();
             metrics.unprompted.with_label_values(&[&*pass.controller, &labels.full_resource()]).inc();
         }
     }

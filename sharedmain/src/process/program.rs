@@ -159,6 +159,9 @@ impl Program {
         let (heartbeat, informers, recorder) = (heartbeat.clone(), informers.clone(), recorder.clone());
         let leases = leases.clone().zip(process.environment.system_namespace.clone());
         let (webhooks, tasks) = (process.replica.take_webhook_checks(), process.replica.take_task_checks());
+        if let Some(per_minute) = process.flags.max_unprompted_changes {
+            process.replica.limit_unprompted_changes(per_minute);
+        }
         let running = process.replica.start(&election, lifecycle, shutdown_timeout, workers)?;
         process.console.set_running(console::Running::new(
             running.health.clone(),

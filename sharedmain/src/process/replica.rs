@@ -88,6 +88,11 @@ impl Replica {
         participant.elect(component, pod, self.leases.clone(), control, config, registry)
     }
 
+    pub(super) fn limit_unprompted_changes(&self, per_minute: u32) {
+        let controllers = self.constructed.controllers.iter();
+        controllers.for_each(|controller| controller.limit_unprompted_changes(per_minute));
+    }
+
     /// Starts informers, controllers with their electors, and tasks.
     pub(super) fn start(
         self,

@@ -70,6 +70,10 @@ impl TestCluster {
         command.env("SYSTEM_NAMESPACE", &self.namespace).env("WATCHED", &self.namespace)
     }
 
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     pub(crate) fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }

@@ -2,6 +2,8 @@
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod brake;
+#[cfg(test)]
 mod child;
 #[cfg(test)]
 mod cluster;
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
     }
     let trials = [
         bad_input::trials(),
+        brake::trials(),
         credentials::trials(),
         life_cycle::trials(),
         cluster::trials(),

@@ -292,7 +292,7 @@ fn a_collector_that_never_responds_delays_neither_reconciles_nor_the_shutdown() 
 }
 
 /// Returns the sum of all series with this name in /metrics.
-fn scrape_sum(child: &Child, name: &str) -> f64 {
+pub(crate) fn scrape_sum(child: &Child, name: &str) -> f64 {
     let (_, text) = life_cycle::get(&child.wait_for_address("metrics"), "/metrics");
     let series =
         text.lines().filter(|line| line.strip_prefix(name).is_some_and(|l| l.starts_with(['{', ' '])));

@@ -11,7 +11,7 @@ use k8s_openapi::{
 use kube::{CustomResource, ResourceExt};
 use reknit_apis::{Key, kind};
 use reknit_injection::{Context, Selection, select};
-use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKey, ReconcileKind, Result};
+use reknit_reconciler::{Controller, Outcome, Owned, OwnedOptions, ReconcileKey, ReconcileKind, Result};
 use reknit_sharedmain::{Main, Task};
 use reknit_webhook::{Limits, Webhook};
 use schemars::JsonSchema;
@@ -77,6 +77,7 @@ fn add_scenario(main: Main, scenario: &str) -> Main {
         "maps and lamps" => main.controller(maps).controller(lamps),
         "maps, lamps and a webhook" => main.controller(maps).controller(lamps).webhook(webhook),
         "slow maps" => main.controller(slow_maps),
+        "children" => main.controller(children),
         "busy" => main.controller(busy),
         "painter" => main.controller(painter).plannable(),
         "burns" => main.controller(maps).task(|_| {
@@ -129,6 +130,34 @@ fn maps(cx: &Context) -> Result<Controller> {
 fn slow_maps(cx: &Context) -> Result<Controller> {
     let build = Controller::selected::<ConfigMap>(cx, selection().label(LABEL, "yes"));
     Ok(build.name("maps").slow_after(Duration::from_secs(1)).reconciler(Maps).build())
+}
+
+/// A version of a controller that gives each ConfigMap a child, whose color the environment sets.
+fn children(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::selected::<ConfigMap>(cx, selection().label(LABEL, "yes")).name("maps");
+    let children = build.owns_in(&cx.informer(selection().label("color", "")), OwnedOptions::default());
+    Ok(build.reconciler(Painter { children, color: env::var("COLOR")? }).build())
+}
+
+struct Painter {
+    children: Owned<ConfigMap>,
+    color: String,
+}
+
+impl ReconcileKind for Painter {
+    type Kind = ConfigMap;
+
+    async fn reconcile_kind(&self, map: &ConfigMap, _status: &mut ()) -> Result<Outcome> {
+        let name = format!("{}-child", map.name_any());
+        self.children
+            .apply(
+                map,
+                json!({"metadata": {"name": name, "labels": {"color": ""}}, "data": {"color": self.color}}),
+            )
+            .await?;
+        tracing::info!("reconcile of {} ends", map.name_any());
+        Ok(Outcome::done())
+    }
 }
 
 /// A controller whose name is too long for a lease.

@@ -1,0 +1,168 @@
+//! The brake of a queue, which paces the changes that no cause from outside asked for.
+//!
+//! A pass that is not [prompted](CurrentPass::prompted) takes a token for each change that it makes. While there is no
+//! token, a key whose pass would not be prompted is held in a lane of its own, before its pass begins, so it occupies no
+//! worker. A pass that has begun ends, so it may leave the bucket in debt. A held key to which a cause is added is queued
+//! again, and so runs at once if the cause is a prompt.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use reknit_injection::internal::{CurrentPass, LogLimit};
+use tokio::time::Instant;
+
+use super::{ClaimedKey, Queue, lanes::Lane, token_bucket::TokenBucket};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The limit of changes by passes that were not prompted.
+pub(super) struct Brake {
+    bucket: TokenBucket,
+    /// The number of changes by such passes so far, which the transport counts.
+    changes: Arc<AtomicU64>,
+    /// The number of changes for which tokens are taken.
+    paid: u64,
+    per_minute: u32,
+    reports: LogLimit<()>,
+}
+
+/// The first key that is held, to be reported.
+pub(crate) struct Held {
+    pub(crate) per_minute: u32,
+    pub(crate) is_reported: bool,
+}
+
+impl Brake {
+    /// A tenth of the changes of a minute may be made at once.
+    fn new(per_minute: u32, now: Instant) -> Self {
+        let per_minute = per_minute.max(1);
+        Self {
+            bucket: TokenBucket::new(MINUTE / per_minute, (per_minute / 10).max(1), now),
+            changes: Arc::default(),
+            paid: 0,
+            per_minute,
+            reports: LogLimit::default(),
+        }
+    }
+
+    /// Returns true if a pass that is not prompted may begin.
+    pub(super) fn is_released(&mut self, now: Instant) -> bool {
+        let changes = self.changes.load(Ordering::Relaxed);
+        let unpaid = u32::try_from(changes - self.paid).unwrap_or(u32::MAX);
+        self.paid = changes;
+        self.bucket.spend(unpaid, now);
+        self.bucket.has_token(now)
+    }
+
+    /// The time of the next token, if there is none now.
+    pub(super) fn next_release(&self, now: Instant) -> Option<Instant> {
+        (!self.bucket.has_token(now)).then(|| self.bucket.next_token())
+    }
+}
+
+impl Queue {
+    /// Limits the changes by passes that are not prompted.
+    pub(crate) fn set_brake(&self, per_minute: u32) {
+        self.0.state.lock().brake = Some(Brake::new(per_minute, Instant::now()));
+    }
+
+    /// Makes the changes of a pass count.
+    pub(crate) fn count_changes_of(&self, pass: &CurrentPass) {
+        if let Some(brake) = &self.0.state.lock().brake {
+            pass.count_changes_in(&brake.changes);
+        }
+    }
+
+    /// Ends the claim of a key whose pass is not prompted if the brake holds it, or returns the key.
+    pub(crate) fn brake(&self, mut claimed: ClaimedKey) -> Result<ClaimedKey, Held> {
+        let (mut state, now) = (self.0.state.lock(), Instant::now());
+        let state = &mut *state;
+        let Some(brake) = state.brake.as_mut().filter(|_| !claimed.causes.is_prompted()) else {
+            return Ok(claimed);
+        };
+        if brake.is_released(now) {
+            return Ok(claimed);
+        }
+        let is_first = state.lanes.len_of(Lane::Held) == 0;
+        let held = Held { per_minute: brake.per_minute, is_reported: is_first && brake.reports.allows(&()) };
+        state.running.retain(|(key, _)| *key != claimed.key);
+        state.lanes.hold(&claimed.key, std::mem::take(&mut claimed.causes), now, &state.writers);
+        state.report_depth();
+        claimed.is_released = true;
+        if is_first {
+            self.0.changed.notify_waiters(); // to wait for the token
+        }
+        Err(held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use reknit_apis::Key;
+
+    use super::*;
+    use crate::queue::Cause;
+
+    /// Runs the passes that can begin now, each of which makes a change, and returns their keys.
+    async fn run_passes(queue: &Queue) -> Vec<String> {
+        let mut names = Vec::new();
+        while let Some(Some(claimed)) = queue.next().now_or_never() {
+            let Ok(claimed) = queue.brake(claimed) else { continue };
+            let prompted = claimed.causes.is_prompted();
+            let pass = CurrentPass::begin(&"web".into(), &claimed.key, prompted);
+            queue.count_changes_of(&pass);
+            pass.count_change();
+            names.push(claimed.name.clone());
+        }
+        names
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_thousand_keys_that_nothing_prompted_make_a_hundred_changes_a_minute_and_others_run_at_once()
+    {
+        let queue = Queue::new();
+        queue.set_brake(100);
+        (0..2000).for_each(|n| queue.add_slow_for(Key::new("shop", &n.to_string()), Cause::Start));
+        assert_eq!(run_passes(&queue).await.len(), 10, "a tenth at once");
+        assert_eq!(queue.state().held, 1990);
+        let mut ended = 10;
+        for minute in 0..19 {
+            for second in 0..60 {
+                tokio::time::advance(Duration::from_secs(1)).await;
+                let prompted = Key::new("users", &format!("{minute}-{second}"));
+                queue.add(prompted.clone());
+                let names = run_passes(&queue).await;
+                assert!(names.contains(&prompted.name), "what is prompted runs at once: {names:?}");
+                ended += names.len() - 1;
+            }
+            assert_eq!(ended, 10 + 100 * (minute + 1));
+        }
+        queue.add(Key::new("shop", "1999"));
+        assert_eq!(run_passes(&queue).await, ["1999"], "a held key that becomes prompted runs at once");
+        assert_eq!(queue.state().held, 89);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_held_key_is_claimed_when_the_debt_of_a_pass_is_paid() {
+        let queue = Queue::new();
+        queue.set_brake(60);
+        queue.add_slow_for(Key::new("shop", "a"), Cause::Start);
+        let claimed = queue.brake(queue.next().await.unwrap()).ok().unwrap();
+        let pass = CurrentPass::begin(&"web".into(), &claimed.key, false);
+        queue.count_changes_of(&pass);
+        (0..100).for_each(|_| pass.count_change());
+        drop(claimed);
+        queue.add_slow_for(Key::new("shop", "b"), Cause::Start);
+        let Err(held) = queue.brake(queue.next().await.unwrap()) else { panic!("it is not held") };
+        assert_eq!((held.per_minute, held.is_reported), (60, true));
+        let start = Instant::now();
+        let claimed = queue.brake(queue.next().await.unwrap()).ok().unwrap();
+        assert_eq!((claimed.name.as_str(), start.elapsed().as_secs()), ("b", 95));
+    }
+}
