@@ -149,12 +149,9 @@ impl ReconcileKind for Painter {
 
     async fn reconcile_kind(&self, map: &ConfigMap, _status: &mut ()) -> Result<Outcome> {
         let name = format!("{}-child", map.name_any());
-        self.children
-            .apply(
-                map,
-                json!({"metadata": {"name": name, "labels": {"color": ""}}, "data": {"color": self.color}}),
-            )
-            .await?;
+        let child =
+            json!({"metadata": {"name": name, "labels": {"color": ""}}, "data": {"color": self.color}});
+        self.children.apply(map, serde_json::from_value(child)?).await?;
         tracing::info!("reconcile of {} ends", map.name_any());
         Ok(Outcome::done())
     }
