@@ -296,7 +296,7 @@ impl Causes {
     }
 }
 
-/// Formats as `the object changed (12); services default/web deleted (tracked); and 3 more`.
+/// Formats as `the object changed (12); services web/a deleted by pass 7 of foos web/b, tracked; and 3 more`.
 impl fmt::Display for Causes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, cause) in self.iter().enumerate() {
@@ -337,10 +337,11 @@ impl fmt::Display for StateChange {
             ChangeKind::Changed => "changed",
             ChangeKind::Deleted => "deleted",
         })?;
-        match self.state {
-            Some(WrittenState::Version(version)) => write!(f, " ({version})"),
-            _ => Ok(()),
+        if let Some(WrittenState::Version(version)) = self.state {
+            write!(f, " ({version})")?;
         }
+        let Some(pass) = &self.writer else { return Ok(()) };
+        write!(f, " by pass {} of {} {}", pass.number, pass.controller, pass.key)
     }
 }
 

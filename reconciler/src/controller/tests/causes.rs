@@ -206,6 +206,12 @@ async fn what_continues_a_pass_is_prompted_if_the_pass_was() {
         assert_eq!(take_prompts(&queue), [("a".into(), prompted)], "a retry");
         queue.forget(&key("a"));
     }
+    let pass = CurrentPass::begin(&"web".into(), &key("b").into(), false);
+    let by = format!(" by pass {} of web default/b", pass.number);
+    let write = Patch::Merge(json!({"data": {"by": "a pass"}}));
+    pass.scope(async { maps.patch("a", &PatchParams::default(), &write).await.unwrap() }).await;
+    let causes = causes_of_a(&queue);
+    assert!(causes.starts_with("the object changed (") && causes.ends_with(&by), "{causes}");
     queue.resync_for(&Cause::Resync);
     assert_eq!(take_prompts(&queue), [("a".into(), false)]);
     queue.resync_for(&Cause::Resync);

@@ -248,7 +248,7 @@ function filters(states, changed) {
 
 function keysView(isCurrent) {
   let last = { keys: [] };
-  const filter = filters(["running", "queued", "queued_slow", "retrying", "delayed"], () => show(last));
+  const filter = filters(["running", "queued", "queued_slow", "held", "retrying", "delayed"], () => show(last));
   const list = table("", [
     ["State", ({ state }) => ({ text: state, type: STATES[state] })],
     ["Controller", ({ controller }) => controller, "middle"],
