@@ -365,7 +365,7 @@ impl State {
         }
         let is_queued = self.lanes.done(key, &self.writers);
         self.report_depth();
-        is_queued || (was_full && self.lanes.len() > 0)
+        is_queued || (was_full && self.lanes.len() + self.lanes.len_of(Lane::Held) > 0)
     }
 
     fn report_depth(&self) {
