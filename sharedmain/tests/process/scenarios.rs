@@ -136,15 +136,15 @@ fn slow_maps(cx: &Context) -> Result<Controller> {
 fn children(cx: &Context) -> Result<Controller> {
     let mut build = Controller::selected::<ConfigMap>(cx, selection().label(LABEL, "yes")).name("maps");
     let children = build.owns_in(&cx.informer(selection().label("color", "")), OwnedOptions::default());
-    Ok(build.reconciler(Painter { children, color: env::var("COLOR")? }).build())
+    Ok(build.reconciler(ChildPainter { children, color: env::var("COLOR")? }).build())
 }
 
-struct Painter {
+struct ChildPainter {
     children: Owned<ConfigMap>,
     color: String,
 }
 
-impl ReconcileKind for Painter {
+impl ReconcileKind for ChildPainter {
     type Kind = ConfigMap;
 
     async fn reconcile_kind(&self, map: &ConfigMap, _status: &mut ()) -> Result<Outcome> {
