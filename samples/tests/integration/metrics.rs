@@ -43,6 +43,10 @@ const UNCHANGED: &[(&str, &str)] = &[
     ("reflector_unsynced", "a_missing_kind_is_reported_and_takes_nothing_else_down"),
     ("reknit_events_dropped_total", "recording_never_waits_and_at_most_a_thousand_events_are_pending"),
     (
+        "reknit_held_keys",
+        "an_upgrade_changes_children_at_the_pace_of_the_brake_while_new_objects_are_reconciled_at_once",
+    ),
+    (
         "reknit_leader_election_buckets_in_transition",
         "a_bucket_is_in_transition_from_the_change_of_its_member_until_that_member_leads_it",
     ),

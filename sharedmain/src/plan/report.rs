@@ -387,8 +387,7 @@ fn generated_values(overlay: &Overlay, since: &str) -> HashMap<String, String> {
 fn add_times(texts: &mut HashMap<String, String>, value: &Value, times: RangeInclusive<&str>) {
     match value {
         Value::String(text)
-            if text.ends_with('Z')
-                && text.get(..SECONDS).is_some_and(|seconds| times.contains(&seconds)) =>
+            if text.ends_with('Z') && text.get(..SECONDS).is_some_and(|seconds| times.contains(&seconds)) =>
         {
             texts.insert(text.clone(), NOW.into());
         }
