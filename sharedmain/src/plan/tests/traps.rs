@@ -92,7 +92,7 @@ impl ReconcileKind for Reporter {
         (map.metadata.name, map.metadata.generate_name) = (None, Some("map-".into()));
         let map = self.0.create(&PostParams::default(), &map).await?;
         status.color = reknit_injection::internal::now().to_string();
-        Ok(Outcome::done().event(Event::normal("Created", &format!("created {}.", map.name_any()))))
+        Ok(Outcome::done().event(Event::normal("Created", format!("created {}.", map.name_any()))))
     }
 }
 
