@@ -12,7 +12,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use crate::{Cached, Clock, Context, Informer, Informers, NotSynced, Selection, informer, reflector};
 pub use crate::{
-    cache::is_initial,
+    cache::{changed_parts, is_initial},
     causes::{panic_message, with_causes},
     client::{
         HttpResponse, NoRetry, PassRequest, PassRequests, RequestEnd, ResourcePath, Term, TermBody,
@@ -25,6 +25,7 @@ pub use crate::{
     informer::{KeyEvent, Old, WeakIndex},
     log_limit::LogLimit,
     metrics::{register_durations, register_metric},
+    object::Parts,
     pass::CurrentPass,
     permissions::{Permissions, RequestAttributes, UnnamedKinds},
     recording::{

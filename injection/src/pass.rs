@@ -1,13 +1,17 @@
 //! The pass that the current task runs, for the layers below the reconciler.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    fmt::Display,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use tokio::time::Instant;
+use tracing::Span;
 
 use crate::{client::PassRequests, fights::Restored, recording::Recording, stack_question::StackQuestion};
 
@@ -15,12 +19,18 @@ tokio::task_local! {
     static CURRENT: Arc<CurrentPass>;
 }
 
+/// Adds links from the span of a pass to those of the passes that led to it, and keeps the ids of its span.
+type LinkSpan = fn(&Span, &CurrentPass, &[Arc<CurrentPass>]);
+
+/// Set once traces are exported.
+static LINK_SPAN: OnceLock<LinkSpan> = OnceLock::new();
+
 /// The number of passes that this process has begun.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 
 /// One call of a reconciler for one key. Every request that the task of the pass makes belongs to it, whichever client it
 /// goes through: the layers of a client run in the task that awaits the response.
-#[derive(Debug)]
+#[derive(derive_more::Debug)]
 pub struct CurrentPass {
     /// The number of the pass in this process, from 1.
     pub number: u64,
@@ -43,6 +53,11 @@ pub struct CurrentPass {
     restored: Mutex<Vec<Restored>>,
     /// Counts the changes that the pass makes without being prompted.
     changes: OnceLock<Arc<AtomicU64>>,
+    /// The ids of the trace and of the span, if the span is exported.
+    pub span_ids: OnceLock<([u8; 16], [u8; 8])>,
+    /// The causes of the pass, while it runs. Not kept for longer, since the causes of a pass name other passes.
+    #[debug(skip)]
+    causes: OnceLock<Weak<dyn Display + Send + Sync>>,
 }
 
 impl CurrentPass {
@@ -54,6 +69,8 @@ impl CurrentPass {
             key: key.clone(),
             prompted,
             changes: OnceLock::new(),
+            span_ids: OnceLock::new(),
+            causes: OnceLock::new(),
             begun: Instant::now(),
             requests: Mutex::default(),
             stack: StackQuestion::default(),
@@ -70,6 +87,28 @@ impl CurrentPass {
     /// Returns the recording of the pass that the current task runs, if it is recorded.
     pub(crate) fn recording() -> Option<Arc<Recording>> {
         CURRENT.try_with(|pass| pass.recording.get().cloned()).ok().flatten()
+    }
+
+    /// Exports the spans of passes with links that this function adds.
+    pub fn link_spans(link: LinkSpan) {
+        _ = LINK_SPAN.set(link);
+    }
+
+    /// Links the span of this pass with those of the passes that led to it.
+    pub fn link_span(&self, span: &Span, writers: impl FnOnce() -> Vec<Arc<Self>>) {
+        if let Some(link) = LINK_SPAN.get() {
+            link(span, self, &writers());
+        }
+    }
+
+    /// Sets the causes, which the caller keeps while the pass runs.
+    pub fn set_causes(&self, causes: Weak<dyn Display + Send + Sync>) {
+        _ = self.causes.set(causes);
+    }
+
+    /// Returns the causes of the running pass.
+    pub fn causes(&self) -> Option<Arc<dyn Display + Send + Sync>> {
+        self.causes.get()?.upgrade()
     }
 
     /// Makes the changes count here, if the pass is not prompted.

@@ -42,6 +42,12 @@ pub fn take_queued(controller: &Controller) -> Vec<Key> {
     controller.parts.queue.take_all()
 }
 
+/// Removes and returns the queued keys of a controller, sorted, with their causes without numbers of passes.
+pub fn take_queued_with_causes(controller: &Controller) -> Vec<(Key, String)> {
+    let taken = controller.parts.queue.take_all_with_causes().into_iter();
+    taken.map(|(key, causes)| (key, format!("{causes:#}"))).collect()
+}
+
 /// Runs one pass of a key without the queue. The process counts as the key's leader if `leading`.
 pub async fn reconcile_once(controller: &Controller, key: &Key, leading: bool) -> Result<Outcome> {
     let mode = if leading { PassMode::Leading } else { PassMode::Observing };

@@ -1,9 +1,9 @@
 //! The cache of an informer: the objects, the rules by which they change, and the handlers that are called.
 
+mod delivery;
 pub(crate) mod delta;
 mod entries;
 mod handlers;
-mod initial;
 mod preloaded;
 mod store;
 mod stores;
@@ -19,18 +19,21 @@ use reknit_apis::Key;
 use serde_json::Value;
 
 use self::delta::{Delta, Deltas};
-pub(crate) use self::{
-    handlers::{ChangeHandler, KeyEventHandler, UndecodableHandler},
-    store::Store,
+pub use self::{
+    delivery::{changed_parts, is_initial},
+    undecodable::DecodeError,
 };
 use self::{
+    delivery::{notifying, notifying_of},
     handlers::{Handlers, call_change, call_key_event, call_undecodable},
-    initial::notifying,
     stores::Stores,
     undecodable::Undecodable,
     waiters::Waiters,
 };
-pub use self::{initial::is_initial, undecodable::DecodeError};
+pub(crate) use self::{
+    handlers::{ChangeHandler, KeyEventHandler, UndecodableHandler},
+    store::Store,
+};
 use crate::{
     fights::{Fights, Restored},
     informer::{
@@ -418,7 +421,8 @@ impl<K: Cached> Cache<K> {
             };
             let (objects, bytes) = self.read(|stores| (stores.len(), stores.bytes()));
             self.metrics.set_size(objects, bytes);
-            handlers.notify(&delta, decoded.filter(|_| new.is_some()), &self.kind);
+            let notify = || handlers.notify(&delta, decoded.filter(|_| new.is_some()), &self.kind);
+            notifying_of(delta.objects(), notify);
             self.waiters.wake(|| state.key());
         }
     }

@@ -5,6 +5,7 @@
 //! added again when the object is decoded.
 
 mod decode;
+mod parts;
 mod raw;
 mod resource_version;
 mod response_state;
@@ -17,6 +18,7 @@ use kube::discovery::ApiResource;
 use serde::{Deserialize, de::DeserializeOwned};
 
 use self::decode::decode;
+pub use self::parts::Parts;
 pub(crate) use self::{
     decode::explain,
     raw::{RawObject, encode},
@@ -188,6 +190,12 @@ impl Object {
             text
         });
         (texts, rest)
+    }
+
+    /// The rest of the metadata, and the rest of the object, as text.
+    fn fields(&self) -> [&str; 2] {
+        let (metadata, rest) = self.json();
+        [metadata, rest].map(text)
     }
 
     /// The rest of the metadata, and the rest of the object.

@@ -45,6 +45,18 @@ impl<'a> Scanner<'a> {
         })
     }
 
+    /// The fields of an object without its braces, up to one that is malformed.
+    pub(crate) fn fields(text: &'a str) -> impl Iterator<Item = (Cow<'a, str>, &'a str)> {
+        let mut scanner = Self { text, at: 0 };
+        std::iter::from_fn(move || {
+            let name = scanner.string().ok()?;
+            scanner.expect(b':', "a colon").ok()?;
+            let value = scanner.value().ok()?;
+            scanner.accept(b',');
+            Some((name, value))
+        })
+    }
+
     /// Scans an array and calls `item` to read each item.
     pub(crate) fn array(&mut self, item: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         self.scan_elements(b"[]", "an array", item)

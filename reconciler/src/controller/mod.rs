@@ -12,7 +12,7 @@ mod tests;
 mod watch;
 mod workers;
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Display, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -213,6 +213,8 @@ impl Controller {
         self.parts.queue.count_changes_of(&current);
         recording.iter().for_each(|recording| current.record(recording.recording()));
         let file = recording.as_ref().and_then(RunningRecording::file_name);
+        let shown: Arc<dyn Display + Send + Sync> = Arc::new(causes.clone());
+        current.set_causes(Arc::downgrade(&shown));
         let mut logged = self.passes.begin(&current, causes, file);
         let pass = async {
             let start = Instant::now();
@@ -234,8 +236,9 @@ impl Controller {
             span::record_result(PassResult::of(&result));
             result
         };
-        let pass = current.clone().scope(pass);
-        pass.instrument(span::pass_span(&self.parts.name, &self.parts.kind, key, causes)).await
+        let span = span::pass_span(&self.parts.name, &self.parts.kind, key, causes);
+        current.link_span(&span, || causes.writers());
+        current.clone().scope(pass).instrument(span).await
     }
 
     /// Counts the fields that the writes of the pass have restored in fights, and reports each fight in the log and in an

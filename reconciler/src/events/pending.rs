@@ -1,6 +1,6 @@
 //! An event that waits to be published, cut to the limits of the events API.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event as StoredEvent},
@@ -8,9 +8,14 @@ use k8s_openapi::{
 };
 use kube::api::ObjectMeta;
 use reknit_apis::{Bounds, dns_subdomain, qualified_name};
-use reknit_injection::internal::{host_name, now, random, variable};
+use reknit_injection::internal::{CurrentPass, host_name, now, random, variable};
 
-use super::event::Event;
+use super::event::{Event, EventType};
+
+/// The annotation of a warning event with the causes of the pass.
+const CAUSES: &str = "reknit.dev/causes";
+/// The maximum length of the causes in bytes.
+const MAX_CAUSES: usize = 1024;
 
 /// An event that is not published yet.
 pub(super) struct PendingEvent {
@@ -20,12 +25,18 @@ pub(super) struct PendingEvent {
     /// The name of the stored event. A retry uses it again.
     pub(super) name: String,
     pub(super) time: MicroTime,
+    /// The causes of the pass that recorded a warning.
+    causes: Option<String>,
 }
 
 impl PendingEvent {
     pub(super) fn new(regarding: ObjectReference, event: Event, controller: Arc<str>) -> Self {
         let name = event_name(&regarding, &controller);
-        Self { regarding, event, controller, name, time: MicroTime(now()) }
+        let causes =
+            CurrentPass::get().filter(|_| event.type_ == EventType::Warning).and_then(|pass| pass.causes());
+        // The alternate form is the same for each run of a simulation.
+        let causes = causes.map(|causes| format!("{causes:#}")).filter(|causes| !causes.is_empty());
+        Self { regarding, event, controller, name, time: MicroTime(now()), causes }
     }
 
     /// The namespace of the stored event. Events about cluster-scoped objects are namespaced too.
@@ -41,11 +52,20 @@ impl PendingEvent {
         Bounds::EVENT_NOTE.apply(&self.event.message)
     }
 
+    /// The annotation with the causes. It is not in the note, so that the same event for another cause is counted in the
+    /// series of the first one.
+    fn annotations(&self) -> Option<BTreeMap<String, String>> {
+        let causes = self.causes.as_ref()?;
+        let causes = causes[..causes.floor_char_boundary(MAX_CAUSES)].to_owned();
+        Some([(CAUSES.to_owned(), causes)].into())
+    }
+
     pub(super) fn to_stored(&self, instance: &str) -> StoredEvent {
         StoredEvent {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
                 namespace: Some(self.namespace().into()),
+                annotations: self.annotations(),
                 ..ObjectMeta::default()
             },
             action: Some("Reconcile".into()),

@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc};
 
 use reknit_injection::{
     Cached, Change, Informer,
-    internal::{CurrentPass, KeyEvent, Writers, WrittenState, is_initial},
+    internal::{CurrentPass, KeyEvent, Parts, Writers, WrittenState, changed_parts, is_initial},
 };
 
 /// The maximum number of causes that a queued key keeps. Further ones are counted.
@@ -73,6 +73,8 @@ pub(crate) struct StateChange {
     kind: ChangeKind,
     /// The new state. `None` if its resourceVersion is not a number, or the uid of a deleted object is unknown.
     state: Option<WrittenState>,
+    /// The parts that changed.
+    parts: Parts,
     /// True if the object was there before this process knew it.
     is_initial: bool,
     /// The pass of this process that made the change, once it is known.
@@ -111,7 +113,7 @@ impl StateChange {
             ChangeKind::Deleted => uid.map(WrittenState::deleted),
             ChangeKind::Added | ChangeKind::Changed => version.and_then(WrittenState::version),
         };
-        Self { kind, state, is_initial: is_initial(), writer: None }
+        Self { kind, state, parts: changed_parts(), is_initial: is_initial(), writer: None }
     }
 
     /// The change of an object to this resourceVersion, or its deletion if `None`.
@@ -167,6 +169,18 @@ impl Cause {
         match self {
             Self::Object(change) | Self::Other { change, .. } => Some(change),
             _ => None,
+        }
+    }
+
+    /// Keeps the parts that an earlier change of the same object touched.
+    fn keep_parts_of(&mut self, earlier: &Self) {
+        if let (
+            Self::Object(change) | Self::Other { change, .. },
+            Self::Object(earlier) | Self::Other { change: earlier, .. },
+        ) = (self, earlier)
+            && change.kind == ChangeKind::Changed
+        {
+            change.parts = change.parts.and(earlier.parts);
         }
     }
 
@@ -254,13 +268,15 @@ impl Causes {
     }
 
     /// Puts a cause in the place of the one that it repeats, or adds it. Returns the cause that is not kept.
-    fn put(&mut self, cause: Cause) -> Option<Cause> {
+    fn put(&mut self, mut cause: Cause) -> Option<Cause> {
         let Some(first) = &mut self.first else { return self.first.replace(cause) };
         if first.is_repeated_by(&cause) {
+            cause.keep_parts_of(first);
             return Some(std::mem::replace(first, cause));
         }
         let others = self.others.get_or_insert_default();
         if let Some(other) = others.causes.iter_mut().find(|other| other.is_repeated_by(&cause)) {
+            cause.keep_parts_of(other);
             return Some(std::mem::replace(other, cause));
         }
         if others.causes.len() >= MAX_CAUSES - 1 {
@@ -282,6 +298,11 @@ impl Causes {
         self.is_prompted || self.iter().filter_map(Cause::change).any(StateChange::is_prompt)
     }
 
+    /// The passes of this process that made the changes.
+    pub(crate) fn writers(&self) -> Vec<Arc<CurrentPass>> {
+        self.iter().filter_map(|cause| cause.change()?.writer.clone()).collect()
+    }
+
     /// Declares the pass to be prompted, for a reason that is not among the causes.
     pub(crate) fn set_prompted(&mut self) {
         self.is_prompted = true;
@@ -296,11 +317,13 @@ impl Causes {
     }
 }
 
-/// Formats as `the object changed (12); services web/a deleted by pass 7 of foos web/b, tracked; and 3 more`.
+/// Formats as `the object changed (12: spec); services default/web deleted by pass 7 of foos default/a, tracked; and 3
+/// more`, and in the alternate form without numbers of passes.
 impl fmt::Display for Causes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, cause) in self.iter().enumerate() {
-            write!(f, "{}{cause}", if n > 0 { "; " } else { "" })?;
+            f.write_str(if n > 0 { "; " } else { "" })?;
+            cause.fmt(f)?;
         }
         match &self.others {
             Some(others) if others.uncounted > 0 => write!(f, "; and {} more", others.uncounted),
@@ -312,10 +335,14 @@ impl fmt::Display for Causes {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Object(change) => write!(f, "the object {change}"),
+            Self::Object(change) => {
+                f.write_str("the object ")?;
+                change.fmt(f)
+            }
             Self::Other { source, key, change } => {
-                let key = key.trim_start_matches('/');
-                write!(f, "{} {key} {change}, {}", source.resource, source.relation)
+                write!(f, "{} {} ", source.resource, key.trim_start_matches('/'))?;
+                change.fmt(f)?;
+                write!(f, ", {}", source.relation)
             }
             Self::Kind(kind) => write!(f, "the state of the Kind {kind} changed"),
             Self::Config(name) => write!(f, "{name} changed"),
@@ -337,11 +364,16 @@ impl fmt::Display for StateChange {
             ChangeKind::Changed => "changed",
             ChangeKind::Deleted => "deleted",
         })?;
-        if let Some(WrittenState::Version(version)) = self.state {
-            write!(f, " ({version})")?;
+        match self.state {
+            Some(WrittenState::Version(version)) if self.parts.is_empty() => write!(f, " ({version})")?,
+            Some(WrittenState::Version(version)) => write!(f, " ({version}: {})", self.parts)?,
+            _ => {}
         }
-        let Some(pass) = &self.writer else { return Ok(()) };
-        write!(f, " by pass {} of {} {}", pass.number, pass.controller, pass.key)
+        match &self.writer {
+            Some(pass) if f.alternate() => write!(f, " by {} {}", pass.controller, pass.key),
+            Some(pass) => write!(f, " by pass {} of {} {}", pass.number, pass.controller, pass.key),
+            None => Ok(()),
+        }
     }
 }
 

@@ -165,15 +165,21 @@ impl Lanes {
         })
     }
 
-    /// Removes and returns the queued keys.
-    pub(super) fn take_all(&mut self) -> Vec<Arc<Key>> {
+    /// Removes and returns the queued keys with their causes.
+    pub(super) fn take_all(&mut self) -> Vec<(Arc<Key>, Causes)> {
         let lanes = [&mut self.fast, &mut self.slow, &mut self.held].into_iter();
         let keys: Vec<_> = lanes.flat_map(|lane| std::iter::from_fn(|| lane.pop())).collect();
-        for key in &keys {
-            self.states.remove(key);
-        }
+        let causes_of = |state| match state {
+            Some(KeyState::Queued { causes, .. }) => causes,
+            _ => Causes::default(),
+        };
+        let taken = keys.into_iter().map(|key| {
+            let causes = causes_of(self.states.remove(&key));
+            (key, causes)
+        });
+        let taken = taken.collect();
         shrink(&mut self.states);
-        keys
+        taken
     }
 
     fn enqueue(&mut self, key: Arc<Key>, lane: Lane, queued_at: Instant, causes: Causes) {

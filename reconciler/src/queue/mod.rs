@@ -263,14 +263,22 @@ impl Queue {
         self.0.changed.notify_waiters();
     }
 
-    /// Removes and returns the queued keys, sorted. A delayed or failed key that is due counts as queued.
-    pub(crate) fn take_all(&self) -> Vec<Key> {
+    /// Removes and returns the queued keys with their causes, sorted. A delayed or failed key that is due counts as
+    /// queued.
+    pub(crate) fn take_all_with_causes(&self) -> Vec<(Key, Causes)> {
         let mut state = self.0.state.lock();
         state.enqueue_due(&self.0.clock);
-        let mut keys: Vec<_> = state.lanes.take_all().into_iter().map(Arc::unwrap_or_clone).collect();
+        let taken = state.lanes.take_all().into_iter();
+        let mut taken: Vec<_> = taken.map(|(key, causes)| (Arc::unwrap_or_clone(key), causes)).collect();
+        taken.iter_mut().for_each(|(_, causes)| causes.find_writers(&state.writers));
         state.report_depth();
-        keys.sort();
-        keys
+        taken.sort_by(|(key, _), (other, _)| key.cmp(other));
+        taken
+    }
+
+    /// Removes and returns the queued keys, sorted.
+    pub(crate) fn take_all(&self) -> Vec<Key> {
+        self.take_all_with_causes().into_iter().map(|(key, _)| key).collect()
     }
 
     /// The claimed keys and the time of each claim.

@@ -77,6 +77,9 @@ impl Tracker {
     pub(super) fn enqueue_observers(&self, event: &KeyEvent<'_>, source: &Arc<Source>, queue: &Queue) {
         let key = text_of(event.key());
         let observers = self.observers(event, &key);
+        if observers.is_empty() {
+            return;
+        }
         let cause = Cause::Other { source: source.clone(), key, change: StateChange::of(event) };
         add_observers(observers, &cause, queue);
     }

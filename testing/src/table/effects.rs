@@ -24,6 +24,8 @@ pub struct Effects {
     /// The keys that the writes enqueued. The reconciled key is among them if a write changed an object that enqueues
     /// it.
     pub enqueued: Vec<Key>,
+    /// The causes of each enqueued key.
+    causes: Vec<(Key, String)>,
     writes: Vec<Write>,
     events: Vec<Write>,
     server: ApiServer,
@@ -34,13 +36,14 @@ pub struct Effects {
 impl Effects {
     pub(super) fn new(
         result: Result<Outcome>,
-        enqueued: Vec<Key>,
+        causes: Vec<(Key, String)>,
         writes: Vec<Write>,
         server: ApiServer,
         permissions: Permissions,
     ) -> Self {
         let (events, writes) = writes.into_iter().partition(|write| write.resource == "events");
-        Self { result, enqueued, writes, events, server, permissions }
+        let enqueued = causes.iter().map(|(key, _)| key.clone()).collect();
+        Self { result, enqueued, causes, writes, events, server, permissions }
     }
 
     /// Compares the effects with the expected ones.
@@ -67,6 +70,13 @@ impl Effects {
     /// `patch lamps/status default/x`. Failed requests are included.
     pub fn writes(&self) -> Vec<String> {
         self.writes.iter().map(ToString::to_string).collect()
+    }
+
+    /// Returns the causes for which a key is [enqueued](Self::enqueued), as the log of its reconcile would show them:
+    /// `secrets default/x added (5) by lamps.example.com default/x, owned`. Empty if it is not enqueued.
+    pub fn causes_of(&self, key: &str) -> &str {
+        let key = Key::from(key);
+        self.causes.iter().find(|(enqueued, _)| *enqueued == key).map_or("", |(_, causes)| causes)
     }
 
     /// Returns a write request by its index.

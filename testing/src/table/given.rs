@@ -278,7 +278,13 @@ impl Given {
         check_permissions(&refused.lock())?;
         let writes = server.take_writes();
         check_no_mutation(&mutation_checks, &writes);
-        Ok(Effects::new(result, controller.take_queued(), writes, server, permissions))
+        Ok(Effects::new(
+            result,
+            reknit_reconciler::internal::take_queued_with_causes(&controller),
+            writes,
+            server,
+            permissions,
+        ))
     }
 }
 

@@ -3,11 +3,15 @@ use std::sync::{Arc, OnceLock};
 
 use opentelemetry::{
     Context as OtelContext,
-    trace::{SpanBuilder, Tracer, TracerProvider},
+    trace::{
+        SpanBuilder, SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState, Tracer,
+        TracerProvider,
+    },
 };
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, Span};
+use reknit_injection::internal::CurrentPass;
 use tracing::{Level, Metadata, Subscriber, level_filters::LevelFilter, subscriber::Interest};
-use tracing_opentelemetry::OpenTelemetryLayer;
+use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt};
 use tracing_subscriber::{
     Layer,
     layer::{Context, Filter},
@@ -28,6 +32,7 @@ impl LateTracer {
     pub(super) fn enable(&self, provider: &SdkTracerProvider) {
         if self.0.set(provider.tracer(env!("CARGO_PKG_NAME"))).is_ok() {
             tracing::callsite::rebuild_interest_cache();
+            CurrentPass::link_spans(link_span);
         }
     }
 
@@ -51,6 +56,19 @@ impl Tracer for LateTracer {
 
     fn build_with_context(&self, builder: SpanBuilder, parent: &OtelContext) -> Span {
         self.0.get_or_init(disabled).build_with_context(builder, parent)
+    }
+}
+
+/// Keeps the ids of the span of a pass, and links it with the spans of the passes that led to it, if they were exported.
+fn link_span(span: &tracing::Span, pass: &CurrentPass, writers: &[Arc<CurrentPass>]) {
+    for (trace, span_id) in writers.iter().filter_map(|writer| writer.span_ids.get()) {
+        let (trace, span_id) = (TraceId::from_bytes(*trace), SpanId::from_bytes(*span_id));
+        span.add_link(SpanContext::new(trace, span_id, TraceFlags::SAMPLED, false, TraceState::NONE));
+    }
+    let context = span.context();
+    let context = context.span().span_context().clone();
+    if context.is_sampled() {
+        _ = pass.span_ids.set((context.trace_id().to_bytes(), context.span_id().to_bytes()));
     }
 }
 
