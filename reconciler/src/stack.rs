@@ -287,6 +287,7 @@ mod tests {
         let address = server.local_addr().unwrap();
         let mut future = std::pin::pin!(calls(waits_for_an_answer(address)));
         let accepted = tokio::select! {
+            biased;
             () = &mut future => unreachable!(),
             accepted = server.accept() => accepted.unwrap(),
         };
