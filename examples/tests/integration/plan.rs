@@ -89,9 +89,9 @@ impl World {
     /// Runs the controllers, without the webhook, until no key has been queued for a second.
     async fn run(&self) {
         let (controllers, informers) = {
-            let cx = Context::builder(self.example, self.client.clone())
-                .system_namespace(Some(self.namespace.clone()));
-            let cx = cx.build();
+            // The default of a plan without one.
+            let namespace = Some("knative-eventing".to_owned());
+            let cx = Context::builder(self.example, self.client.clone()).system_namespace(namespace).build();
             (self.program().construct(&cx).expect("the controllers").0, cx.informers())
         };
         informers.start();
@@ -166,8 +166,8 @@ fn difference(path: &str, planned: &Value, live: &Value) -> Option<String> {
             if !["", ".metadata"].contains(&path) {
                 names.extend(live.keys());
             }
-            // The label of a binding ends with its uid.
-            names.retain(|name| !name.starts_with("bindings.reknit.dev/"));
+            // The label of a binding ends with its uid, and the annotation has a hash of the labels.
+            names.retain(|name| !name.starts_with("bindings.reknit.dev/") && *name != "reknit.dev/applied");
             names.iter().find_map(|name| {
                 let of =
                     |fields: &serde_json::Map<String, Value>| fields.get(*name).cloned().unwrap_or_default();
@@ -199,7 +199,7 @@ async fn each_example_does_what_its_plan_says() {
             world.run().await;
             world.compare(&json).await;
             let (status, text, _) = world.plan().await;
-            assert_eq!((status, &*text), (0, NOTHING), "{example}");
+            assert!(status == 0 && text.ends_with(NOTHING), "{example}: {status}: {text}"); // an example may record events
         }
     }
 }
