@@ -4,7 +4,7 @@ use std::{
     fmt::Display,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -28,6 +28,9 @@ static LINK_SPAN: OnceLock<LinkSpan> = OnceLock::new();
 /// The number of passes that this process has begun.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 
+/// The number of passes in a row from which on their changes are described.
+const MANY: u32 = 10;
+
 /// One call of a reconciler for one key. Every request that the task of the pass makes belongs to it, whichever client it
 /// goes through: the layers of a client run in the task that awaits the response.
 #[derive(derive_more::Debug)]
@@ -49,6 +52,10 @@ pub struct CurrentPass {
     pub stack: StackQuestion,
     /// The recording of the pass, if it is recorded.
     recording: OnceLock<Arc<Recording>>,
+    /// The number of passes in a row that only this process caused, with this one. Zero if a cause came from outside.
+    in_a_row: AtomicU32,
+    /// The last change that it made, if it is one of many in a row.
+    last_change: Mutex<Option<String>>,
     /// The fields that its writes have restored in fights.
     restored: Mutex<Vec<Restored>>,
     /// Counts the changes that the pass makes without being prompted.
@@ -75,6 +82,8 @@ impl CurrentPass {
             requests: Mutex::default(),
             stack: StackQuestion::default(),
             recording: OnceLock::new(),
+            in_a_row: AtomicU32::new(0),
+            last_change: Mutex::default(),
             restored: Mutex::default(),
         })
     }
@@ -128,6 +137,30 @@ impl CurrentPass {
     /// Returns the pass that the current task runs. `None` outside of passes, and in tasks that a pass has spawned.
     pub fn get() -> Option<Arc<Self>> {
         CURRENT.try_with(Arc::clone).ok()
+    }
+
+    /// The number of passes in a row that only this process caused, with this one.
+    pub fn in_a_row(&self) -> u32 {
+        self.in_a_row.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of passes in a row that only this process caused.
+    pub fn set_in_a_row(&self, passes: u32) {
+        self.in_a_row.store(passes, Ordering::Relaxed);
+    }
+
+    /// Keeps a description of the change, if the pass is one of many in a row.
+    pub(crate) fn set_last_change(&self, describe: impl FnOnce() -> Option<String>) {
+        if self.in_a_row() >= MANY
+            && let Some(change) = describe()
+        {
+            *self.last_change.lock() = Some(change);
+        }
+    }
+
+    /// Returns a description of the last change that the pass made, if it is one of many in a row.
+    pub fn last_change(&self) -> Option<String> {
+        self.last_change.lock().clone()
     }
 
     pub(crate) fn add_restored(&self, restored: Restored) {

@@ -35,7 +35,7 @@ pub(crate) use self::{
     store::Store,
 };
 use crate::{
-    fights::{Fights, Restored},
+    fights::{Fights, Restored, describe_change},
     informer::{
         cached::Cached,
         change::Change,
@@ -372,6 +372,11 @@ impl<K: Cached> Cache<K> {
         let managed_fields = response.managed_fields();
         (is_answer && is_changed)
             .then(|| self.fights.record_write(&self.kind, controller, before, &after, managed_fields))?
+    }
+
+    /// Describes the change from this state to the cached one.
+    pub(crate) fn describe_change(&self, before: &Object) -> Option<String> {
+        describe_change(&self.kind, before, &self.object(&before.state().key())?)
     }
 
     fn encode(&self, raw: &RawObject<'_>) -> Result<Object, String> {

@@ -148,6 +148,7 @@ fn record_write(pass: &CurrentPass, before: &StateBefore, response: &RawObject<'
     if let Some(restored) = before.record_write(&pass.controller, response) {
         pass.add_restored(restored);
     }
+    pass.set_last_change(|| before.describe_change());
 }
 
 /// The details of a `Status` of success, the response to a deletion that does not contain the object.

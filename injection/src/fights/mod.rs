@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
+pub(crate) use self::text::describe_change;
 use self::{field::restored_fields, managers::rival_of, text::Restored as RestoredText};
 use crate::object::{Object, RawObject};
 

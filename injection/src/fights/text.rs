@@ -5,7 +5,8 @@ use std::{fmt, time::Duration};
 use kube::discovery::ApiResource;
 use serde_json::Value;
 
-use super::field::{Field, Step};
+use super::field::{Field, Step, restored_fields};
+use crate::object::Object;
 
 /// The maximum length of a value in bytes.
 const MAX_VALUE: usize = 80;
@@ -76,4 +77,16 @@ fn value_text(value: Option<&Value>, is_secret: bool) -> String {
             if end < text.len() { format!("{}…", &text[..end]) } else { text }
         }
     }
+}
+
+/// Describes the change from one state of an object to another, such as `ConfigMap shop/a: data.x from "1" to "2"`.
+pub(crate) fn describe_change(kind: &ApiResource, before: &Object, after: &Object) -> Option<String> {
+    // The fields of the new state that differ in the old one.
+    let changed = restored_fields(kind, [after, before, after]);
+    let field = changed.first()?;
+    let is_secret = kind.kind == "Secret";
+    let [from, to] = [&field.theirs, &field.ours].map(|value| value_text(value.as_ref(), is_secret));
+    let key = after.state().key().to_string();
+    let (kind, key, path) = (&kind.kind, key.trim_start_matches('/'), path_text(&field.path));
+    Some(format!("{kind} {key}: {path} from {from} to {to}"))
 }

@@ -71,6 +71,7 @@ trait Member: InformerHandle {
         before: &Object,
         response: &RawObject<'_>,
     ) -> Option<Restored>;
+    fn describe_change(&self, before: &Object) -> Option<String>;
 }
 
 /// The cached state of an object that a request is about to change.
@@ -83,6 +84,11 @@ impl StateBefore {
     /// Records the write, whose response was applied. Returns the field that it has restored in a fight.
     pub(crate) fn record_write(&self, controller: &Arc<str>, response: &RawObject<'_>) -> Option<Restored> {
         self.member.record_write(controller, &self.object, response)
+    }
+
+    /// Describes the change that the write has made.
+    pub(crate) fn describe_change(&self) -> Option<String> {
+        self.member.describe_change(&self.object)
     }
 }
 
@@ -330,6 +336,10 @@ impl<K: Cached> Member for SharedInformer<K> {
         response: &RawObject<'_>,
     ) -> Option<Restored> {
         self.cache.record_write(controller, before, response)
+    }
+
+    fn describe_change(&self, before: &Object) -> Option<String> {
+        self.cache.describe_change(before)
     }
 }
 

@@ -42,7 +42,7 @@ use crate::{
     outcome::Next,
     pass_log::PassLog,
     per_key::PerKeyStores,
-    queue::Causes,
+    queue::{Causes, InARow, Storm},
 };
 
 /// The longest wait for the retry of a pass in a namespace whose objects cannot be listed.
@@ -176,7 +176,8 @@ impl Controller {
     /// Reconciles a key without the queue. The events of the pass are published before this returns.
     pub(crate) async fn reconcile_once(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         self.run_on_synced().await;
-        let result = self.run_pass(&Arc::new(key.clone()), &Causes::default(), mode).await;
+        let (key, causes, in_a_row) = (Arc::new(key.clone()), Causes::default(), InARow::default());
+        let result = self.run_pass(&key, &causes, &in_a_row, mode).await;
         self.parts.recorder.flush().await;
         result
     }
@@ -202,7 +203,13 @@ impl Controller {
     }
 
     /// Runs one pass in its span, with metrics and a log line.
-    async fn run_pass(&self, key: &Arc<Key>, causes: &Causes, mode: PassMode) -> Result<Outcome> {
+    async fn run_pass(
+        &self,
+        key: &Arc<Key>,
+        causes: &Causes,
+        in_a_row: &InARow,
+        mode: PassMode,
+    ) -> Result<Outcome> {
         let recording = self.recordings.begin(|| PassFacts {
             controller: self.parts.name.clone(),
             key: key.clone(),
@@ -210,6 +217,7 @@ impl Controller {
             time: self.clock.now(),
         });
         let current = CurrentPass::begin(&self.parts.name, key, causes.is_prompted());
+        current.set_in_a_row(in_a_row.passes);
         self.parts.queue.count_changes_of(&current);
         recording.iter().for_each(|recording| current.record(recording.recording()));
         let file = recording.as_ref().and_then(RunningRecording::file_name);
@@ -226,6 +234,7 @@ impl Controller {
                 return std::future::pending().await; // the worker drops the pass, whose error may be the lost lead
             }
             self.report_fights(key, &current);
+            self.report_storm(key, causes, in_a_row, &current);
             self.metrics.record_pass(&result, start.elapsed());
             logged.set_result(&result);
             log_result(&result, start.elapsed());
@@ -252,6 +261,23 @@ impl Controller {
                 self.record_event(key, Event::warning("FieldContested", message));
             }
         }
+    }
+
+    /// Reports a storm that begins with this pass in the log and in an event on the object of the key.
+    fn report_storm(&self, key: &Key, causes: &Causes, in_a_row: &InARow, pass: &CurrentPass) {
+        let Some(Storm { within, gap, .. }) = in_a_row.storm.as_ref().filter(|storm| storm.is_new) else {
+            return;
+        };
+        let (passes, seconds, gap) = (in_a_row.passes, within.as_secs().max(1), gap.as_millis());
+        let mut message = format!(
+            "reconciled {passes} times in {seconds} s, last {gap} ms after the time before, although nothing changed from \
+             outside: {causes}"
+        );
+        if let Some(change) = pass.last_change() {
+            message = format!("{message}; this time it changed {change}");
+        }
+        tracing::warn!(storm = message, "the key is reconciled again and again, and is slowed");
+        self.record_event(key, Event::warning("ReconcileStorm", message));
     }
 
     /// Records an event on the object of the key, if the controller has a Kind.

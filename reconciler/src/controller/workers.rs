@@ -20,7 +20,7 @@ use crate::{
     Outcome, Result,
     driver::PassMode,
     outcome::Next,
-    queue::{Cause, ClaimedKey, Held},
+    queue::{Cause, ClaimedKey},
 };
 
 /// The parameters of running a controller.
@@ -86,23 +86,23 @@ impl Controller {
     /// Runs one worker, which processes one key at a time until the queue is closed.
     async fn run_worker(self: Arc<Self>, leadership: Leadership) {
         while let Some(claimed) = self.parts.queue.next().await {
-            if let Some(claimed) = self.brake(claimed) {
+            if let Some(claimed) = self.admit(claimed) {
                 self.process(&claimed, &leadership).await;
             }
             tokio::task::consume_budget().await; // so that many short passes do not starve other tasks
         }
     }
 
-    /// Returns the key unless the brake holds it. Reports the first key that it holds.
-    fn brake(&self, mut claimed: ClaimedKey) -> Option<ClaimedKey> {
+    /// Returns the key unless it is held. Reports the first key that the brake holds.
+    fn admit(&self, mut claimed: ClaimedKey) -> Option<ClaimedKey> {
         if !claimed.causes.is_prompted() && self.driver.has_unobserved_generation(&claimed) {
             claimed.causes.set_prompted();
         }
         let key = claimed.key.clone();
-        match self.parts.queue.brake(claimed) {
+        match self.parts.queue.admit(claimed) {
             Ok(claimed) => Some(claimed),
-            Err(Held { per_minute, is_reported }) => {
-                if is_reported {
+            Err(report) => {
+                if let Some(per_minute) = report {
                     tracing::warn!(
                         "knative.dev/controller" = &*self.parts.name, %key, per_minute,
                         "unprompted changes are paced: the key waits"
@@ -118,12 +118,16 @@ impl Controller {
     /// reconciles, and is dropped if the term ends.
     async fn process(&self, claimed: &ClaimedKey, leadership: &Leadership) {
         let Some(pass) = self.start_pass(claimed, leadership) else {
-            let result = self.run_pass(&claimed.key, &claimed.causes, PassMode::Observing).await;
+            let result =
+                self.run_pass(&claimed.key, &claimed.causes, &claimed.in_a_row, PassMode::Observing).await;
             self.postpone(claimed, leadership);
             return self.requeue(claimed, &result);
         };
         let start = Instant::now();
-        match pass.run(self.run_pass(&claimed.key, &claimed.causes, PassMode::Leading)).await {
+        match pass
+            .run(self.run_pass(&claimed.key, &claimed.causes, &claimed.in_a_row, PassMode::Leading))
+            .await
+        {
             Some(result) => self.requeue(claimed, &result),
             None => {
                 self.metrics.record_lost_pass(start.elapsed());

@@ -32,6 +32,7 @@ pub(crate) struct QueueFamilies {
     retries: IntCounterVec,
     causes: IntCounterVec,
     held: IntGaugeVec,
+    storm_passes: IntCounterVec,
     running: RunningTimes,
 }
 
@@ -46,6 +47,7 @@ pub(crate) struct QueueMetrics {
     pub(crate) retries: IntCounter,
     controller: String,
     causes: IntCounterVec,
+    storm_passes: IntCounterVec,
     by_cause: Vec<([String; 2], IntCounter)>,
 }
 
@@ -61,6 +63,12 @@ impl QueueFamilies {
             "reknit_reconcile_causes_total",
             "Number of causes of passes: object, tracked, owned or watched objects, kind, config, start, resync, \
              leadership, after, retry or queue",
+            &["controller", "cause", "source"],
+        );
+        let storm_passes = counters(
+            registry,
+            "reknit_storm_reconciles_total",
+            "Number of passes of keys that are reconciled again and again although nothing changed from outside",
             &["controller", "cause", "source"],
         );
         let counters = |name: &str, help: &str| counters(registry, name, help, &LABELS);
@@ -86,9 +94,11 @@ impl QueueFamilies {
             held: gauges(
                 registry,
                 "reknit_held_keys",
-                "Number of keys that wait because more changes than --max-unprompted-changes were made without a prompt",
+                "Number of keys that wait in a storm, or because more changes than --max-unprompted-changes were made without a \
+                 prompt",
                 &["controller"],
             ),
+            storm_passes,
             running: register_metric(registry, RunningTimes::new()),
         }
     }
@@ -102,6 +112,7 @@ impl QueueFamilies {
     ) -> QueueMetrics {
         self.running.queues.lock().push(MeasuredQueue { controller: controller.into(), slow_after, queue });
         let labels = [controller; 2];
+        self.storm_passes.with_label_values(&[controller, "object", ""]); // exported before the first storm
         QueueMetrics {
             fast: self.depth.with_label_values(&[controller, controller, FAST]),
             slow: self.depth.with_label_values(&[controller, controller, SLOW]),
@@ -112,6 +123,7 @@ impl QueueFamilies {
             retries: self.retries.with_label_values(&labels),
             controller: controller.into(),
             causes: self.causes.clone(),
+            storm_passes: self.storm_passes.clone(),
             by_cause: Vec::new(),
         }
     }
@@ -131,7 +143,12 @@ impl QueueMetrics {
         self.by_cause.push((labels.map(ToOwned::to_owned), counter));
     }
 
-    /// Sets the number of keys in the fast lane, in the slow lane, and of those that the brake holds.
+    /// Counts a pass of a storm by the labels of its cause.
+    pub(crate) fn count_storm_pass(&self, [cause, source]: [&str; 2]) {
+        self.storm_passes.with_label_values(&[&*self.controller, cause, source]).inc();
+    }
+
+    /// Sets the number of keys in the fast lane, in the slow lane, and of those that are held.
     pub(crate) fn set_depth(&self, depths: [usize; 3]) {
         for (gauge, depth) in [&self.fast, &self.slow, &self.held].into_iter().zip(depths) {
             gauge.set(i64::try_from(depth).unwrap_or(i64::MAX));

@@ -16,7 +16,7 @@ use std::{
 use reknit_injection::internal::{CurrentPass, LogLimit};
 use tokio::time::Instant;
 
-use super::{ClaimedKey, Queue, lanes::Lane, token_bucket::TokenBucket};
+use super::{Queue, token_bucket::TokenBucket};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -29,12 +29,6 @@ pub(super) struct Brake {
     paid: u64,
     per_minute: u32,
     reports: LogLimit<()>,
-}
-
-/// The first key that is held, to be reported.
-pub(crate) struct Held {
-    pub(crate) per_minute: u32,
-    pub(crate) is_reported: bool,
 }
 
 impl Brake {
@@ -59,6 +53,11 @@ impl Brake {
         self.bucket.has_token(now)
     }
 
+    /// Returns the number of changes per minute if the first held key is to be reported now.
+    pub(super) fn report(&mut self) -> Option<u32> {
+        self.reports.allows(&()).then_some(self.per_minute)
+    }
+
     /// The time of the next token, if there is none now.
     pub(super) fn next_release(&self, now: Instant) -> Option<Instant> {
         (!self.bucket.has_token(now)).then(|| self.bucket.next_token())
@@ -77,28 +76,6 @@ impl Queue {
             pass.count_changes_in(&brake.changes);
         }
     }
-
-    /// Ends the claim of a key whose pass is not prompted if the brake holds it, or returns the key.
-    pub(crate) fn brake(&self, mut claimed: ClaimedKey) -> Result<ClaimedKey, Held> {
-        let (mut state, now) = (self.0.state.lock(), Instant::now());
-        let state = &mut *state;
-        let Some(brake) = state.brake.as_mut().filter(|_| !claimed.causes.is_prompted()) else {
-            return Ok(claimed);
-        };
-        if brake.is_released(now) {
-            return Ok(claimed);
-        }
-        let is_first = state.lanes.len_of(Lane::Held) == 0;
-        let held = Held { per_minute: brake.per_minute, is_reported: is_first && brake.reports.allows(&()) };
-        state.running.retain(|(key, _)| *key != claimed.key);
-        state.lanes.hold(&claimed.key, std::mem::take(&mut claimed.causes), now, &state.writers);
-        state.report_depth();
-        claimed.is_released = true;
-        if is_first {
-            self.0.changed.notify_waiters(); // to wait for the token
-        }
-        Err(held)
-    }
 }
 
 #[cfg(test)]
@@ -113,7 +90,7 @@ mod tests {
     async fn run_passes(queue: &Queue) -> Vec<String> {
         let mut names = Vec::new();
         while let Some(Some(claimed)) = queue.next().now_or_never() {
-            let Ok(claimed) = queue.brake(claimed) else { continue };
+            let Ok(claimed) = queue.admit(claimed) else { continue };
             let prompted = claimed.causes.is_prompted();
             let pass = CurrentPass::begin(&"web".into(), &claimed.key, prompted);
             queue.count_changes_of(&pass);
@@ -153,16 +130,16 @@ mod tests {
         let queue = Queue::new();
         queue.set_brake(60);
         queue.add_slow_for(Key::new("shop", "a"), Cause::Start);
-        let claimed = queue.brake(queue.next().await.unwrap()).ok().unwrap();
+        let claimed = queue.admit(queue.next().await.unwrap()).ok().unwrap();
         let pass = CurrentPass::begin(&"web".into(), &claimed.key, false);
         queue.count_changes_of(&pass);
         (0..100).for_each(|_| pass.count_change());
         drop(claimed);
         queue.add_slow_for(Key::new("shop", "b"), Cause::Start);
-        let Err(held) = queue.brake(queue.next().await.unwrap()) else { panic!("it is not held") };
-        assert_eq!((held.per_minute, held.is_reported), (60, true));
+        let Err(held) = queue.admit(queue.next().await.unwrap()) else { panic!("it is not held") };
+        assert_eq!(held, Some(60));
         let start = Instant::now();
-        let claimed = queue.brake(queue.next().await.unwrap()).ok().unwrap();
+        let claimed = queue.admit(queue.next().await.unwrap()).ok().unwrap();
         assert_eq!((claimed.name.as_str(), start.elapsed().as_secs()), ("b", 95));
     }
 }

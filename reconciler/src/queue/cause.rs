@@ -37,8 +37,8 @@ pub(crate) enum Cause {
     After,
     /// The last pass failed.
     Retry { number: u32, error: Arc<str> },
-    /// [`Queue::add`](crate::Queue::add), with the reason of the caller.
-    Queue(Option<Arc<str>>),
+    /// [`Queue::add`](crate::Queue::add), with the reason of the caller, and the pass that called it.
+    Queue(Option<Arc<str>>, Option<Arc<CurrentPass>>),
 }
 
 /// The objects of one informer whose changes enqueue keys, and the relation by which they do.
@@ -122,6 +122,12 @@ impl StateChange {
         Self::new(if version.is_some() { ChangeKind::Changed } else { ChangeKind::Deleted }, version, None)
     }
 
+    /// The change of an object by this pass.
+    #[cfg(test)]
+    pub(crate) fn by(pass: &Arc<CurrentPass>) -> Self {
+        Self { writer: Some(pass.clone()), ..Self::new(ChangeKind::Changed, None, None) }
+    }
+
     /// Returns true if the change came from outside of this process, or continues a pass that was prompted.
     fn is_prompt(&self) -> bool {
         self.writer.as_ref().map_or(!self.is_initial, |writer| writer.prompted)
@@ -140,12 +146,20 @@ impl Cause {
         Self::Other { source: source.clone(), key, change: StateChange::of_change(change) }
     }
 
+    /// The change of a child of this name.
+    #[cfg(test)]
+    pub(crate) fn child(name: &str, change: StateChange) -> Self {
+        let source = Arc::new(Source { relation: Source::OWNED, resource: "deployments.apps".into() });
+        Self::Other { source, key: format!("shop/{name}").into(), change }
+    }
+
     pub(crate) fn retry(number: u32, error: &str) -> Self {
         Self::Retry { number, error: bounded(error) }
     }
 
-    pub(crate) fn queue(reason: &str) -> Self {
-        Self::Queue(Some(bounded(reason)))
+    /// An add to the queue, by the pass that the current task runs, if any.
+    pub(crate) fn queue(reason: Option<&str>) -> Self {
+        Self::Queue(reason.map(bounded), CurrentPass::get())
     }
 
     /// The label of the cause in the metrics, and the resource or the ConfigMap that it comes from.
@@ -160,7 +174,7 @@ impl Cause {
             Self::Leadership => ["leadership", ""],
             Self::After => ["after", ""],
             Self::Retry { .. } => ["retry", ""],
-            Self::Queue(_) => ["queue", ""],
+            Self::Queue(..) => ["queue", ""],
         }
     }
 
@@ -196,7 +210,19 @@ impl Cause {
 
     /// Returns true if the cause, other than a change of an object, is a prompt now.
     pub(super) fn continues_prompt(&self) -> bool {
-        matches!(self, Self::Config(_) | Self::Queue(_)) && is_user_prompt()
+        matches!(self, Self::Config(_) | Self::Queue(..)) && is_user_prompt()
+    }
+
+    /// The number of passes in a row up to the one that led to this cause, if only this process caused them. `None` for a
+    /// cause from outside. `last` is the number of the last pass of the key.
+    fn in_a_row(&self, last: u32) -> Option<u32> {
+        match self {
+            Self::Object(StateChange { writer: pass, .. })
+            | Self::Other { change: StateChange { writer: pass, .. }, .. }
+            | Self::Queue(_, pass) => pass.as_ref().map(|pass| pass.in_a_row()),
+            Self::After => Some(last),
+            _ => None,
+        }
     }
 
     /// Returns true if the other cause differs only in the state, so that the later one replaces the earlier one.
@@ -207,7 +233,7 @@ impl Cause {
             }
             (Self::Kind(name), Self::Kind(other)) => name == other,
             (Self::Config(name), Self::Config(other)) => name == other,
-            (Self::Queue(reason), Self::Queue(other)) => reason == other,
+            (Self::Queue(reason, _), Self::Queue(other, _)) => reason == other,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
     }
@@ -228,6 +254,8 @@ fn bounded(text: &str) -> Arc<str> {
 pub(crate) struct Causes {
     first: Option<Cause>,
     others: Option<Box<Others>>,
+    /// True if a cause that is not kept came from outside.
+    is_external: bool,
     /// True if a cause that is not kept was a prompt, or one that continues a pass continues a prompted one.
     is_prompted: bool,
 }
@@ -253,6 +281,7 @@ impl Causes {
         cause.find_writer(writers);
         if let Some(mut dropped) = self.put(cause) {
             dropped.find_writer(writers);
+            self.is_external |= dropped.in_a_row(0).is_none();
             self.is_prompted |= dropped.change().is_some_and(StateChange::is_prompt);
         }
     }
@@ -260,6 +289,7 @@ impl Causes {
     /// Adds other causes.
     pub(super) fn merge(&mut self, other: Self, writers: &Writers) {
         self.is_prompted |= other.is_prompted;
+        self.is_external |= other.is_external;
         let others = other.others.map(|others| *others).unwrap_or_default();
         other.first.into_iter().chain(others.causes).for_each(|cause| self.add(cause, false, writers));
         if others.uncounted > 0 {
@@ -301,6 +331,25 @@ impl Causes {
     /// The passes of this process that made the changes.
     pub(crate) fn writers(&self) -> Vec<Arc<CurrentPass>> {
         self.iter().filter_map(|cause| cause.change()?.writer.clone()).collect()
+    }
+
+    /// The number of passes in a row up to those that led to these causes, if only this process caused them. `None` if one
+    /// of the causes came from outside. `last` is the number of the last pass of the key.
+    pub(super) fn in_a_row(&self, last: u32) -> Option<u32> {
+        if self.is_external || self.is_empty() {
+            return None;
+        }
+        self.iter().map(|cause| cause.in_a_row(last)).try_fold(u32::MAX, |least, n| Some(least.min(n?)))
+    }
+
+    /// Returns true if one of these causes repeats one of the others.
+    pub(super) fn repeats(&self, others: &Self) -> bool {
+        self.iter().any(|cause| others.iter().any(|other| other.is_repeated_by(cause)))
+    }
+
+    /// Returns true if the end of a wait is the only cause.
+    pub(super) fn is_wait(&self) -> bool {
+        self.iter().all(|cause| matches!(cause, Cause::After))
     }
 
     /// Declares the pass to be prompted, for a reason that is not among the causes.
@@ -351,8 +400,8 @@ impl fmt::Display for Cause {
             Self::Leadership => f.write_str("leadership changed"),
             Self::After => f.write_str("after a wait"),
             Self::Retry { number, error } => write!(f, "retry {number} after: {error}"),
-            Self::Queue(None) => f.write_str("added to the queue"),
-            Self::Queue(Some(reason)) => write!(f, "added to the queue: {reason}"),
+            Self::Queue(None, _) => f.write_str("added to the queue"),
+            Self::Queue(Some(reason), _) => write!(f, "added to the queue: {reason}"),
         }
     }
 }

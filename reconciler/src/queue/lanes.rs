@@ -19,6 +19,8 @@ const MIN_KEYS: usize = 1 << 10;
 /// A lane of the queue. A key that is added to both is queued in the fast lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
+    /// The lane of keys in a [storm](super::storms), which are not claimed before they are released.
+    Slowed,
     /// The lane of keys that the brake holds.
     Held,
     /// The lane of keys that a resync or a promotion enqueues, many at once.
@@ -34,6 +36,7 @@ pub(super) struct Lanes {
     fast: Turns<Arc<Key>>,
     slow: Turns<Arc<Key>>,
     held: Turns<Arc<Key>>,
+    slowed: Turns<Arc<Key>>,
     fast_in_a_row: u32,
 }
 
@@ -95,7 +98,7 @@ impl Lanes {
                     let previous_lane = *previous_lane;
                     self.keys_of(previous_lane).remove(key.namespace.as_deref(), ticket);
                     self.enqueue(key, lane, queued_at, causes);
-                    if previous_lane == Lane::Held {
+                    if previous_lane < Lane::Slow {
                         return AddResult::Queued;
                     }
                 }
@@ -120,15 +123,31 @@ impl Lanes {
         Some((key, lane, queued_at, causes))
     }
 
-    /// Ends the claim, and holds the key for these causes. If the key was added during the claim, it is queued again.
-    pub(super) fn hold(&mut self, key: &Arc<Key>, mut causes: Causes, now: Instant, writers: &Writers) {
+    /// Ends the claim, and holds the key for these causes in this lane. If the key was added during the claim, it is queued
+    /// again.
+    pub(super) fn hold(
+        &mut self,
+        key: &Arc<Key>,
+        mut lane: Lane,
+        mut causes: Causes,
+        now: Instant,
+        writers: &Writers,
+    ) {
         let Some(KeyState::Claimed { added }) = self.states.remove(key) else { return };
-        let mut lane = Lane::Held;
         if let Some((added_lane, _, added)) = added {
             lane = added_lane;
             causes.merge(added, writers);
         }
         self.enqueue(key.clone(), lane, now, causes);
+    }
+
+    /// Queues a slowed key, if it still is one.
+    pub(super) fn release(&mut self, key: &Arc<Key>, now: Instant) {
+        if let Some(KeyState::Queued { lane: Lane::Slowed, ticket, causes, .. }) = self.states.get_mut(key) {
+            let (ticket, causes) = (*ticket, std::mem::take(causes));
+            self.slowed.remove(key.namespace.as_deref(), ticket);
+            self.enqueue(key.clone(), Lane::Fast, now, causes);
+        }
     }
 
     /// Ends the claim. Returns true if the key was added during the claim, and so is queued again.
@@ -154,7 +173,13 @@ impl Lanes {
             Lane::Fast => self.fast.len(),
             Lane::Slow => self.slow.len(),
             Lane::Held => self.held.len(),
+            Lane::Slowed => self.slowed.len(),
         }
+    }
+
+    /// The number of keys that the brake or a storm holds.
+    pub(super) fn held(&self) -> usize {
+        self.held.len() + self.slowed.len()
     }
 
     /// The queued keys with their lanes, the times at which they were queued, and their causes.
@@ -167,7 +192,7 @@ impl Lanes {
 
     /// Removes and returns the queued keys with their causes.
     pub(super) fn take_all(&mut self) -> Vec<(Arc<Key>, Causes)> {
-        let lanes = [&mut self.fast, &mut self.slow, &mut self.held].into_iter();
+        let lanes = [&mut self.fast, &mut self.slow, &mut self.held, &mut self.slowed].into_iter();
         let keys: Vec<_> = lanes.flat_map(|lane| std::iter::from_fn(|| lane.pop())).collect();
         let causes_of = |state| match state {
             Some(KeyState::Queued { causes, .. }) => causes,
@@ -192,6 +217,7 @@ impl Lanes {
             Lane::Fast => &mut self.fast,
             Lane::Slow => &mut self.slow,
             Lane::Held => &mut self.held,
+            Lane::Slowed => &mut self.slowed,
         }
     }
 

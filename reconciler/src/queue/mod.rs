@@ -4,6 +4,7 @@
 //! controller starts one more, and once as many passes run as it has workers, a key is claimed only if no pass of its
 //! namespace runs. So no namespace can occupy every worker, however many keys it has and however long their passes take.
 
+mod admission;
 mod backoff;
 mod brake;
 mod cause;
@@ -13,6 +14,7 @@ mod lanes;
 mod resync;
 mod retries;
 mod state;
+mod storms;
 #[cfg(test)]
 mod tests;
 mod token_bucket;
@@ -40,12 +42,13 @@ use self::{
     lanes::{AddResult, Lane, Lanes},
     resync::KeySources,
     retries::Retries,
+    storms::Storms,
 };
 pub(crate) use self::{
-    brake::Held,
     cause::{Cause, Causes, Source, StateChange, resource_of},
     delayed::Delayed,
     lanes::shrink,
+    storms::{InARow, Storm},
 };
 use crate::metrics::{Metrics, QueueMetrics, RunningPasses};
 
@@ -84,6 +87,7 @@ struct State {
     /// The keys that wait for the first list of a Kind after a prompted pass.
     prompted: HashSet<Arc<Key>>,
     brake: Option<Brake>,
+    storms: Storms,
     /// The claimed keys and the time of each claim. At most one per worker.
     running: Vec<(Arc<Key>, Instant)>,
     /// The number of running passes from which on only keys of other namespaces are claimed.
@@ -108,6 +112,7 @@ impl Queue {
             writers,
             prompted: HashSet::default(),
             brake: None,
+            storms: Storms::default(),
             running: Vec::new(),
             workers: usize::MAX,
             closed: false,
@@ -119,18 +124,18 @@ impl Queue {
 
     /// Enqueues a key.
     pub fn add(&self, key: Key) {
-        self.add_for(key, Cause::Queue(None));
+        self.add_for(key, Cause::queue(None));
     }
 
     /// Enqueues a key for a reason, such as `the probe ended`, that the log lines of the pass show among the
     /// [causes](crate#causes). Only the first 200 bytes are kept.
     pub fn add_because(&self, key: Key, reason: &str) {
-        self.add_for(key, Cause::queue(reason));
+        self.add_for(key, Cause::queue(Some(reason)));
     }
 
     /// Enqueues a key in the slow lane. Keys of the fast lane go first, except for one turn in ten.
     pub fn add_slow(&self, key: Key) {
-        self.add_slow_for(key, Cause::Queue(None));
+        self.add_slow_for(key, Cause::queue(None));
     }
 
     /// Enqueues a key for this cause.
@@ -201,7 +206,14 @@ impl Queue {
                 }
                 state.enqueue_due(&self.0.clock);
                 if let Some((key, causes)) = state.claim() {
-                    return Some(ClaimedKey { key, causes, is_released: false, queue: self.clone() });
+                    let in_a_row = InARow::default();
+                    return Some(ClaimedKey {
+                        key,
+                        causes,
+                        in_a_row,
+                        is_released: false,
+                        queue: self.clone(),
+                    });
                 }
                 state.next_due(&self.0.clock)
             };
@@ -257,6 +269,7 @@ impl Queue {
             state.lanes.take_all();
             state.delayed = Delayed::default();
             state.prompted = HashSet::default();
+            state.storms = Storms::default();
             state.retries.clear();
             state.report_depth();
         }
@@ -328,15 +341,19 @@ impl State {
         while let Some((key, cause)) = self.retries.pop_due(now) {
             self.add(key, Lane::Fast, cause);
         }
+        while let Some(key) = self.storms.pop_due(now) {
+            self.lanes.release(&key, now);
+        }
     }
 
-    /// The time at which the next delayed, failed or held key is due. The time of delayed keys is not known if a test
+    /// The time at which the next delayed, failed, held or slowed key is due. The time of delayed keys is not known if a test
     /// sets the clock.
     fn next_due(&self, clock: &Clock) -> Option<Instant> {
         let delayed = self.delayed.next_due().filter(|_| !is_test_clock(clock));
         let brake = self.brake.as_ref().filter(|_| self.lanes.len_of(Lane::Held) > 0);
         let released = brake.and_then(|brake| brake.next_release(Instant::now()));
-        delayed.into_iter().chain(self.retries.next_due()).chain(released).min()
+        let dues = delayed.into_iter().chain(self.retries.next_due()).chain(released);
+        dues.chain(self.storms.next_due()).min()
     }
 
     fn claim(&mut self) -> Option<(Arc<Key>, Causes)> {
@@ -351,10 +368,9 @@ impl State {
         if self.prompted.remove(&key) {
             causes.set_prompted();
         }
-        // A held key was counted when it was claimed first.
+        // The time of a held key counted when it was claimed first.
         if let Some(metrics) = self.metrics.as_mut().filter(|_| lane != Lane::Held) {
             metrics.queue_duration.observe(queued_at.elapsed().as_secs_f64());
-            causes.iter().for_each(|cause| metrics.count_cause(cause.labels()));
         }
         self.running.push((key.clone(), Instant::now()));
         self.report_depth();
@@ -371,6 +387,7 @@ impl State {
                 metrics.work_duration.observe(claimed_at.elapsed().as_secs_f64());
             }
         }
+        self.storms.ended(key, Instant::now());
         let is_queued = self.lanes.done(key, &self.writers);
         self.report_depth();
         is_queued || (was_full && self.lanes.len() + self.lanes.len_of(Lane::Held) > 0)
@@ -378,7 +395,8 @@ impl State {
 
     fn report_depth(&self) {
         if let Some(metrics) = &self.metrics {
-            metrics.set_depth([Lane::Fast, Lane::Slow, Lane::Held].map(|lane| self.lanes.len_of(lane)));
+            let [fast, slow] = [Lane::Fast, Lane::Slow].map(|lane| self.lanes.len_of(lane));
+            metrics.set_depth([fast, slow, self.lanes.held()]);
         }
     }
 }
@@ -404,7 +422,8 @@ impl RunningPasses for Shared {
 pub(crate) struct ClaimedKey {
     pub(crate) key: Arc<Key>,
     pub(crate) causes: Causes,
-    /// True once the key is no longer claimed, since the brake holds it.
+    pub(crate) in_a_row: InARow,
+    /// True once the key is no longer claimed, since it is held.
     is_released: bool,
     queue: Queue,
 }

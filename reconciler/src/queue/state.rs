@@ -18,7 +18,7 @@ pub struct QueueState {
     pub queued: usize,
     /// The number of keys of resyncs and promotions that wait for a worker.
     pub queued_slow: usize,
-    /// The number of keys that wait because too much changes without a prompt.
+    /// The number of keys that wait because too much changes without a prompt, or in a storm.
     pub held: usize,
     /// The number of keys whose pass runs.
     pub running: usize,
@@ -50,7 +50,7 @@ impl Queue {
             workers: state.workers,
             queued: state.lanes.len_of(Lane::Fast),
             queued_slow: state.lanes.len_of(Lane::Slow),
-            held: state.lanes.len_of(Lane::Held),
+            held: state.lanes.held(),
             running: state.running.len(),
             retrying: state.retries.len(),
             delayed: state.delayed.len(),
@@ -72,7 +72,7 @@ impl Queue {
                 let name = match lane {
                     Lane::Fast => "queued",
                     Lane::Slow => "queued_slow",
-                    Lane::Held => "held",
+                    Lane::Held | Lane::Slowed => "held",
                 };
                 KeyState::new(key, name, Some(since), None, causes.to_string(), now)
             },

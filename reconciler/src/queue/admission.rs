@@ -1,0 +1,42 @@
+//! The decision at the start of a pass: it begins, or its key is held.
+//!
+//! The brake holds keys whose pass is not prompted, and a storm those that only this process causes. A held key occupies no
+//! worker. If a cause is added to it, it is queued again, and so runs at once if that cause came from outside.
+
+use tokio::time::Instant;
+
+use super::{ClaimedKey, Queue, lanes::Lane};
+
+impl Queue {
+    /// Returns the key if its pass begins now, or else ends its claim and holds it. The error is the number of changes per
+    /// minute if the key is the first that the brake holds, and that is to be reported.
+    pub(crate) fn admit(&self, mut claimed: ClaimedKey) -> Result<ClaimedKey, Option<u32>> {
+        let (mut state, now) = (self.0.state.lock(), Instant::now());
+        let state = &mut *state;
+        let (lane, is_first, report) =
+            if let Some(is_first) = state.storms.hold(&claimed.key, &claimed.causes, now) {
+                (Lane::Slowed, is_first, None)
+            } else if let Some(brake) = state.brake.as_mut().filter(|_| !claimed.causes.is_prompted())
+                && !brake.is_released(now)
+            {
+                let is_first = state.lanes.len_of(Lane::Held) == 0;
+                (Lane::Held, is_first, is_first.then(|| brake.report()).flatten())
+            } else {
+                claimed.in_a_row = state.storms.begin(&claimed.key, &claimed.causes, now, &state.writers);
+                if let Some(metrics) = &mut state.metrics {
+                    claimed.causes.iter().for_each(|cause| metrics.count_cause(cause.labels()));
+                    let cause = claimed.causes.iter().next().filter(|_| claimed.in_a_row.storm.is_some());
+                    cause.into_iter().for_each(|cause| metrics.count_storm_pass(cause.labels()));
+                }
+                return Ok(claimed);
+            };
+        state.running.retain(|(key, _)| *key != claimed.key);
+        state.lanes.hold(&claimed.key, lane, std::mem::take(&mut claimed.causes), now, &state.writers);
+        state.report_depth();
+        claimed.is_released = true;
+        if is_first {
+            self.0.changed.notify_waiters(); // to wait until it is released
+        }
+        Err(report)
+    }
+}

@@ -1,0 +1,335 @@
+//! Storms: keys that are reconciled again and again although nothing changes from outside.
+//!
+//! The passes of a key that only this process causes are counted: by its own changes of objects, by the end of a wait, or by
+//! a pass that adds a key to the queue. The number of the causing pass limits that of the caused one, so that two
+//! keys or two controllers that cause each other's passes are a storm too, and an object that waits for thousands of others
+//! is none. A pass for another object than those before is progress, and does not count; a wait of a second or more is
+//! meant, and any cause from outside is a reason of its own: both begin a new count. Retries have their own backoff.
+//!
+//! In a storm, a key whose pass only this process causes is held until it is due. Any other cause is served at once, and
+//! does not end the storm: that ends when a pass comes later than it is due.
+
+use std::{sync::Arc, time::Duration};
+
+use reknit_apis::{Key, internal::HashMap};
+use reknit_injection::internal::Writers;
+use tokio::time::Instant;
+
+use super::{Causes, Delayed, lanes::shrink};
+
+/// The number of passes that are a storm, and the time within which they run.
+const STORM: u32 = 20;
+const WITHIN: Duration = Duration::from_secs(60);
+/// A wait that is meant: a second, which begins a little before the pass ends.
+const LONG_WAIT: Duration = Duration::from_millis(900);
+/// The times between the passes of a storm, and the number of passes after which the second one holds.
+const GAPS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
+const SHORT_GAPS: u32 = 6;
+/// The time after which the count of a key is dropped: longer than any gap.
+const MAX_AGE: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Default)]
+pub(super) struct Storms {
+    rows: HashMap<Arc<Key>, Row>,
+    held: Delayed,
+    swept: Option<Instant>,
+}
+
+/// The passes of a key that only this process has caused.
+#[derive(Debug)]
+struct Row {
+    passes: u32,
+    since: Instant,
+    /// The end of the last pass, and of the last one that only the end of a wait caused.
+    ended: Instant,
+    waited: Instant,
+    is_wait: bool,
+    /// The causes so far.
+    causes: Causes,
+    /// The number of passes of the storm. Zero if there is none.
+    slowed: u32,
+    /// True if the next pass is, or was, held.
+    is_held: bool,
+}
+
+/// The place of a pass among those that only this process has caused.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InARow {
+    /// The number of passes, with this one. Zero if the pass has a cause from outside.
+    pub(crate) passes: u32,
+    /// The storm to which the pass belongs.
+    pub(crate) storm: Option<Storm>,
+}
+
+/// A storm, at one of its passes.
+#[derive(Clone, Debug)]
+pub(crate) struct Storm {
+    pub(crate) within: Duration,
+    /// The time since the pass before.
+    pub(crate) gap: Duration,
+    /// True if the storm begins with this pass.
+    pub(crate) is_new: bool,
+}
+
+impl Storms {
+    /// Holds the key if it is in a storm, only this process has caused its next pass, and that is not due yet. Returns true
+    /// if it is the first key to become due then.
+    pub(super) fn hold(&mut self, key: &Arc<Key>, causes: &Causes, now: Instant) -> Option<bool> {
+        let row = self.rows.get_mut(key).filter(|_| causes.in_a_row(0).is_some())?;
+        let due = row.due().filter(|due| now < *due)?;
+        row.is_held = true;
+        Some(self.held.add(key.clone(), due, false))
+    }
+
+    /// Counts the pass of a key that is not held.
+    pub(super) fn begin(
+        &mut self,
+        key: &Arc<Key>,
+        causes: &Causes,
+        now: Instant,
+        writers: &Writers,
+    ) -> InARow {
+        self.sweep(now);
+        let last = self.rows.get(key).map_or(0, |row| row.passes);
+        let Some(causing) = causes.in_a_row(last) else {
+            match self.rows.get_mut(key) {
+                Some(row) if row.goes_on(now) => (row.passes, row.slowed, row.is_held) = (0, 1, false),
+                _ => drop(self.rows.remove(key)),
+            }
+            return InARow::default();
+        };
+        let row = self.rows.entry(key.clone()).or_insert_with(|| Row::new(now));
+        let gap = now - row.ended;
+        let is_over = if row.slowed > 0 {
+            !row.is_held // it is slower by itself
+        } else {
+            (causes.is_wait() && now - row.waited >= LONG_WAIT) || now - row.since > WITHIN
+        };
+        if is_over {
+            *row = Row::new(now);
+        }
+        if row.causes.is_empty() || causes.repeats(&row.causes) {
+            row.passes = row.passes.min(causing).saturating_add(1);
+        }
+        row.causes.merge(causes.clone(), writers);
+        (row.is_held, row.is_wait) = (false, causes.is_wait());
+        let is_new = row.slowed == 0;
+        if is_new && row.passes < STORM {
+            return InARow { passes: row.passes, storm: None };
+        }
+        row.slowed = row.slowed.saturating_add(1);
+        InARow { passes: row.passes, storm: Some(Storm { within: now - row.since, gap, is_new }) }
+    }
+
+    /// Records the end of a pass.
+    pub(super) fn ended(&mut self, key: &Key, now: Instant) {
+        if let Some(row) = self.rows.get_mut(key) {
+            row.ended = now;
+            if row.is_wait {
+                row.waited = now;
+            }
+        }
+    }
+
+    /// Removes and returns a held key that is due.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<Arc<Key>> {
+        self.held.pop_due(now).map(|(key, _)| key)
+    }
+
+    /// The time at which the next held key is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.held.next_due()
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        if self.swept.is_none_or(|swept| now - swept >= WITHIN) {
+            self.swept = Some(now);
+            self.rows.retain(|_, row| now - row.ended < MAX_AGE);
+            shrink(&mut self.rows);
+        }
+    }
+}
+
+impl Row {
+    fn new(now: Instant) -> Self {
+        Self {
+            passes: 0,
+            since: now,
+            ended: now,
+            waited: now,
+            is_wait: false,
+            causes: Causes::default(),
+            slowed: 0,
+            is_held: false,
+        }
+    }
+
+    /// The time of the next pass of the storm, if there is one.
+    fn due(&self) -> Option<Instant> {
+        (self.slowed > 0).then(|| self.ended + GAPS[usize::from(self.slowed > SHORT_GAPS)])
+    }
+
+    /// Returns true if there is a storm, which has not ended by itself.
+    fn goes_on(&self, now: Instant) -> bool {
+        self.is_held || self.due().is_some_and(|due| now < due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reknit_injection::internal::CurrentPass;
+    use tokio::time::{sleep, timeout_at};
+
+    use super::*;
+    use crate::queue::{Cause, ClaimedKey, Queue, StateChange, retries::ANY_WAIT};
+
+    fn key(name: &str) -> Key {
+        Key::new("shop", name)
+    }
+
+    fn own_write(pass: &Arc<CurrentPass>) -> Cause {
+        Cause::Object(StateChange::by(pass))
+    }
+
+    fn from_outside() -> Cause {
+        Cause::child("web", StateChange::to(Some("7")))
+    }
+
+    /// Runs passes, each of which takes 20 ms, for ten minutes. Returns the number of passes of each minute, and the number
+    /// of storms that began.
+    async fn run(queue: &Queue, act: impl Fn(&ClaimedKey, &Arc<CurrentPass>)) -> ([usize; 10], usize) {
+        let (mut passes, mut storms, start) = ([0; 10], 0, Instant::now());
+        while let Ok(Some(claimed)) = timeout_at(start + Duration::from_secs(600), queue.next()).await {
+            let Ok(claimed) = queue.admit(claimed) else { continue };
+            let Some(passes) = passes.get_mut(start.elapsed().as_secs() as usize / 60) else { break };
+            *passes += 1;
+            storms += usize::from(claimed.in_a_row.storm.as_ref().is_some_and(|storm| storm.is_new));
+            let pass = CurrentPass::begin(&"web".into(), &claimed.key, false);
+            pass.set_in_a_row(claimed.in_a_row.passes);
+            sleep(Duration::from_millis(20)).await;
+            act(&claimed, &pass);
+        }
+        (passes, storms)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_storm_of_any_own_cause_is_slowed_to_a_pass_in_ten_seconds_and_then_in_a_minute() {
+        type Act = fn(&Queue, &ClaimedKey, &Arc<CurrentPass>);
+        let acts: [(&str, Act); 5] = [
+            ("own writes", |queue, claimed, pass| queue.add_for(Key::clone(claimed), own_write(pass))),
+            ("two children in turn", |queue, claimed, pass| {
+                let child = if pass.number % 2 == 0 { "red" } else { "blue" };
+                queue.add_for(Key::clone(claimed), Cause::child(child, StateChange::by(pass)));
+            }),
+            ("waits", |queue, claimed, _| queue.continue_after(claimed, Duration::from_millis(30))),
+            ("adds", |queue, claimed, pass| {
+                let add = async { queue.add(Key::clone(claimed)) };
+                let _ = futures::FutureExt::now_or_never(pass.clone().scope(add));
+            }),
+            ("own writes besides a poll", |queue, claimed, pass| {
+                queue.add_for(Key::clone(claimed), own_write(pass));
+                queue.continue_after(claimed, Duration::from_secs(2));
+            }),
+        ];
+        for (name, act) in acts {
+            let queue = Queue::new();
+            queue.add(key("a"));
+            let (passes, storms) = run(&queue, |claimed, pass| act(&queue, claimed, pass)).await;
+            assert!((20..30).contains(&passes[0]), "{name}: {passes:?}");
+            assert!(passes[1..].iter().all(|passes| (1..=2).contains(passes)), "{name}: {passes:?}");
+            assert_eq!(storms, 1, "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_keys_that_cause_the_passes_of_each_other_are_a_storm() {
+        let queue = Queue::new();
+        queue.add(key("a"));
+        let (passes, storms) = run(&queue, |claimed, pass| {
+            let other = if claimed.name == "a" { "b" } else { "a" };
+            queue.add_for(key(other), Cause::child("web", StateChange::by(pass)));
+        })
+        .await;
+        assert!(passes[0] < 60 && passes[1..].iter().all(|passes| *passes <= 12), "{passes:?}");
+        assert!((1..=2).contains(&storms));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cause_from_outside_is_served_at_once_and_does_not_end_the_storm() {
+        let queue = Queue::new();
+        queue.add(key("a"));
+        let users = async {
+            for _ in 0..200 {
+                sleep(Duration::from_secs(3)).await;
+                queue.add_for(key("a"), from_outside());
+                assert_eq!(queue.state().held, 0, "it is claimed next");
+                tokio::task::yield_now().await;
+            }
+        };
+        let passes = run(&queue, |claimed, pass| queue.add_for(Key::clone(claimed), own_write(pass)));
+        let ((passes, storms), ()) = tokio::join!(passes, users);
+        assert!(passes[1..9].iter().all(|passes| (20..=26).contains(passes)), "{passes:?}");
+        assert_eq!(storms, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_storm_ends_when_nothing_is_held_any_more() {
+        let (queue, begun) = (Queue::new(), Instant::now());
+        queue.add(key("a"));
+        let is_stormy = || begun.elapsed() < Duration::from_secs(15);
+        run(&queue, |claimed, pass| {
+            if is_stormy() {
+                queue.add_for(Key::clone(claimed), own_write(pass));
+            }
+        })
+        .await;
+        queue.add(key("a"));
+        let claimed = queue.admit(queue.next().await.unwrap()).ok().unwrap();
+        assert!(claimed.in_a_row.storm.is_none());
+        assert!(queue.0.state.lock().storms.rows.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn polls_retries_rollouts_and_progress_are_no_storms() {
+        type Act = fn(&Queue, &ClaimedKey, &Arc<CurrentPass>);
+        let acts: [(&str, usize, Act); 3] = [
+            ("polls", 290, |queue, claimed, _| queue.continue_after(claimed, Duration::from_secs(2))),
+            ("polls each second that write", 1000, |queue, claimed, pass| {
+                queue.continue_after(claimed, Duration::from_secs(1));
+                if claimed.in_a_row.passes == 0 || claimed.causes.is_wait() {
+                    queue.add_for(Key::clone(claimed), own_write(pass));
+                }
+            }),
+            ("retries", 10, |queue, claimed, _| queue.retry(claimed, ANY_WAIT, "no")),
+        ];
+        for (name, least, act) in acts {
+            let queue = Queue::new();
+            queue.add(key("a"));
+            let (passes, storms) = run(&queue, |claimed, pass| act(&queue, claimed, pass)).await;
+            assert!(storms == 0 && passes.iter().sum::<usize>() >= least, "{name}: {passes:?}");
+        }
+        let queue = Queue::new();
+        let rollout = async {
+            for n in 0..6000 {
+                sleep(Duration::from_millis(100)).await;
+                let change = StateChange::to(Some(&n.to_string()));
+                queue.add_for(key("a"), Cause::child("web", change));
+            }
+        };
+        let written = |claimed: &ClaimedKey, pass: &Arc<CurrentPass>| {
+            if claimed.in_a_row.passes == 0 {
+                queue.add_for(Key::clone(claimed), own_write(pass)); // a status that counts the ready pods
+            }
+        };
+        let ((passes, storms), ()) = tokio::join!(run(&queue, written), rollout);
+        assert!(storms == 0 && passes.iter().sum::<usize>() > 10_000, "a rollout: {passes:?}");
+        let queue = Queue::new();
+        queue.add(key("a"));
+        let (passes, storms) = run(&queue, |claimed, pass| {
+            let child = Cause::child(&pass.number.to_string(), StateChange::by(pass));
+            queue.add_for(Key::clone(claimed), child);
+        })
+        .await;
+        assert!(storms == 0 && passes[0] > 1000, "a child in each pass: {passes:?}");
+    }
+}
