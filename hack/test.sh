@@ -5,9 +5,10 @@
 #
 #   hack/test.sh         formatting, lints, docs, and every test
 #   hack/test.sh --all   also compiles the packages that would be published, runs the integration tests on the oldest and
-#                        on the newest Kubernetes, and runs the measurements: instruction counts, growth of allocations,
-#                        fuzzing, 2,000 seeds of each simulation, and the faults that simulations must find, tests
-#                        the console in a browser, and lets a real Prometheus evaluate dashboards and alerts
+#                        on the newest Kubernetes, watches ten minutes for false alarms, runs the measurements:
+#                        instruction counts, growth of allocations, fuzzing, 2,000 seeds of each simulation, and the
+#                        faults that simulations must find, tests the console in a browser, and lets a real
+#                        Prometheus evaluate dashboards and alerts
 set -euo pipefail
 # shellcheck source=hack/help.sh
 source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
@@ -96,6 +97,11 @@ availability() {
   run_tests --test integration availability:: -- --ignored --skip releases:: --test-threads=2 --show-output
 }
 
+# What is no storm and no fight, for ten minutes.
+false_alarms() {
+  run_tests --package reknit-reconciler --test integration false_alarms:: -- --ignored --show-output
+}
+
 # Growth of allocations, and the fuzz targets with random inputs.
 growth() {
   run_tests --package reknit-benches --package webhook-fuzz
@@ -140,6 +146,7 @@ fi
 if $all; then
   stage "oldest Kubernetes" integration_on v1.33
   stage "newest Kubernetes" integration_on v1.37
+  stage "false alarms" false_alarms
   stage browser hack/browser.sh
   stage prometheus hack/prometheus.sh
   stage instructions hack/instructions.sh

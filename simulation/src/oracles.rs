@@ -239,6 +239,7 @@ fn is_time(text: &str) -> bool {
 /// Checks a run after its end.
 pub(crate) fn check_end(trace: &Trace, cluster: &Cluster, scenario: &Scenario, end: Time) -> Vec<Violation> {
     let mut violations = Vec::new();
+    violations.extend(storm(cluster, end));
     violations.extend(writes_at_rest(trace, scenario, end));
     violations.extend(write_fight(trace, end));
     violations.extend(unfinished_deletion(cluster, end));
@@ -249,6 +250,16 @@ pub(crate) fn check_end(trace: &Trace, cluster: &Cluster, scenario: &Scenario, e
         }
     }
     violations
+}
+
+/// An object that its controller has reported to be in a storm, which is slowed and so is no hot loop any more.
+fn storm(cluster: &Cluster, end: Time) -> Option<Violation> {
+    let event = cluster.objects().into_iter().find(|object| {
+        object["kind"].as_str() == Some("Event") && object["reason"].as_str() == Some("ReconcileStorm")
+    })?;
+    let about = key(&json!({ "metadata": event["regarding"] }));
+    let message = format!("{about} is {}", event["note"].as_str().unwrap_or_default());
+    Some(Violation::new("it comes to rest", message, vec![about], end))
 }
 
 /// The first write in the last part of the run, in which nothing happens.

@@ -13,8 +13,8 @@ use crate::{admission::Attempt, cluster::Cluster, faults::Plan, time::Time};
 pub(crate) const COMPONENT: &str = "controller";
 /// The time after the last step in which faults are injected.
 const FAULTS_AFTER_LAST_STEP: Duration = Duration::from_secs(60);
-/// The time without a write at the end, at least.
-const MIN_REST: Duration = Duration::from_secs(60);
+/// The time without a write at the end, at least. Longer than the wait between the passes of a storm.
+const MIN_REST: Duration = Duration::from_secs(65);
 
 pub(crate) type Constructor = Arc<dyn Fn(&Context) -> Result<Controller> + Send + Sync>;
 pub(crate) type Provide = Arc<dyn Fn(&Context) + Send + Sync>;

@@ -7,6 +7,7 @@ mod children_any;
 mod conditions;
 mod create_or_update;
 mod deletion;
+mod false_alarms;
 mod fights;
 mod finalizers;
 mod handover;
@@ -16,6 +17,7 @@ mod references;
 mod resync;
 mod schemas;
 mod status;
+mod storms;
 mod tenants;
 
 use std::time::Duration;

@@ -47,6 +47,10 @@ const UNCHANGED: &[(&str, &str)] = &[
         "a_fight_is_reported_with_the_other_manager_whichever_verb_restores_the_field",
     ),
     (
+        "reknit_storm_reconciles_total",
+        "a_storm_is_reported_with_its_cause_and_slowed_and_changes_from_outside_are_not",
+    ),
+    (
         "reknit_held_keys",
         "an_upgrade_changes_children_at_the_pace_of_the_brake_while_new_objects_are_reconciled_at_once",
     ),

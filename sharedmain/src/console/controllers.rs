@@ -22,6 +22,7 @@ pub(super) fn view(state: &State) -> Value {
             "failing": value("reknit_failing_keys"),
             "paused": value("reknit_paused_keys"),
             "unprompted_writes": value("reknit_unprompted_writes_total"),
+            "storm_passes": value("reknit_storm_reconciles_total"),
             "fight_writes": value("reknit_fight_writes_total"),
             "passes": metrics.by("controller_runtime_reconcile_total", labels, "result"),
             "errors": value("controller_runtime_reconcile_errors_total"),

@@ -11,7 +11,9 @@ use k8s_openapi::{
 use kube::{CustomResource, ResourceExt};
 use reknit_apis::{Key, kind};
 use reknit_injection::{Context, Selection, select};
-use reknit_reconciler::{Controller, Outcome, Owned, OwnedOptions, ReconcileKey, ReconcileKind, Result};
+use reknit_reconciler::{
+    Controller, Outcome, Owned, OwnedOptions, Queue, ReconcileKey, ReconcileKind, Result,
+};
 use reknit_sharedmain::{Main, Task};
 use reknit_webhook::{Limits, Webhook};
 use schemars::JsonSchema;
@@ -171,7 +173,7 @@ fn busy(cx: &Context) -> Result<Controller> {
     let build = Controller::named("busy", cx);
     let queue = build.queue();
     (0..100).for_each(|n| queue.add(Key::new("busy", &format!("key-{n}"))));
-    Ok(build.reconciler(Busy))
+    Ok(build.reconciler(Busy(queue)))
 }
 
 /// A controller that gives each ConfigMap children in the color of this version, and its value as an annotation.
@@ -204,11 +206,17 @@ impl ReconcileKind for Painter {
     }
 }
 
-struct Busy;
+/// Lets a task that is no part of the pass add the key again.
+struct Busy(Queue);
 
 impl ReconcileKey for Busy {
-    async fn reconcile_key(&self, _key: &Key) -> Result<Outcome> {
-        Ok(Outcome::after(Duration::from_millis(1)))
+    async fn reconcile_key(&self, key: &Key) -> Result<Outcome> {
+        let (queue, key) = (self.0.clone(), key.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            queue.add(key);
+        });
+        Ok(Outcome::done())
     }
 }
 

@@ -222,6 +222,7 @@ function controllersView() {
         ["paused", number(controller.paused)],
         ["slow passes", number(controller.slow), bad(controller.slow)],
         ["unprompted writes", number(controller.unprompted_writes)],
+        ["passes in storms", number(controller.storm_passes), bad(controller.storm_passes)],
         ["writes in fights", number(controller.fight_writes), bad(controller.fight_writes)],
         ["passes", counts(controller.passes) || "none yet"],
       ]);

@@ -1,0 +1,139 @@
+//! Keys that are reconciled again and again although nothing changes from outside, on a real API server.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+};
+use reknit_injection::{Context, select};
+use reknit_reconciler::{Controller, Outcome, ReconcileKind, Result, Tracked};
+use reknit_testing::{Controllers, eventually};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::{Fixture, TIMEOUT};
+
+/// The mistake of a reconciler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    /// Milliseconds instead of seconds.
+    Requeues,
+    /// Writes a quantity and leaves out a default, each through the client and in its own form, with a timestamp.
+    Rewrites,
+    /// Writes two values in turn.
+    Alternates,
+}
+
+struct Mistaken {
+    mistake: Mistake,
+    client: Client,
+    deployments: Tracked<Deployment>,
+    passes: Arc<AtomicUsize>,
+}
+
+fn deployment(name: &str, pass: usize) -> Value {
+    json!({
+        "metadata": {"name": name, "annotations": {"synced": pass.to_string()}},
+        "spec": {
+            "selector": {"matchLabels": {"app": "a"}},
+            "template": {
+                "metadata": {"labels": {"app": "a"}},
+                "spec": {"containers": [{
+                    "name": "main", "image": "one", "resources": {"limits": {"cpu": "1000m"}},
+                }]},
+            },
+        },
+    })
+}
+
+impl ReconcileKind for Mistaken {
+    type Kind = ConfigMap;
+
+    async fn reconcile_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        let pass = self.passes.fetch_add(1, Ordering::Relaxed);
+        let (name, namespace) = (map.name_any(), map.namespace().unwrap());
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), &namespace);
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &namespace);
+        match self.mistake {
+            Mistake::Requeues => return Ok(Outcome::after(Duration::from_millis(30))),
+            Mistake::Rewrites => {
+                let wanted: Deployment = serde_json::from_value(deployment(&name, pass))?;
+                match self.deployments.get(map, &name) {
+                    None => drop(api.create(&PostParams::default(), &wanted).await?),
+                    Some(stored) if stored.spec != wanted.spec => {
+                        api.replace(&name, &PostParams::default(), &wanted).await?;
+                    }
+                    Some(_) => {}
+                }
+            }
+            Mistake::Alternates => {
+                let color = if pass % 2 == 0 { "red" } else { "blue" };
+                let patch = Patch::Merge(json!({"data": {"color": color}}));
+                maps.patch(&name, &PatchParams::default(), &patch).await?;
+            }
+        }
+        Ok(Outcome::done())
+    }
+}
+
+fn mistaken(
+    fixture: &Fixture,
+    mistake: Mistake,
+    passes: &Arc<AtomicUsize>,
+) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
+    let (namespace, passes) = (fixture.namespace.clone(), passes.clone());
+    move |cx| {
+        let selection = select().namespace(&namespace).label("app", "a");
+        let mut build = Controller::selected::<ConfigMap>(cx, selection);
+        let (client, deployments) = (build.client(), build.track());
+        Ok(build.reconciler(Mistaken { mistake, client, deployments, passes }).build())
+    }
+}
+
+/// The messages of the events about the object with this reason.
+async fn messages(fixture: &Fixture, map: &ConfigMap, reason: &str) -> Vec<String> {
+    let events = fixture.events_about(&fixture.namespace, &map.uid().unwrap()).await;
+    let events = events.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+    events.filter_map(|event| event.note).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_is_reported_with_its_cause_and_slowed_and_changes_from_outside_are_not() {
+    for (mistake, part) in [
+        (Mistake::Requeues, "after a wait"),
+        (Mistake::Rewrites, "metadata.annotations.synced from"),
+        (Mistake::Alternates, "data.color from"),
+    ] {
+        let fixture = Fixture::new("storm").await;
+        fixture.create("a", &[]).await;
+        let map = fixture.merge("a", json!({"metadata": {"labels": {"app": "a"}}})).await;
+        let passes = Arc::<AtomicUsize>::default();
+        let running =
+            Controllers::new(fixture.client.clone()).controller(mistaken(&fixture, mistake, &passes)).start();
+        let message = eventually(format!("{mistake:?}: an event"), TIMEOUT, async || {
+            let found = messages(&fixture, &map, "ReconcileStorm").await.into_iter().next();
+            found.ok_or_else(|| format!("{} passes", passes.load(Ordering::Relaxed)))
+        })
+        .await;
+        println!("{mistake:?}: {message}");
+        assert!(message.contains(part), "{message}");
+        let before = passes.load(Ordering::Relaxed);
+        sleep(Duration::from_secs(3)).await;
+        assert!(passes.load(Ordering::Relaxed) <= before + 1, "the storm is not slowed");
+        fixture.merge("a", json!({"data": {"from": "outside"}})).await;
+        eventually("a pass for the change", Duration::from_secs(5), async || {
+            passes.load(Ordering::Relaxed) > before
+        })
+        .await;
+        assert_eq!(messages(&fixture, &map, "ReconcileStorm").await.len(), 1);
+        running.stop().await;
+    }
+}
