@@ -75,7 +75,7 @@ impl ReconcileKind for Mistaken {
                 }
             }
             Mistake::Alternates => {
-                let color = if pass % 2 == 0 { "red" } else { "blue" };
+                let color = if pass.is_multiple_of(2) { "red" } else { "blue" };
                 let patch = Patch::Merge(json!({"data": {"color": color}}));
                 maps.patch(&name, &PatchParams::default(), &patch).await?;
             }
