@@ -195,8 +195,8 @@ check_metrics() {
     --serviceaccount "$system:default" >/dev/null
   token=$(ks create token default)
   for program in controller webhook; do
-    pod=$(pods $program .metadata.name | head -n 1)
-    expect_refusal "metrics of the $program without a token" "Unauthorized" \
+    pod=$(pods $program .metadata.name | sed -n 1p)
+    expect_refusal "metrics of the $program without a token" "must be logged in" \
       k get --raw "/api/v1/namespaces/$system/pods/https:$pod:9090/proxy/metrics"
     port=$((port + 1))
     ks port-forward "pod/$pod" "$port:9090" >/dev/null &
