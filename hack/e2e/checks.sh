@@ -96,8 +96,9 @@ kill_process() {
   on_node "$node" kill -KILL "$process"
 }
 
-# Lets the kernel end the process, as if its container had reached its memory limit.
-# shellcheck disable=SC2016 # expanded by the shell in the node
+# Lets the kernel end the process, as if its container had reached its memory limit. On cgroup v1, which lowers no limit below
+# what is used, another process that the kernel spares fills the memory of the container.
+# shellcheck disable=SC2016 # expanded by the shells in the node
 exhaust_memory() {
   local node process
   read -r node process <<<"$(process_of "$1")"
@@ -105,9 +106,12 @@ exhaust_memory() {
   on_node "$node" sh -euc '
     v2=/sys/fs/cgroup$(sed -n "s/^0:://p" /proc/$1/cgroup)
     v1=/sys/fs/cgroup/memory$(sed -nE "s/^[0-9]+:memory://p" /proc/$1/cgroup)
-    if [ -e "$v2/memory.max" ]; then echo 1 >"$v2/memory.max"; else echo 1 >"$v1/memory.limit_in_bytes" || true; fi
-    for attempt in $(seq 100); do [ -d "/proc/$1" ] || exit 0; sleep 0.1; done
-    exit 1' - "$process"
+    fill="echo \$\$ >\$0/cgroup.procs; echo -1000 >/proc/self/oom_score_adj; exec tail /dev/zero"
+    filler=
+    if [ -e "$v2/memory.max" ]; then echo 1 >"$v2/memory.max"; else sh -c "$fill" "$v1" & filler=$!; fi
+    for attempt in $(seq 100); do [ -d "/proc/$1" ] || break; sleep 0.1; done
+    [ -z "$filler" ] || kill -KILL "$filler" || true
+    [ ! -d "/proc/$1" ]' - "$process"
 }
 
 # Kills the process of the pod, and the next one as soon as it runs. The kubelet then waits before it restarts it.
