@@ -32,7 +32,7 @@ pub(crate) struct Session<'a> {
     plane: ControlPlane,
     client: Client,
     webhook_port: u16,
-    /// The ports of the consoles by program, so that a page stays connected when its program restarts.
+    /// The ports of the consoles by program and account, so that a page stays connected when its process restarts.
     console_ports: BTreeMap<String, u16>,
     executables: Executables,
     workloads: Vec<Workload>,
@@ -162,11 +162,13 @@ impl<'a> Session<'a> {
     async fn start_programs(&mut self) -> Result<()> {
         self.started = Some((self.executables.clone(), self.workloads.clone()));
         for workload in &self.workloads {
-            let console_port = match self.console_ports.get(&workload.program) {
+            // Two Deployments may run one program, as two accounts.
+            let process = format!("{} {}/{}", workload.program, workload.namespace, workload.service_account);
+            let console_port = match self.console_ports.get(&process) {
                 Some(port) => *port,
                 None => free_port()?,
             };
-            self.console_ports.insert(workload.program.clone(), console_port);
+            self.console_ports.insert(process, console_port);
             let settings = Settings {
                 kubeconfig: self.plane.kubeconfig_as(&workload.namespace, &workload.service_account).await?,
                 webhook_port: self.webhook_port,
