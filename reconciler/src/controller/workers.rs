@@ -86,7 +86,7 @@ impl Controller {
     /// Runs one worker, which processes one key at a time until the queue is closed.
     async fn run_worker(self: Arc<Self>, leadership: Leadership) {
         while let Some(claimed) = self.parts.queue.next().await {
-            if let Some(claimed) = self.admit(claimed) {
+            if let Some(claimed) = self.begin_or_hold(claimed) {
                 self.process(&claimed, &leadership).await;
             }
             tokio::task::consume_budget().await; // so that many short passes do not starve other tasks
@@ -94,12 +94,12 @@ impl Controller {
     }
 
     /// Returns the key unless it is held. Reports the first key that the brake holds.
-    fn admit(&self, mut claimed: ClaimedKey) -> Option<ClaimedKey> {
+    fn begin_or_hold(&self, mut claimed: ClaimedKey) -> Option<ClaimedKey> {
         if !claimed.causes.is_prompted() && self.driver.has_unobserved_generation(&claimed) {
             claimed.causes.set_prompted();
         }
         let key = claimed.key.clone();
-        match self.parts.queue.admit(claimed) {
+        match self.parts.queue.begin_or_hold(claimed) {
             Ok(claimed) => Some(claimed),
             Err(report) => {
                 if let Some(per_minute) = report {

@@ -90,7 +90,7 @@ mod tests {
     async fn run_passes(queue: &Queue) -> Vec<String> {
         let mut names = Vec::new();
         while let Some(Some(claimed)) = queue.next().now_or_never() {
-            let Ok(claimed) = queue.admit(claimed) else { continue };
+            let Ok(claimed) = queue.begin_or_hold(claimed) else { continue };
             let prompted = claimed.causes.is_prompted();
             let pass = CurrentPass::begin(&"web".into(), &claimed.key, prompted);
             queue.count_changes_of(&pass);
@@ -130,16 +130,16 @@ mod tests {
         let queue = Queue::new();
         queue.set_brake(60);
         queue.add_slow_for(Key::new("shop", "a"), Cause::Start);
-        let claimed = queue.admit(queue.next().await.unwrap()).ok().unwrap();
+        let claimed = queue.begin_or_hold(queue.next().await.unwrap()).ok().unwrap();
         let pass = CurrentPass::begin(&"web".into(), &claimed.key, false);
         queue.count_changes_of(&pass);
         (0..100).for_each(|_| pass.count_change());
         drop(claimed);
         queue.add_slow_for(Key::new("shop", "b"), Cause::Start);
-        let Err(held) = queue.admit(queue.next().await.unwrap()) else { panic!("it is not held") };
+        let Err(held) = queue.begin_or_hold(queue.next().await.unwrap()) else { panic!("it is not held") };
         assert_eq!(held, Some(60));
         let start = Instant::now();
-        let claimed = queue.admit(queue.next().await.unwrap()).ok().unwrap();
+        let claimed = queue.begin_or_hold(queue.next().await.unwrap()).ok().unwrap();
         assert_eq!((claimed.name.as_str(), start.elapsed().as_secs()), ("b", 95));
     }
 }

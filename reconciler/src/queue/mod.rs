@@ -4,8 +4,8 @@
 //! controller starts one more, and once as many passes run as it has workers, a key is claimed only if no pass of its
 //! namespace runs. So no namespace can occupy every worker, however many keys it has and however long their passes take.
 
-mod admission;
 mod backoff;
+mod begin;
 mod brake;
 mod cause;
 mod delayed;

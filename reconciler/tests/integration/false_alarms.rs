@@ -1,4 +1,4 @@
-//! What looks like a storm or a fight and is none, on a real API server.
+//! Changes that resemble a storm or a fight and are none, on a real API server.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ use super::{
     *,
 };
 
-/// What was logged.
+/// The lines of the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -8,9 +8,13 @@ use tokio::time::Instant;
 use super::{ClaimedKey, Queue, lanes::Lane};
 
 impl Queue {
-    /// Returns the key if its pass begins now, or else ends its claim and holds it. The error is the number of changes per
-    /// minute if the key is the first that the brake holds, and that is to be reported.
-    pub(crate) fn admit(&self, mut claimed: ClaimedKey) -> Result<ClaimedKey, Option<u32>> {
+    /// Begins the pass of a claimed key, or ends the claim and holds the key.
+    ///
+    /// # Errors
+    ///
+    /// The key is held. The error contains the limit of the brake, in changes per minute, if the caller has to report that
+    /// the brake now holds keys.
+    pub(crate) fn begin_or_hold(&self, mut claimed: ClaimedKey) -> Result<ClaimedKey, Option<u32>> {
         let (mut state, now) = (self.0.state.lock(), Instant::now());
         let state = &mut *state;
         let (lane, is_first, report) =
