@@ -50,8 +50,9 @@ pub struct CurrentPass {
     pub prompted: bool,
     /// Asks the pass for the stack on which it waits.
     pub stack: StackQuestion,
-    /// The recording of the pass, if it is recorded.
-    recording: OnceLock<Arc<Recording>>,
+    /// The recording of the pass while it runs, if it is recorded. Not kept for longer, since the causes of later passes
+    /// keep this pass.
+    recording: OnceLock<Weak<Recording>>,
     /// The number of passes in a row that only this process caused, with this one. Zero if a cause came from outside.
     in_a_row: AtomicU32,
     /// The last change that it made, if it is one of many in a row.
@@ -88,14 +89,14 @@ impl CurrentPass {
         })
     }
 
-    /// Records the pass.
+    /// Records the pass, as long as the caller keeps the recording.
     pub fn record(&self, recording: &Arc<Recording>) {
-        let _ = self.recording.set(recording.clone()); // a pass has one recording
+        let _ = self.recording.set(Arc::downgrade(recording)); // a pass has one recording
     }
 
     /// Returns the recording of the pass that the current task runs, if it is recorded.
     pub(crate) fn recording() -> Option<Arc<Recording>> {
-        CURRENT.try_with(|pass| pass.recording.get().cloned()).ok().flatten()
+        CURRENT.try_with(|pass| pass.recording.get()?.upgrade()).ok().flatten()
     }
 
     /// Exports the spans of passes with links that this function adds.
@@ -181,6 +182,17 @@ impl CurrentPass {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_pass_that_has_ended_does_not_keep_its_recording() {
+        let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", "a").into(), true);
+        let recording = Arc::<Recording>::default();
+        pass.record(&recording);
+        let is_recorded = || pass.clone().scope(async { CurrentPass::recording().is_some() });
+        assert!(is_recorded().await);
+        drop(recording);
+        assert!(!is_recorded().await);
+    }
 
     #[tokio::test]
     async fn a_pass_is_known_within_its_future_and_nowhere_else() {
