@@ -103,8 +103,7 @@ impl Inject for PassLog {
 }
 
 impl PassLog {
-    /// Logs a pass that begins.
-    /// If it fails, it is recorded in this file.
+    /// Logs a pass that begins. A pass that fails is recorded in `file`, if there is one.
     pub(crate) fn begin(&self, pass: &Arc<CurrentPass>, causes: &Causes, file: Option<String>) -> LoggedPass {
         self.0.lock().running.push((pass.clone(), causes.clone()));
         LoggedPass {
@@ -130,12 +129,7 @@ impl PassLog {
     pub async fn waiting(&self) -> Vec<WaitingPass> {
         let running: Vec<_> =
             self.0.lock().running.iter().map(|(pass, causes)| (pass.clone(), causes.to_string())).collect();
-        let asked = running.into_iter().map(async |(pass, causes)| {
-            let answer = timeout(MAX_ANSWER, pass.stack.ask()).await;
-            let (has_answered, stack) =
-                (answer.is_ok(), answer.ok().and_then(std::result::Result::ok).flatten());
-            WaitingPass { pass, causes, has_answered, stack }
-        });
+        let asked = running.into_iter().map(|(pass, causes)| WaitingPass::ask(pass, causes));
         let mut waiting = join_all(asked).await;
         waiting.sort_by_key(|waiting| waiting.pass.number);
         waiting
@@ -160,6 +154,14 @@ pub struct WaitingPass {
     /// False if the pass did not answer within a second, because its code has not returned to the runtime.
     pub has_answered: bool,
     stack: Option<Backtrace>,
+}
+
+impl WaitingPass {
+    async fn ask(pass: Arc<CurrentPass>, causes: String) -> Self {
+        let answer = timeout(MAX_ANSWER, pass.stack.ask()).await;
+        let has_answered = answer.is_ok();
+        Self { pass, causes, has_answered, stack: answer.ok().and_then(std::result::Result::ok).flatten() }
+    }
 }
 
 impl WaitingPass {
