@@ -443,6 +443,34 @@ mod tests {
         causes.add(cause, false, &Writers::default());
     }
 
+    /// Returns a cause of the next variant. A new variant needs an arm here, a row in docs/debugging.md, and a row in
+    /// tests/integration/causes.rs.
+    fn next(cause: &Cause) -> Option<Cause> {
+        Some(match cause {
+            Cause::Object(_) => service("a"),
+            Cause::Other { .. } => Cause::Kind("services".into()),
+            Cause::Kind(_) => Cause::Config("config-a"),
+            Cause::Config(_) => Cause::Start,
+            Cause::Start => Cause::Resync,
+            Cause::Resync => Cause::Leadership,
+            Cause::Leadership => Cause::After,
+            Cause::After => Cause::retry(1, "no"),
+            Cause::Retry { .. } => Cause::queue(None),
+            Cause::Queue(..) => return None,
+        })
+    }
+
+    #[test]
+    fn each_cause_has_a_row_in_the_docs() {
+        let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/debugging.md");
+        let docs = std::fs::read_to_string(docs).unwrap();
+        let causes = std::iter::successors(Some(object("1")), next).map(|cause| cause.labels()[0].to_owned());
+        let relations = [Source::OWNED, Source::WATCHED].map(str::to_owned);
+        for label in causes.chain(relations) {
+            assert!(docs.contains(&format!("\n| `{label}` |")), "{label}");
+        }
+    }
+
     #[test]
     fn a_prompt_is_not_lost_with_the_cause_that_is_not_kept() {
         let mut causes = Causes::default();

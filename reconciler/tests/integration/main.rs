@@ -1,6 +1,7 @@
 //! Controllers on a real API server.
 #![cfg(test)]
 
+mod causes;
 mod changing_kinds;
 mod children;
 mod children_any;
@@ -12,6 +13,8 @@ mod fights;
 mod finalizers;
 mod handover;
 mod leaders;
+#[path = "../../../tests/support/logs.rs"]
+mod logs;
 mod namespaces;
 mod references;
 mod resync;
@@ -31,8 +34,11 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use reknit_injection::Context;
-use reknit_reconciler::{Controller, Event, FinalizeKind, Key, Outcome, ReconcileKind, Recorder, Result};
+use reknit_injection::{Context, Shutdown};
+use reknit_leadership::Leadership;
+use reknit_reconciler::{
+    Controller, Event, FinalizeKind, Key, Outcome, ReconcileKind, Recorder, Result, Run,
+};
 use reknit_testing::{ControlPlane, ControllerExt, eventually};
 use serde_json::{Value, json};
 
@@ -60,6 +66,12 @@ impl FinalizeKind for Idle {
 enum FinalizerPatch {
     Merge,
     Apply,
+}
+
+/// Runs a controller until the future is dropped.
+async fn run(controller: Controller, leadership: Leadership) {
+    let run = Run { leadership, stop: Shutdown::never(), drain: Duration::ZERO, workers: None };
+    controller.run(run).await;
 }
 
 /// A new namespace on a real API server.
