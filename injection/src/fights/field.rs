@@ -11,8 +11,8 @@ use crate::object::{Object, RawObject};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Name(String),
-    /// An item of a list. The item as somebody else has written it tells its key.
-    Item(usize, Value),
+    /// An item of a list, in the state in between and in the last one.
+    Item(usize, [Value; 2]),
 }
 
 /// A field that has the same value in two states, and another one in a state in between.
@@ -24,8 +24,9 @@ pub(super) struct Field {
     pub(super) ours: Option<Value>,
 }
 
-/// The fields that have the same value in the first and in the last of three states of an object, and another one in the
-/// second. Those outside the metadata come first.
+/// The fields that have the same value in the first and in the last of three states of an object, and another one in
+/// the second. Those outside the metadata come first. The hash of what `Owned::apply` has applied is only among them if
+/// nothing else is.
 pub(super) fn restored_fields(kind: &ApiResource, states: [&Object; 3]) -> Vec<Field> {
     let texts = states.map(|state| state.to_json(kind).ok().and_then(|json| String::from_utf8(json).ok()));
     let [Some(before), Some(between), Some(after)] = &texts else { return Vec::new() };
@@ -36,7 +37,14 @@ pub(super) fn restored_fields(kind: &ApiResource, states: [&Object; 3]) -> Vec<F
     collect_restored(parts, &mut Vec::new(), &mut found);
     let parts = [before.rest_of_metadata(), between.rest_of_metadata(), after.rest_of_metadata()];
     collect_restored(parts, &mut vec![Step::Name("metadata".into())], &mut found);
-    found
+    let (hashes, fields): (Vec<_>, Vec<_>) = found.into_iter().partition(Field::is_hash);
+    if fields.is_empty() { hashes } else { fields }
+}
+
+impl Field {
+    fn is_hash(&self) -> bool {
+        self.path.last() == Some(&Step::Name("reknit.dev/applied".into()))
+    }
 }
 
 /// Compares the parts of three states as they are written, and decodes those that differ.
@@ -74,7 +82,7 @@ fn compare(states: [Option<&Value>; 3], path: &mut Vec<Step>, found: &mut Vec<Fi
             if before.len() == between.len() && between.len() == after.len() =>
         {
             for (n, item) in between.iter().enumerate() {
-                path.push(Step::Item(n, item.clone()));
+                path.push(Step::Item(n, [item.clone(), after[n].clone()]));
                 compare([before.get(n), Some(item), after.get(n)], path, found);
                 path.pop();
             }

@@ -1,4 +1,6 @@
-//! The field manager of a field, from `managedFields`.
+//! The field manager that has changed a field, from `managedFields`.
+
+use std::collections::BTreeSet;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -9,34 +11,72 @@ use super::field::{Field, Step};
 #[serde(rename_all = "camelCase")]
 struct Entry {
     manager: Option<String>,
+    operation: Option<String>,
+    subresource: Option<String>,
     /// In RFC 3339, always in UTC, so the texts are ordered like the times.
     time: Option<String>,
     fields_v1: Option<Map<String, Value>>,
 }
 
-/// The manager that has set the field before it was restored. `theirs` and `ours` are the `managedFields` before and after
-/// that. If nobody but the manager that has restored it managed the field, the field was removed or converted: then the
-/// manager of the last write.
-pub(super) fn rival_of(theirs: &str, ours: Option<&str>, field: &Field) -> Option<String> {
-    let decode = |text| serde_json::from_str::<Vec<Entry>>(text).unwrap_or_default();
-    let owns = |entry: &&Entry| entry.fields_v1.as_ref().is_some_and(|fields| contains(fields, &field.path));
-    let ours = ours.map(decode).unwrap_or_default();
-    let is_ours = |entry: &Entry| ours.iter().filter(owns).any(|own| own.manager == entry.manager);
-    let (own_entries, others): (Vec<_>, Vec<_>) = decode(theirs).into_iter().partition(is_ours);
-    let last = others.iter().filter(owns).max_by_key(|entry| &entry.time);
-    let last = last.or_else(|| others.iter().max_by_key(|entry| &entry.time)).or(own_entries.last());
-    last?.manager.clone()
+/// The client that has changed a field before it was restored.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Rival {
+    /// Another field manager.
+    Manager(String),
+    /// Another client with the field manager that has restored the field.
+    Namesake(String),
 }
 
-/// Returns true if the fields of a manager contain this path, or a list or map above it that is managed as a whole.
-fn contains(fields: &Map<String, Value>, path: &[Step]) -> bool {
-    let Some((step, rest)) = path.split_first() else { return true };
+/// The client that has set the field before it was restored. The states are the `managedFields` after the own write
+/// before that, after the change, and after the field was restored.
+///
+/// A manager that owns the field in the changed state has set it. A removal leaves no owner: then it is the only manager
+/// that has written since the own write, if its write has left an entry. `None` if that is not known either.
+pub(super) fn rival_of(states: [Option<&str>; 3], field: &Field) -> Option<Rival> {
+    let [before, theirs, ours] =
+        states.map(|text| text.map(|text| serde_json::from_str::<Vec<Entry>>(text).unwrap_or_default()));
+    let (theirs, ours) = (theirs?, ours.unwrap_or_default());
+    let is_owner = |entry: &&Entry| entry.fields_v1.as_ref().is_some_and(|fields| owns(fields, &field.path));
+    let own: BTreeSet<_> =
+        ours.iter().filter(is_owner).filter_map(|entry| entry.manager.as_deref()).collect();
+    let rival = |manager: &str| match own.contains(manager) {
+        true => Rival::Namesake(manager.into()),
+        false => Rival::Manager(manager.into()),
+    };
+    let is_own = |entry: &&Entry| entry.manager.as_deref().is_some_and(|manager| own.contains(manager));
+    let (own_owners, owners): (Vec<_>, Vec<_>) = theirs.iter().filter(is_owner).partition(is_own);
+    let last = owners.into_iter().max_by_key(|entry| &entry.time).or(own_owners.into_iter().next());
+    if let Some(entry) = last {
+        return entry.manager.as_deref().map(rival);
+    }
+    let before = before?;
+    let is_same = |entry: &Entry, other: &Entry| {
+        (&entry.manager, &entry.operation, &entry.subresource, &entry.time)
+            == (&other.manager, &other.operation, &other.subresource, &other.time)
+    };
+    let is_of_status = field.path.first() == Some(&Step::Name("status".into()));
+    let wrote = |entry: &&Entry| {
+        (entry.subresource.as_deref() == Some("status")) == is_of_status
+            && !before.iter().any(|other| is_same(entry, other))
+    };
+    let wrote: BTreeSet<_> =
+        theirs.iter().filter(wrote).filter_map(|entry| entry.manager.as_deref()).collect();
+    if wrote.len() == 1 { wrote.into_iter().next().map(rival) } else { None }
+}
+
+/// Returns true if the fields of a manager contain exactly this path, or a list or map above it that is managed as a
+/// whole.
+fn owns(fields: &Map<String, Value>, path: &[Step]) -> bool {
+    let Some((step, rest)) = path.split_first() else { return fields.is_empty() };
     let below = match step {
         Step::Name(name) => fields.get(&format!("f:{name}")),
-        Step::Item(_, item) => fields.iter().find(|(key, _)| is_key_of(key, item)).map(|(_, below)| below),
+        Step::Item(_, items) => {
+            let is_key = |key: &str| items.iter().all(|item| is_key_of(key, item));
+            fields.iter().find(|(key, _)| is_key(key)).map(|(_, below)| below)
+        }
     };
     match below.and_then(Value::as_object) {
-        Some(below) => below.is_empty() || contains(below, rest),
+        Some(below) => below.is_empty() || owns(below, rest),
         None => false,
     }
 }

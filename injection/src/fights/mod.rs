@@ -35,8 +35,8 @@ use crate::object::{Object, RawObject};
 
 /// The maximum number of objects of an informer whose last states are kept.
 const MAX_OBJECTS: usize = 1024;
-/// The time after which the state of an object without a restored field is dropped.
-const MAX_AGE: Duration = Duration::from_secs(60);
+/// The time for which the state of an object without a restored field is kept although others need the room.
+const MIN_AGE: Duration = Duration::from_secs(60);
 /// The longest time between two writes of a fight. Tools that sync every few minutes fight too.
 const MAX_PAUSE: Duration = Duration::from_secs(10 * 60);
 /// The number of times that fields of an object are restored until it is a fight.
@@ -107,6 +107,7 @@ impl WrittenObject {
     fn add_managed_fields(&mut self, version: &str, managed_fields: Option<&str>) {
         if let Some(managed_fields) = managed_fields
             && self.by.iter().any(|writer| writer.restored > 0)
+            && managed_fields_of(&self.managed_fields, version).is_none()
         {
             self.managed_fields.truncate(MAX_STATES - 1);
             self.managed_fields.push_front((version.into(), managed_fields.into()));
@@ -114,9 +115,14 @@ impl WrittenObject {
     }
 }
 
+/// Returns the `managedFields` of the state with this resourceVersion, if they are kept.
+fn managed_fields_of<'a>(kept: &'a VecDeque<(Box<str>, Box<str>)>, version: &str) -> Option<&'a str> {
+    kept.iter().find(|(other, _)| **other == *version).map(|(_, managed_fields)| &**managed_fields)
+}
+
 impl Writer {
-    fn is_expired(&self, now: Instant) -> bool {
-        now - self.written > if self.restored > 0 { MAX_PAUSE } else { MAX_AGE }
+    fn is_expired(&self, now: Instant, is_full: bool) -> bool {
+        now - self.written > if is_full && self.restored == 0 { MIN_AGE } else { MAX_PAUSE }
     }
 }
 
@@ -138,7 +144,7 @@ impl Fights {
         }
         let object = objects.written.entry(key.clone()).or_default();
         object.add_managed_fields(after.state().resource_version, managed_fields);
-        object.by.retain(|writer| !writer.is_expired(now));
+        object.by.retain(|writer| !writer.is_expired(now, false));
         let Some(writer) = object.by.iter_mut().find(|writer| writer.controller == *controller) else {
             object.by.push(Writer::new(controller, after, now));
             return None;
@@ -160,10 +166,9 @@ impl Fights {
         if writer.restored < FIGHT {
             return None;
         }
-        let of_before = |(version, _): &&(Box<str>, Box<str>)| **version == *before.state().resource_version;
-        let theirs = object.managed_fields.iter().find(of_before).map(|(_, managers)| &**managers);
-        let manager = theirs.and_then(|theirs| rival_of(theirs, managed_fields, &fields[0]));
-        let is_known = manager.is_some() || writer.restored >= FIGHT + PATIENCE;
+        let kept = |state: &Object| managed_fields_of(&object.managed_fields, state.state().resource_version);
+        let rival = rival_of([kept(&last), kept(before), managed_fields], &fields[0]);
+        let is_known = rival.is_some() || writer.restored >= FIGHT + PATIENCE;
         let is_to_report = writer.report <= now && is_known;
         if is_to_report {
             writer.report = now + writer.next_gap;
@@ -171,7 +176,7 @@ impl Fights {
         }
         let others = fields.len() - 1;
         let field = fields.swap_remove(0);
-        let text = RestoredText::new(kind, manager, &field, others, writer.restored, now - writer.since);
+        let text = RestoredText::new(kind, rival, &field, others, writer.restored, now - writer.since);
         Some(Restored { kind: kind.clone(), object: key, is_to_report, text })
     }
 
@@ -192,11 +197,11 @@ impl Objects {
     /// Drops expired states at most once a second, and returns true if the state of this object can be kept.
     fn has_room_for(&mut self, key: &Key, now: Instant, is_following: &AtomicBool) -> bool {
         let is_full = self.written.len() >= MAX_OBJECTS;
-        let age = self.swept.map_or(MAX_AGE, |swept| now - swept);
-        if age >= MAX_AGE || (is_full && age >= Duration::from_secs(1)) {
+        let age = self.swept.map_or(MIN_AGE, |swept| now - swept);
+        if age >= MIN_AGE || (is_full && age >= Duration::from_secs(1)) {
             self.swept = Some(now);
             self.written.retain(|_, object| {
-                object.by.retain(|writer| !writer.is_expired(now));
+                object.by.retain(|writer| !writer.is_expired(now, is_full));
                 !object.by.is_empty()
             });
             let mut writers = self.written.values().flat_map(|object| &object.by);

@@ -44,7 +44,14 @@ impl Fixture {
     fn write_as(&mut self, controller: &str, pointer: &str, value: Value) -> Option<Restored> {
         let before = self.state();
         self.change(pointer, value);
-        self.fights.record_write(&self.kind, &controller.into(), &before, &self.state(), None)
+        let managed_fields = json!([{"manager": "web", "time": WEB_TIME, "fieldsV1": {}}]).to_string();
+        self.fights.record_write(
+            &self.kind,
+            &controller.into(),
+            &before,
+            &self.state(),
+            Some(&managed_fields),
+        )
     }
 
     fn write(&mut self, pointer: &str, value: Value) -> Option<Restored> {
@@ -56,7 +63,7 @@ impl Fixture {
         self.change(pointer, value);
         let mut watched = self.object.clone();
         watched["metadata"]["managedFields"] = json!([
-            {"manager": "web", "time": "2026-11-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:paused": {}}}},
+            {"manager": "web", "time": WEB_TIME, "fieldsV1": {"f:spec": {"f:paused": {}}}},
             {"manager": "capacity-bot", "time": "2026-11-01T00:00:01Z", "fieldsV1": fields},
         ]);
         let text = watched.to_string();
@@ -64,6 +71,7 @@ impl Fixture {
     }
 }
 
+const WEB_TIME: &str = "2026-11-01T00:00:00Z";
 const REPLICAS: &str = "/spec/replicas";
 
 #[tokio::test(start_paused = true)]
@@ -101,10 +109,16 @@ async fn what_no_controller_writes_back_is_no_fight() {
         assert!(fixture.write(REPLICAS, json!(2)).is_none(), "a value that the controller itself changes");
         assert!(fixture.write(REPLICAS, json!(3)).is_none());
     }
+    for _ in 0..3 {
+        fixture.write(REPLICAS, json!(2));
+        fixture.disturb(REPLICAS, json!(5), json!({}));
+        advance(Duration::from_secs(5 * 60)).await;
+    }
+    assert!(fixture.write(REPLICAS, json!(2)).is_some(), "changes that are five minutes apart");
     for _ in 0..20 {
+        advance(Duration::from_secs(60 * 60)).await;
         assert!(fixture.write(REPLICAS, json!(2)).is_none(), "changes that are an hour apart");
         fixture.disturb(REPLICAS, json!(5), json!({}));
-        advance(Duration::from_secs(60 * 60)).await;
     }
 }
 
@@ -165,7 +179,42 @@ async fn the_states_of_at_most_a_thousand_objects_are_kept() {
         fixture.write(REPLICAS, json!(2));
     }
     assert_eq!(fixture.fights.objects.lock().written.len(), MAX_OBJECTS);
-    advance(MAX_AGE + Duration::from_secs(1)).await;
+    advance(MIN_AGE + Duration::from_secs(1)).await;
     fixture.write(REPLICAS, json!(3));
     assert_eq!(fixture.fights.objects.lock().written.len(), 1);
+}
+
+/// The client that is found from these `managedFields`: after the own write, after the change, and after the field was
+/// restored.
+fn rival_of(path: &[&str], states: [Value; 3]) -> Option<managers::Rival> {
+    let path = path.iter().map(|name| field::Step::Name((*name).into())).collect();
+    let field = field::Field { path, theirs: None, ours: None };
+    let states = states.map(|state| state.to_string());
+    managers::rival_of(states.each_ref().map(|state| Some(&**state)), &field)
+}
+
+#[test]
+fn only_a_client_that_has_changed_the_field_is_named() {
+    let of = |manager: &str, second: u32, fields: Value| {
+        let time = format!("2026-11-01T00:00:{second:02}Z");
+        json!({"manager": manager, "time": time, "fieldsV1": fields})
+    };
+    let team = || json!({"f:metadata": {"f:labels": {"f:team": {}}}});
+    let other = || json!({"f:metadata": {"f:labels": {"f:other": {}}}});
+    let path = ["metadata", "labels", "team"];
+    let (web, bystander) = (of("web", 1, team()), of("bystander", 1, other()));
+    let ours = json!([web, bystander]);
+    let rival = |theirs: Value| rival_of(&path, [ours.clone(), theirs, ours.clone()]);
+    let named = |manager: &str| Some(managers::Rival::Manager(manager.into()));
+    assert_eq!(rival(json!([bystander, of("bot", 2, team())])), named("bot"));
+    assert_eq!(rival(json!([bystander])), None, "it has removed the field, and owns nothing");
+    let removed = [of("web", 1, json!({})), bystander.clone(), of("bot", 2, other())];
+    assert_eq!(rival(json!(removed)), named("bot"), "it has removed the field, and set another one");
+    assert_eq!(rival(json!([of("bystander", 2, other()), of("bot", 2, other())])), None, "two have written");
+    let namesake = Some(managers::Rival::Namesake("web".into()));
+    assert_eq!(rival(json!([of("web", 2, team()), bystander])), namesake);
+    let items = json!({"f:metadata": {"f:finalizers": {".": {}, "v:\"a/b\"": {}}}});
+    let ours = json!([of("web", 1, items.clone()), of("bystander", 1, items)]);
+    let path = ["metadata", "finalizers"];
+    assert_eq!(rival_of(&path, [ours.clone(), ours.clone(), ours]), None, "each owns an item of the list");
 }

@@ -5,7 +5,10 @@ use std::{fmt, time::Duration};
 use kube::discovery::ApiResource;
 use serde_json::Value;
 
-use super::field::{Field, Step, restored_fields};
+use super::{
+    field::{Field, Step, restored_fields},
+    managers::Rival,
+};
 use crate::object::Object;
 
 /// The maximum length of a value in bytes.
@@ -13,7 +16,7 @@ const MAX_VALUE: usize = 80;
 
 #[derive(Clone, Debug)]
 pub(super) struct Restored {
-    manager: Option<String>,
+    rival: Option<Rival>,
     field: String,
     others: usize,
     theirs: String,
@@ -25,7 +28,7 @@ pub(super) struct Restored {
 impl Restored {
     pub(super) fn new(
         kind: &ApiResource,
-        manager: Option<String>,
+        rival: Option<Rival>,
         field: &Field,
         others: usize,
         times: u32,
@@ -33,7 +36,7 @@ impl Restored {
     ) -> Self {
         let is_secret = kind.kind == "Secret";
         let [theirs, ours] = [&field.theirs, &field.ours].map(|value| value_text(value.as_ref(), is_secret));
-        Self { manager, field: path_text(&field.path), others, theirs, ours, times, within }
+        Self { rival, field: path_text(&field.path), others, theirs, ours, times, within }
     }
 }
 
@@ -41,8 +44,12 @@ impl Restored {
 impl fmt::Display for Restored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, others, theirs, ours, times, within, .. } = self;
-        let manager = self.manager.as_deref().unwrap_or("another client");
-        write!(f, "{manager} set {field}")?;
+        match &self.rival {
+            Some(Rival::Manager(manager)) => f.write_str(manager)?,
+            Some(Rival::Namesake(manager)) => write!(f, "another client with the field manager {manager}")?,
+            None => f.write_str("another client")?,
+        }
+        write!(f, " set {field}")?;
         if *others > 0 {
             write!(f, " (and {others} more)")?;
         }

@@ -4,20 +4,21 @@ use std::time::Duration;
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ConfigMap, Secret},
+    core::v1::{ConfigMap, Secret, ServiceAccount},
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{ObjectMeta, Patch, PatchParams},
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
 use reknit_injection::{Context, select};
-use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKind, Result};
+use reknit_leadership::Leadership;
+use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKind, Result, Tracked};
 use reknit_testing::{Controllers, eventually};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::{task::JoinSet, time::sleep};
 
-use crate::{Fixture, TIMEOUT};
+use crate::{FINALIZER, Fixture, Idle, TIMEOUT, logs, run};
 
 /// The way in which a controller writes the Deployment of a ConfigMap.
 #[derive(Clone, Copy, Debug)]
@@ -25,24 +26,28 @@ enum Verb {
     Apply,
     Update,
     Client,
+    /// Writes the status, through the client.
+    Status,
 }
 
-/// Wants a Deployment with two replicas for each ConfigMap.
+/// Wants a Deployment with this number of replicas for each ConfigMap.
 struct Scaling {
     verb: Verb,
+    replicas: i32,
     client: Client,
     children: Owned<Deployment>,
 }
 
-fn deployment(name: &str) -> Deployment {
+fn deployment(name: &str, replicas: i32) -> Deployment {
+    let env = json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]);
     serde_json::from_value(json!({
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": {"team": "ours"}, "annotations": {"note": "ours"}},
         "spec": {
-            "replicas": 2,
+            "replicas": replicas,
             "selector": {"matchLabels": {"app": "a"}},
             "template": {
                 "metadata": {"labels": {"app": "a"}},
-                "spec": {"containers": [{"name": "main", "image": "one"}]},
+                "spec": {"containers": [{"name": "main", "image": "one", "env": env}]},
             },
         },
     }))
@@ -53,21 +58,30 @@ impl ReconcileKind for Scaling {
     type Kind = ConfigMap;
 
     async fn reconcile_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
-        let wanted = deployment(&map.name_any());
+        let wanted = deployment(&map.name_any(), self.replicas);
+        let deployments: Api<Deployment> =
+            Api::namespaced(self.client.clone(), &map.namespace().unwrap_or_default());
+        let params = PatchParams::default();
         let replicas = |deployment: &Deployment| deployment.spec.as_ref().and_then(|spec| spec.replicas);
         match self.verb {
             Verb::Apply => drop(self.children.apply(map, wanted).await?),
             Verb::Update => {
-                let scale = |child: &mut Deployment| child.spec.as_mut().unwrap().replicas = Some(2);
+                let scale =
+                    |child: &mut Deployment| child.spec.as_mut().unwrap().replicas = Some(self.replicas);
                 self.children.create_or_update(map, wanted, scale).await?;
             }
             Verb::Client => {
                 let child = self.children.create_or_update(map, wanted, |_| {}).await?;
-                if replicas(&child) != Some(2) {
-                    let namespace = map.namespace().unwrap();
-                    let api: Api<Deployment> = Api::namespaced(self.client.clone(), &namespace);
-                    let patch = Patch::Merge(json!({"spec": {"replicas": 2}}));
-                    api.patch(&map.name_any(), &PatchParams::default(), &patch).await?;
+                if replicas(&child) != Some(self.replicas) {
+                    let patch = Patch::Merge(json!({"spec": {"replicas": self.replicas}}));
+                    deployments.patch(&map.name_any(), &params, &patch).await?;
+                }
+            }
+            Verb::Status => {
+                let child = self.children.create_or_update(map, wanted, |_| {}).await?;
+                if child.status.as_ref().and_then(|status| status.observed_generation) != Some(7) {
+                    let patch = Patch::Merge(json!({"status": {"observedGeneration": 7}}));
+                    deployments.patch_status(&map.name_any(), &params, &patch).await?;
                 }
             }
         }
@@ -75,13 +89,17 @@ impl ReconcileKind for Scaling {
     }
 }
 
-fn scaling(fixture: &Fixture, verb: Verb) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
+fn scaling(
+    fixture: &Fixture,
+    verb: Verb,
+    replicas: i32,
+) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let namespace = fixture.namespace.clone();
     move |cx| {
         let mut build =
             Controller::selected::<ConfigMap>(cx, select().namespace(&namespace).label("app", "a"));
         let (client, children) = (build.client(), build.owns());
-        Ok(build.reconciler(Scaling { verb, client, children }).build())
+        Ok(build.reconciler(Scaling { verb, replicas, client, children }).build())
     }
 }
 
@@ -103,7 +121,10 @@ where
     let params = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
     eventually(format!("{manager} is named"), TIMEOUT, async || {
         if api.get_opt(name).await.unwrap().is_some() {
-            api.patch(name, &params, &Patch::Merge(&patch)).await.unwrap();
+            match patch.get("status") {
+                Some(_) => api.patch_status(name, &params, &Patch::Merge(&patch)).await.unwrap(),
+                None => api.patch(name, &params, &Patch::Merge(&patch)).await.unwrap(),
+            };
         }
         sleep(Duration::from_millis(200)).await;
         contested(fixture, owner).await.into_iter().next()
@@ -127,7 +148,7 @@ async fn a_fight_is_reported_with_the_other_manager_whichever_verb_restores_the_
     ] {
         let fixture = Fixture::new("fight").await;
         let owner = create_owner(&fixture).await;
-        let running = Controllers::new(fixture.client.clone()).controller(scaling(&fixture, verb)).start();
+        let running = Controllers::new(fixture.client.clone()).controller(scaling(&fixture, verb, 2)).start();
         let patch = json!({"spec": {"replicas": 5}});
         let message = disturb::<Deployment>(&fixture, &owner, "owner", manager, patch).await;
         println!("{verb:?}: {message}");
@@ -172,4 +193,179 @@ async fn a_fight_about_a_secret_is_reported_without_its_values() {
     println!("{message}");
     assert!(message.contains("rotator set data.password to (hidden), restored to (hidden)"), "{message}");
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fight_about_any_part_of_an_object_is_reported_without_a_wrong_name() {
+    let containers = |name: &str, image: &str, env: Value| {
+        let container = json!({"name": name, "image": image, "env": env});
+        json!({"spec": {"template": {"spec": {"containers": [container]}}}})
+    };
+    let env = json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]);
+    let reversed = json!([{"name": "B", "value": "2"}, {"name": "A", "value": "1"}]);
+    let only_a = json!([{"name": "A", "value": "1"}]);
+    let path = "spec.template.spec.containers[0]";
+    for (verb, patch, text) in [
+        (
+            Verb::Apply,
+            json!({"metadata": {"labels": {"team": "theirs"}}}),
+            "bot set metadata.labels.team to \"theirs\"",
+        ),
+        (
+            Verb::Apply,
+            json!({"metadata": {"annotations": {"note": null}}}),
+            "another client set metadata.annotations.note to nothing, restored to \"ours\"",
+        ),
+        (
+            Verb::Apply,
+            containers("main", "two", env),
+            &format!("bot set {path}.image to \"two\", restored to \"one\""),
+        ),
+        (Verb::Apply, containers("main", "one", only_a), &format!("another client set {path}.env to [")),
+        (
+            Verb::Apply,
+            containers("main", "one", reversed),
+            &format!("another client set {path}.env[0].name (and 3 more) to \"B\""),
+        ),
+        (
+            Verb::Status,
+            json!({"status": {"observedGeneration": 9}}),
+            "bot set status.observedGeneration to 9, restored to 7",
+        ),
+    ] {
+        let fixture = Fixture::new("fight").await;
+        let owner = create_owner(&fixture).await;
+        let running = Controllers::new(fixture.client.clone()).controller(scaling(&fixture, verb, 2)).start();
+        let message = disturb::<Deployment>(&fixture, &owner, "owner", "bot", patch).await;
+        println!("{message}");
+        assert!(message.contains(&format!(": {text}")), "{text}: {message}");
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fight_about_a_finalizer_is_reported() {
+    let fixture = Fixture::new("fight").await;
+    let owner = create_owner(&fixture).await;
+    let selection = select().namespace(&fixture.namespace).label("app", "a");
+    let controllers = Controllers::new(fixture.client.clone()).controller(move |cx| {
+        let build = Controller::selected::<ConfigMap>(cx, selection).finalizer(FINALIZER);
+        Ok(build.reconciler(Idle).finalizing().build())
+    });
+    let running = controllers.start();
+    let patch = json!({"metadata": {"finalizers": null}});
+    let message = disturb::<ConfigMap>(&fixture, &owner, "owner", "remover", patch).await;
+    println!("{message}");
+    let text = format!("another client set metadata.finalizers to nothing, restored to [\"{FINALIZER}\"]");
+    assert!(message.contains(&text), "{message}");
+    running.stop().await;
+}
+
+/// Applies five replicas to the Deployment of the same name, which another controller owns.
+struct Capacity {
+    client: Client,
+    deployments: Tracked<Deployment>,
+}
+
+impl ReconcileKind for Capacity {
+    type Kind = ServiceAccount;
+
+    async fn reconcile_kind(&self, account: &ServiceAccount, _: &mut ()) -> Result<Outcome> {
+        let (name, namespace) = (account.name_any(), account.namespace().unwrap_or_default());
+        let Some(deployment) = self.deployments.get(account, &name) else { return Ok(Outcome::done()) };
+        if deployment.spec.as_ref().and_then(|spec| spec.replicas) != Some(5) {
+            let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &namespace);
+            let patch = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 5}});
+            deployments.patch(&name, &PatchParams::apply("blue").force(), &Patch::Apply(patch)).await?;
+        }
+        Ok(Outcome::done())
+    }
+}
+
+/// Runs a controller in a program of this name, as its leader.
+fn start_program(
+    programs: &mut JoinSet<()>,
+    fixture: &Fixture,
+    component: &str,
+    constructor: impl FnOnce(&Context) -> Result<Controller>,
+) {
+    let cx = Context::new(component, fixture.client.clone());
+    let controller = constructor(&cx).unwrap();
+    cx.informers().start();
+    programs.spawn(run(controller, Leadership::always()));
+}
+
+/// Waits until there is one event from each program, and asserts that each is as expected and stands in one warning.
+async fn assert_contested(fixture: &Fixture, objects: &[&str], texts: [String; 2]) {
+    let expected = texts.map(|text| format!("Deployment {}/owner: {text}, 3 times in ", fixture.namespace));
+    let messages = eventually("an event of each program", TIMEOUT, async || {
+        let events = futures::future::join_all(
+            objects.iter().map(|uid| fixture.events_about(&fixture.namespace, uid)),
+        );
+        let events = events.await.into_iter().flatten();
+        let events = events.filter(|event| event.reason.as_deref() == Some("FieldContested"));
+        let mut messages: Vec<_> = events.filter_map(|event| event.note).collect();
+        messages.sort();
+        if messages.len() >= 2 { Ok(messages) } else { Err(format!("{messages:?}")) }
+    })
+    .await;
+    println!("{messages:?}");
+    for expected in &expected {
+        assert_eq!(
+            messages.iter().filter(|message| message.starts_with(expected)).count(),
+            1,
+            "{expected}: {messages:?}"
+        );
+        let lines = logs::lines_with(expected);
+        assert_eq!(lines.len(), 1, "{expected}: {lines:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_programs_that_write_the_same_field_each_report_the_other_one() {
+    logs::record();
+    let other = "another client with the field manager ";
+    for (verb, first, second, prefix) in [
+        (Verb::Apply, "red", "blue", ""),
+        (Verb::Apply, "red", "red", other),
+        (Verb::Update, "red", "blue", ""),
+    ] {
+        let fixture = Fixture::new("programs").await;
+        let owner = create_owner(&fixture).await;
+        let uid = owner.uid().unwrap();
+        let mut programs = JoinSet::new();
+        start_program(&mut programs, &fixture, first, scaling(&fixture, verb, 2));
+        start_program(&mut programs, &fixture, second, scaling(&fixture, verb, 5));
+        let suffix = if matches!(verb, Verb::Apply) { format!("-{uid}") } else { String::new() };
+        let texts = [
+            format!("{prefix}{second}{suffix} set spec.replicas to 5, restored to 2"),
+            format!("{prefix}{first}{suffix} set spec.replicas to 2, restored to 5"),
+        ];
+        assert_contested(&fixture, &[&uid], texts).await;
+        programs.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_of_two_kinds_that_write_the_same_field_each_report_the_other_one() {
+    logs::record();
+    let fixture = Fixture::new("kinds").await;
+    let owner = create_owner(&fixture).await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
+    let account = serde_json::from_value(json!({"metadata": {"name": "owner"}})).unwrap();
+    let account = accounts.create(&PostParams::default(), &account).await.unwrap();
+    let mut programs = JoinSet::new();
+    start_program(&mut programs, &fixture, "red", scaling(&fixture, Verb::Apply, 2));
+    start_program(&mut programs, &fixture, "blue", |cx| {
+        let mut build = Controller::selected::<ServiceAccount>(cx, select().namespace(&fixture.namespace));
+        let (client, deployments) = (build.client(), build.track());
+        Ok(build.reconciler(Capacity { client, deployments }).build())
+    });
+    let (uid, account) = (owner.uid().unwrap(), account.uid().unwrap());
+    let texts = [
+        "blue set spec.replicas to 5, restored to 2".to_owned(),
+        format!("red-{uid} set spec.replicas to 2, restored to 5"),
+    ];
+    assert_contested(&fixture, &[&uid, &account], texts).await;
+    programs.shutdown().await;
 }
