@@ -265,10 +265,11 @@ impl Controller {
 
     /// Reports a storm that begins with this pass in the log and in an event on the object of the key.
     fn report_storm(&self, key: &Key, causes: &Causes, in_a_row: &InARow, pass: &CurrentPass) {
-        let Some(Storm { within, gap, .. }) = in_a_row.storm.as_ref().filter(|storm| storm.is_new) else {
+        let Some(Storm { passes, within, gap, .. }) = in_a_row.storm.as_ref().filter(|storm| storm.is_new)
+        else {
             return;
         };
-        let (passes, seconds, gap) = (in_a_row.passes, within.as_secs().max(1), gap.as_millis());
+        let (seconds, gap) = (within.as_secs().max(1), gap.as_millis());
         let mut message = format!(
             "reconciled {passes} times in {seconds} s, last {gap} ms after the time before, although nothing changed from \
              outside: {causes}"

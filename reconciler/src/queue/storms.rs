@@ -3,8 +3,9 @@
 //! The passes of a key that only this process causes are counted: by its own changes of objects, by the end of a wait, or by
 //! a pass that adds a key to the queue. The number of the causing pass limits that of the caused one, so that two
 //! keys or two controllers that cause each other's passes are a storm too, and an object that waits for thousands of others
-//! is none. A pass for another object than those before is progress, and does not count; a wait of a second or more is
-//! meant, and any cause from outside is a reason of its own: both begin a new count. Retries have their own backoff.
+//! is none. A pass for another object than those before is progress, of which few passes count: a controller that creates an
+//! object of a new name in each pass is a storm nevertheless. A wait of a second or more is meant, and any cause from
+//! outside is a reason of its own: both begin a new count. Retries have their own backoff.
 //!
 //! In a storm, a key whose pass only this process causes is held until it is due. Any other cause is served at once, and
 //! does not end the storm: that ends when a pass comes later than it is due.
@@ -20,6 +21,8 @@ use super::{Causes, Delayed, lanes::shrink};
 /// The number of passes that are a storm, and the time within which they run.
 const STORM: u32 = 20;
 const WITHIN: Duration = Duration::from_secs(60);
+/// Of the passes that are progress, one in this number counts.
+const PROGRESS: u32 = 15;
 /// A wait that is meant: a second, which begins a little before the pass ends.
 const LONG_WAIT: Duration = Duration::from_millis(900);
 /// The times between the passes of a storm, and the number of passes after which the second one holds.
@@ -39,6 +42,8 @@ pub(super) struct Storms {
 #[derive(Debug)]
 struct Row {
     passes: u32,
+    /// The number of passes, with those that do not count.
+    all: u32,
     since: Instant,
     /// The end of the last pass, and of the last one that only the end of a wait caused.
     ended: Instant,
@@ -64,6 +69,8 @@ pub(crate) struct InARow {
 /// A storm, at one of its passes.
 #[derive(Clone, Debug)]
 pub(crate) struct Storm {
+    /// The number of passes since the storm began to form, with this one.
+    pub(crate) passes: u32,
     pub(crate) within: Duration,
     /// The time since the pass before.
     pub(crate) gap: Duration,
@@ -108,7 +115,8 @@ impl Storms {
         if is_over {
             *row = Row::new(now);
         }
-        if row.causes.is_empty() || causes.repeats(&row.causes) {
+        row.all = row.all.saturating_add(1);
+        if row.causes.is_empty() || causes.repeats(&row.causes) || row.all.is_multiple_of(PROGRESS) {
             row.passes = row.passes.min(causing).saturating_add(1);
         }
         row.causes.merge(causes.clone(), writers);
@@ -118,7 +126,10 @@ impl Storms {
             return InARow { passes: row.passes, storm: None };
         }
         row.slowed = row.slowed.saturating_add(1);
-        InARow { passes: row.passes, storm: Some(Storm { within: now - row.since, gap, is_new }) }
+        InARow {
+            passes: row.passes,
+            storm: Some(Storm { passes: row.all, within: now - row.since, gap, is_new }),
+        }
     }
 
     /// Records the end of a pass.
@@ -154,6 +165,7 @@ impl Row {
     fn new(now: Instant) -> Self {
         Self {
             passes: 0,
+            all: 0,
             since: now,
             ended: now,
             waited: now,
@@ -177,6 +189,8 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use reknit_injection::internal::CurrentPass;
     use tokio::time::{sleep, timeout_at};
 
@@ -292,7 +306,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn polls_retries_rollouts_and_progress_are_no_storms() {
         type Act = fn(&Queue, &ClaimedKey, &Arc<CurrentPass>);
-        let acts: [(&str, usize, Act); 3] = [
+        let acts: [(&str, usize, Act); 4] = [
+            ("a Job each second", 1000, |queue, claimed, pass| {
+                queue.continue_after(claimed, Duration::from_secs(1));
+                if claimed.in_a_row.passes == 0 || claimed.causes.is_wait() {
+                    let job = Cause::child(&pass.number.to_string(), StateChange::by(pass));
+                    queue.add_for(Key::clone(claimed), job);
+                }
+            }),
             ("polls", 290, |queue, claimed, _| queue.continue_after(claimed, Duration::from_secs(2))),
             ("polls each second that write", 1000, |queue, claimed, pass| {
                 queue.continue_after(claimed, Duration::from_secs(1));
@@ -323,13 +344,37 @@ mod tests {
         };
         let ((passes, storms), ()) = tokio::join!(run(&queue, written), rollout);
         assert!(storms == 0 && passes.iter().sum::<usize>() > 10_000, "a rollout: {passes:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_child_in_each_pass_is_a_storm_unless_it_ends() {
+        for (children, expected) in [(250, 0), (u64::MAX, 1)] {
+            let (queue, created) = (Queue::new(), AtomicU64::new(0));
+            queue.add(key("a"));
+            let (passes, storms) = run(&queue, |claimed, pass| {
+                let name = created.fetch_add(1, Ordering::Relaxed);
+                if name < children {
+                    let child = Cause::child(&name.to_string(), StateChange::by(pass));
+                    queue.add_for(Key::clone(claimed), child);
+                }
+            })
+            .await;
+            assert!(storms == expected && passes[0] > 250, "{children}: {passes:?}");
+            assert!(passes[1..].iter().all(|passes| *passes <= 7), "{children}: {passes:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ten_thousand_new_objects_with_a_child_each_are_no_storm() {
         let queue = Queue::new();
-        queue.add(key("a"));
+        (0..10_000)
+            .for_each(|n| queue.add_for(key(&n.to_string()), Cause::Object(StateChange::to(Some("1")))));
         let (passes, storms) = run(&queue, |claimed, pass| {
-            let child = Cause::child(&pass.number.to_string(), StateChange::by(pass));
-            queue.add_for(Key::clone(claimed), child);
+            if claimed.in_a_row.passes == 0 {
+                queue.add_for(Key::clone(claimed), Cause::child(&claimed.name, StateChange::by(pass)));
+            }
         })
         .await;
-        assert!(storms == 0 && passes[0] > 1000, "a child in each pass: {passes:?}");
+        assert_eq!((passes.iter().sum::<usize>(), storms), (20_000, 0));
     }
 }

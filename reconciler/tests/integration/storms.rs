@@ -14,7 +14,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use reknit_injection::{Context, select};
-use reknit_reconciler::{Controller, Outcome, ReconcileKind, Result, Tracked};
+use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKind, Result, Tracked};
 use reknit_testing::{Controllers, eventually};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -30,12 +30,17 @@ enum Mistake {
     Rewrites,
     /// Writes two values in turn.
     Alternates,
+    /// Writes the time into the status of another object.
+    Stamps,
+    /// Creates an object of a new name each time, since it looks for another name.
+    Creates,
 }
 
 struct Mistaken {
     mistake: Mistake,
     client: Client,
     deployments: Tracked<Deployment>,
+    maps: Owned<ConfigMap>,
     passes: Arc<AtomicUsize>,
 }
 
@@ -74,6 +79,22 @@ impl ReconcileKind for Mistaken {
                     Some(_) => {}
                 }
             }
+            Mistake::Stamps => {
+                let Some(_) = self.deployments.get(map, &name) else {
+                    let wanted = serde_json::from_value(deployment(&name, 0))?;
+                    api.create(&PostParams::default(), &wanted).await?;
+                    return Ok(Outcome::done());
+                };
+                let condition = json!({"type": "Ready", "status": "True", "message": format!("pass {pass}")});
+                let patch = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+                api.patch_status(&name, &PatchParams::default(), &patch).await?;
+            }
+            Mistake::Creates => {
+                if !self.maps.of(map).any(|child| child.name_any() == name) {
+                    let child = json!({"metadata": {"generateName": format!("{name}-")}});
+                    self.maps.create(map, serde_json::from_value(child)?).await?;
+                }
+            }
             Mistake::Alternates => {
                 let color = if pass.is_multiple_of(2) { "red" } else { "blue" };
                 let patch = Patch::Merge(json!({"data": {"color": color}}));
@@ -93,8 +114,8 @@ fn mistaken(
     move |cx| {
         let selection = select().namespace(&namespace).label("app", "a");
         let mut build = Controller::selected::<ConfigMap>(cx, selection);
-        let (client, deployments) = (build.client(), build.track());
-        Ok(build.reconciler(Mistaken { mistake, client, deployments, passes }).build())
+        let (client, deployments, maps) = (build.client(), build.track(), build.owns());
+        Ok(build.reconciler(Mistaken { mistake, client, deployments, maps, passes }).build())
     }
 }
 
@@ -111,6 +132,8 @@ async fn a_storm_is_reported_with_its_cause_and_slowed_and_changes_from_outside_
         (Mistake::Requeues, "after a wait"),
         (Mistake::Rewrites, "metadata.annotations.synced from"),
         (Mistake::Alternates, "data.color from"),
+        (Mistake::Stamps, "status.conditions[0].message from"),
+        (Mistake::Creates, " added ("),
     ] {
         let fixture = Fixture::new("storm").await;
         fixture.create("a", &[]).await;
