@@ -25,8 +25,8 @@ use crate::{
 
 type Data = BTreeMap<String, String>;
 
-/// Applies changes of the log level, of profiling and of recorded passes at once, and logs a warning for other changes, which take effect
-/// only at the next start. An invalid ConfigMap is logged, and the previous settings stay in effect.
+/// Applies changes of the log level, of profiling, of the console and of recorded passes at once, and logs a warning for
+/// other changes, which take effect only at the next start. An invalid ConfigMap is logged, and the previous settings stay in effect.
 #[derive(Clone)]
 pub(crate) struct ConfigWatcher {
     component: String,

@@ -32,6 +32,7 @@ trials![
     profiles_are_served_while_the_config_map_enables_them,
     the_console_is_on_localhost_at_the_port_of_its_flag_and_refuses_other_names,
     log_event_and_dump_say_where_a_pass_waits_for_a_silent_server,
+    failed_passes_are_recorded_while_the_config_map_names_a_folder,
     the_error_of_an_invalid_setting_has_the_allowed_values,
     the_error_of_a_profiling_port_in_use_names_its_variable,
 ];
@@ -460,6 +461,42 @@ fn log_event_and_dump_say_where_a_pass_waits_for_a_silent_server() {
         assert!(dump.contains("running passes: 2\n") && dump.contains(&asking), "{dump}");
         assert!(dump.contains("TcpStream") && dump.contains("scenarios.rs:"), "{dump}");
         assert!(dump.contains("  its code has not returned for a second"), "{dump}");
+    });
+}
+
+fn failed_passes_are_recorded_while_the_config_map_names_a_folder() {
+    with_cluster(async |cluster| {
+        let (_closed, address) = server::closed_port();
+        let asking = json!({"ask": address.to_string()});
+        let folder = tempfile::tempdir().unwrap();
+        let is_recorded = |name: &str| {
+            let mut files = std::fs::read_dir(folder.path()).unwrap();
+            files.any(|file| file.unwrap().file_name().to_str().unwrap().ends_with(&format!("_{name}.json")))
+        };
+        let child = cluster.command("maps").arg("--disable-ha").spawn();
+        let fails = async |name: &str| {
+            cluster.apply_map(name, asking.clone()).await;
+            let key = format!("\"{}/{name}\"", cluster.namespace);
+            eventually("a second pass to fail", TIMEOUT, async || {
+                let lines = child.lines();
+                let is_second =
+                    |line: &&String| line.contains("the pass failed") && line.contains("retry 1 after");
+                lines.iter().find(|line| line.contains(&key) && is_second(line)).map(drop).ok_or(lines.len())
+            })
+            .await;
+        };
+        fails("before").await;
+        cluster.configure_observability(json!({"record-failures": folder.path()})).await;
+        child.wait_for_line("failed passes are recorded");
+        fails("meanwhile").await;
+        eventually("the pass to be recorded", TIMEOUT, async || {
+            is_recorded("meanwhile").then_some(()).ok_or("none")
+        })
+        .await;
+        cluster.configure_observability(json!({})).await;
+        child.wait_for_line("failed passes are no longer recorded");
+        fails("after").await;
+        assert!(!is_recorded("after"));
     });
 }
 
