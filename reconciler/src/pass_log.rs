@@ -16,11 +16,13 @@ use crate::{
     Outcome, Result, controller::is_recorded, metrics::PassResult, outcome::Next, queue::Causes, waits::Waits,
 };
 
-/// The number of finished passes that are kept. Each takes at most 16 KiB, and mostly less than one: its requests, their
-/// paths, its causes and its error are bounded.
+/// The number of finished passes that are kept. Each takes at most 18 KiB, and mostly less than one: its requests, their
+/// paths, its causes and its texts are bounded.
 const MAX_FINISHED: usize = 1000;
-/// The maximum length of the error of a finished pass in bytes.
-const MAX_ERROR: usize = 512;
+/// The maximum length of a text about a finished pass, such as its error, in bytes.
+const MAX_TEXT: usize = 512;
+/// The number of fields, restored in fights, that are kept of a pass.
+const MAX_FIGHTS: usize = 4;
 
 /// The time in which a pass that waits answers the question for its stack.
 const MAX_ANSWER: Duration = Duration::from_secs(1);
@@ -46,6 +48,8 @@ struct FinishedPass {
     result: PassResult,
     error: Option<Box<str>>,
     after: Option<Duration>,
+    storm: Option<Box<str>>,
+    fights: Vec<Box<str>>,
     requests: PassRequests,
     recorded: Option<Box<str>>,
 }
@@ -71,6 +75,10 @@ pub struct PassRecord {
     pub error: Option<Box<str>>,
     /// The delay of [`Outcome::after`].
     pub after_seconds: Option<f64>,
+    /// The storm to which the pass belongs, cut to 512 bytes.
+    pub storm: Option<Box<str>>,
+    /// The first four fields that its writes have restored in fights, each cut to 512 bytes.
+    pub fights: Vec<Box<str>>,
     /// The last requests.
     pub requests: Vec<RequestRecord>,
     /// The number of all requests.
@@ -112,6 +120,8 @@ impl PassLog {
             result: PassResult::Lost,
             error: None,
             after: None,
+            storm: None,
+            fights: Vec::new(),
             recorded: file.map(Into::into),
         }
     }
@@ -178,10 +188,24 @@ pub(crate) struct LoggedPass {
     result: PassResult,
     error: Option<Box<str>>,
     after: Option<Duration>,
+    storm: Option<Box<str>>,
+    fights: Vec<Box<str>>,
     recorded: Option<Box<str>>,
 }
 
 impl LoggedPass {
+    /// Sets the storm to which the pass belongs.
+    pub(crate) fn set_storm(&mut self, storm: &str) {
+        self.storm = Some(cut(storm));
+    }
+
+    /// Adds a field that a write of the pass has restored in a fight.
+    pub(crate) fn add_fight(&mut self, fight: &str) {
+        if self.fights.len() < MAX_FIGHTS {
+            self.fights.push(cut(fight));
+        }
+    }
+
     /// Sets the result of the pass.
     pub(crate) fn set_result(&mut self, result: &Result<Outcome>) {
         self.result = PassResult::of(result);
@@ -195,10 +219,7 @@ impl LoggedPass {
                     _ => None,
                 };
             }
-            Err(error) => {
-                let text = error.in_full();
-                self.error = Some(text[..text.floor_char_boundary(MAX_ERROR)].into());
-            }
+            Err(error) => self.error = Some(cut(&error.in_full())),
         }
     }
 }
@@ -225,6 +246,8 @@ impl Drop for LoggedPass {
             result: self.result,
             error: self.error.take(),
             after: self.after,
+            storm: self.storm.take(),
+            fights: std::mem::take(&mut self.fights),
             requests,
             recorded: self.recorded.take(),
         });
@@ -243,6 +266,8 @@ impl FinishedPass {
             result: Some(self.result.name()),
             error: self.error.clone(),
             after_seconds: self.after.map(|after| after.as_secs_f64()),
+            storm: self.storm.clone(),
+            fights: self.fights.clone(),
             requests: self.requests.kept.iter().map(RequestRecord::of).collect(),
             requests_total: self.requests.total,
             recorded: self.recorded.clone(),
@@ -262,6 +287,8 @@ fn running_record(pass: &CurrentPass, causes: &Causes) -> PassRecord {
         result: None,
         error: None,
         after_seconds: None,
+        storm: None,
+        fights: Vec::new(),
         requests: requests.kept.iter().map(RequestRecord::of).collect(),
         requests_total: requests.total,
         recorded: None,
@@ -285,6 +312,10 @@ impl RequestRecord {
             status,
         }
     }
+}
+
+fn cut(text: &str) -> Box<str> {
+    text[..text.floor_char_boundary(MAX_TEXT)].into()
 }
 
 /// The time of an instant in the past, in RFC 3339.
@@ -311,6 +342,8 @@ mod tests {
         drop(begin(&log, "c"));
         tokio::time::advance(Duration::from_secs(3)).await;
         failing.set_result(&Err(Error::from("x".repeat(2000))));
+        failing.set_storm("reconciled 20 times");
+        (0..9).for_each(|n| failing.add_fight(&format!("{n}{}", "é".repeat(400))));
         drop(failing);
         let running = log.running();
         assert_eq!((running.len(), &*running[0].key, running[0].result), (1, "shop/b", None));
@@ -318,7 +351,9 @@ mod tests {
         let finished = log.finished(10, |_, _| true);
         let [failed, lost] = &finished[..] else { panic!("{finished:?}") };
         assert_eq!((&*failed.key, failed.result, failed.seconds), ("shop/a", Some("error"), 3.0));
-        assert_eq!(failed.error.as_ref().map(|error| error.len()), Some(MAX_ERROR));
+        assert_eq!(failed.error.as_ref().map(|error| error.len()), Some(MAX_TEXT));
+        assert_eq!((failed.storm.as_deref(), failed.fights.len()), (Some("reconciled 20 times"), MAX_FIGHTS));
+        assert!(failed.fights.iter().all(|fight| fight.len() <= MAX_TEXT), "{failed:?}");
         assert_eq!((&*lost.key, lost.result), ("shop/c", Some("lost")));
         assert_eq!([failed, lost].map(|pass| pass.recorded.as_deref()), [Some("a.json"); 2]);
         assert_eq!(log.finished(10, |_, key| key.name == "c").len(), 1);

@@ -147,7 +147,7 @@ async fn an_item_of_a_list_and_a_removed_field_are_named_with_their_managers() {
     assert_eq!(
         last.take().unwrap().to_string(),
         "Deployment shop/shop-7: capacity-bot set spec.template.containers[0].image to \"two\", restored to \"one\", \
-         3 times in 1 seconds"
+         3 times in 1 second"
     );
     let template = json!({"a": 1, "b": 2});
     for _ in 0..3 {

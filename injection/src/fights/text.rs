@@ -55,7 +55,8 @@ impl fmt::Display for Restored {
         }
         write!(f, " to {theirs}, restored to {ours}, {times} times in ")?;
         match within.as_secs() {
-            seconds @ 0..120 => write!(f, "{} seconds", seconds.max(1)),
+            0..=1 => f.write_str("1 second"),
+            seconds @ 2..120 => write!(f, "{seconds} seconds"),
             seconds => write!(f, "{} minutes", seconds / 60),
         }
     }

@@ -1,6 +1,7 @@
 //! A controller: its builders, its queue, its workers, and the pass that they run.
 
 mod builder;
+mod deletions;
 mod health;
 mod options;
 mod permissions;
@@ -24,7 +25,6 @@ use reknit_injection::{
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use self::postponed::Postponed;
 pub use self::{
     builder::{Builder, Keys},
     health::{Health, RunningPass},
@@ -32,6 +32,7 @@ pub use self::{
     watch::Watch,
     workers::{Drained, Run},
 };
+use self::{deletions::Deletions, postponed::Postponed};
 use crate::{
     Error, Event, Outcome, Queue, Recorder, Result, ResultExt,
     driver::{Driver, PassMode},
@@ -40,7 +41,7 @@ use crate::{
     limits::Limits,
     metrics::{ChildMetrics, Metrics, PassMetrics, PassResult},
     outcome::Next,
-    pass_log::PassLog,
+    pass_log::{LoggedPass, PassLog},
     per_key::PerKeyStores,
     queue::{Causes, InARow, Storm},
 };
@@ -61,6 +62,7 @@ pub struct Controller {
     clock: Clock,
     pub(crate) driver: Arc<dyn Driver>,
     postponed: Mutex<Postponed>,
+    deletions: Deletions,
 }
 
 /// The parts of a controller that do not depend on its reconciler.
@@ -121,7 +123,16 @@ impl Controller {
         let metrics = metrics.passes(&parts.name);
         let driver = Arc::new(build_driver(&parts, &metrics));
         let (recordings, clock) = (cx.get(), cx.get());
-        Self { parts, metrics, passes: cx.get(), recordings, clock, driver, postponed: Mutex::default() }
+        Self {
+            parts,
+            metrics,
+            passes: cx.get(),
+            recordings,
+            clock,
+            driver,
+            postponed: Mutex::default(),
+            deletions: Deletions::default(),
+        }
     }
 
     /// The name of the controller, its queue and its leases. Unique in a process.
@@ -233,8 +244,11 @@ impl Controller {
             if has_term_ended() {
                 return std::future::pending().await; // the worker drops the pass, whose error may be the lost lead
             }
-            self.report_fights(key, &current);
-            self.report_storm(key, causes, in_a_row, &current);
+            self.report_fights(key, &current, &mut logged);
+            if mode == PassMode::Leading {
+                self.report_deletions(key, causes, &mut logged);
+            }
+            self.report_storm(key, causes, in_a_row, &current, &mut logged);
             self.metrics.record_pass(&result, start.elapsed());
             logged.set_result(&result);
             log_result(&result, start.elapsed());
@@ -250,35 +264,62 @@ impl Controller {
         current.clone().scope(pass).instrument(span).await
     }
 
-    /// Counts the fields that the writes of the pass have restored in fights, and reports each fight in the log and in an
-    /// event on the object of the key.
-    fn report_fights(&self, key: &Key, pass: &CurrentPass) {
+    /// Counts and logs the fields that the writes of the pass have restored in fights, and reports each fight in the log and
+    /// in an event on the object of the key.
+    fn report_fights(&self, key: &Key, pass: &CurrentPass, logged: &mut LoggedPass) {
         for restored in pass.take_restored() {
-            self.metrics.record_fight_write(&restored.kind);
+            self.metrics.record_fight_write(&restored.kind.group, &restored.kind.plural);
+            let message = restored.to_string();
+            logged.add_fight(&message);
             if restored.is_to_report {
-                let message = restored.to_string();
                 tracing::warn!(fight = message, "another client writes a field that the controller sets");
                 self.record_event(key, Event::warning("FieldContested", message));
             }
         }
     }
 
-    /// Reports a storm that begins with this pass in the log and in an event on the object of the key.
-    fn report_storm(&self, key: &Key, causes: &Causes, in_a_row: &InARow, pass: &CurrentPass) {
-        let Some(Storm { passes, within, gap, .. }) = in_a_row.storm.as_ref().filter(|storm| storm.is_new)
-        else {
-            return;
-        };
-        let (seconds, gap) = (within.as_secs().max(1), gap.as_millis());
-        let mut message = format!(
-            "reconciled {passes} times in {seconds} s, last {gap} ms after the time before, although nothing changed from \
-             outside: {causes}"
-        );
-        if let Some(change) = pass.last_change() {
-            message = format!("{message}; this time it changed {change}");
+    /// Counts and logs the deletions of children that are part of a fight, as [`report_fights`](Self::report_fights) does
+    /// the restored fields.
+    fn report_deletions(&self, key: &Key, causes: &Causes, logged: &mut LoggedPass) {
+        for (resource, child) in causes.deleted_children() {
+            let Some(owner_uid) = self.driver.reference(key).and_then(|owner| owner.uid) else { return };
+            let Some(deletion) = self.deletions.count(&owner_uid, &format!("{resource} {child}")) else {
+                continue;
+            };
+            let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+            self.metrics.record_fight_write(group, plural);
+            logged.add_fight(&deletion.text);
+            if deletion.is_to_report {
+                tracing::warn!(fight = deletion.text, "another client deletes a child again and again");
+                self.record_event(key, Event::warning("ChildDeleted", deletion.text));
+            }
         }
-        tracing::warn!(storm = message, "the key is reconciled again and again, and is slowed");
-        self.record_event(key, Event::warning("ReconcileStorm", message));
+    }
+
+    /// Logs the storm to which the pass belongs. A storm that begins with it is reported in the log and in an event on the
+    /// object of the key.
+    fn report_storm(
+        &self,
+        key: &Key,
+        causes: &Causes,
+        in_a_row: &InARow,
+        pass: &CurrentPass,
+        logged: &mut LoggedPass,
+    ) {
+        let Some(Storm { passes, within, gap, is_new }) = &in_a_row.storm else { return };
+        let (seconds, gap) = (within.as_secs().max(1), gap.as_millis());
+        let storm = format!(
+            "reconciled {passes} times in {seconds} s, last {gap} ms after the time before, although nothing changed from \
+             outside"
+        );
+        let change =
+            pass.last_change().map(|change| format!("; this time it changed {change}")).unwrap_or_default();
+        logged.set_storm(&format!("{storm}{change}"));
+        if *is_new {
+            let message = format!("{storm}: {causes}{change}");
+            tracing::warn!(storm = message, "the key is reconciled again and again, and is slowed");
+            self.record_event(key, Event::warning("ReconcileStorm", message));
+        }
     }
 
     /// Records an event on the object of the key, if the controller has a Kind.

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kube::api::ApiResource;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 use reknit_apis::Key;
 use reknit_injection::internal::register_durations;
@@ -199,9 +198,9 @@ impl PassMetrics {
     }
 
     /// Records a write that restored a field of an object of this Kind in a fight.
-    pub(crate) fn record_fight_write(&self, kind: &ApiResource) {
+    pub(crate) fn record_fight_write(&self, group: &str, plural: &str) {
         let Self(series) = self;
-        series.fight_writes.with_label_values(&[&series.controller, &kind.group, &kind.plural]).inc();
+        series.fight_writes.with_label_values(&[&*series.controller, group, plural]).inc();
     }
 
     pub(crate) fn record_pass(&self, result: &Result<Outcome>, took: Duration) {

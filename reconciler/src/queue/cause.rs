@@ -342,6 +342,18 @@ impl Causes {
         self.iter().map(|cause| cause.in_a_row(last)).try_fold(u32::MAX, |least, n| Some(least.min(n?)))
     }
 
+    /// The children that other clients have deleted, by resource and `namespace/name`.
+    pub(crate) fn deleted_children(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.iter().filter_map(|cause| match cause {
+            Cause::Other {
+                source,
+                key,
+                change: StateChange { kind: ChangeKind::Deleted, writer: None, .. },
+            } if source.relation == Source::OWNED => Some((&*source.resource, key.trim_start_matches('/'))),
+            _ => None,
+        })
+    }
+
     /// Returns true if one of these causes repeats one of the others.
     pub(super) fn repeats(&self, others: &Self) -> bool {
         self.iter().any(|cause| others.iter().any(|other| other.is_repeated_by(cause)))

@@ -92,7 +92,9 @@ async fn rollouts_an_autoscaler_a_growing_status_and_many_new_objects_are_no_sto
     let events = events.list(&ListParams::default()).await.unwrap().items;
     let alarms: Vec<_> = events
         .iter()
-        .filter(|event| matches!(event.reason.as_deref(), Some("ReconcileStorm" | "FieldContested")))
+        .filter(|event| {
+            matches!(event.reason.as_deref(), Some("ReconcileStorm" | "FieldContested" | "ChildDeleted"))
+        })
         .map(|event| event.note.clone())
         .collect();
     println!("{n} rounds, {objects} objects, {} events", events.len());

@@ -8,7 +8,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{ObjectMeta, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use reknit_injection::{Context, select};
 use reknit_leadership::Leadership;
@@ -160,6 +160,24 @@ async fn a_fight_is_reported_with_the_other_manager_whichever_verb_restores_the_
         assert_eq!(contested(&fixture, &owner).await.len(), 1);
         running.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_another_client_deletes_again_and_again_is_reported() {
+    let fixture = Fixture::new("fight-deletion").await;
+    let owner = create_owner(&fixture).await;
+    let running = Controllers::new(fixture.client.clone()).controller(scaling(&fixture, Verb::Apply)).start();
+    let api: Api<Deployment> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
+    let message = eventually("the deletions are reported", TIMEOUT, async || {
+        _ = api.delete("owner", &DeleteParams::default()).await; // not found until it is created again
+        sleep(Duration::from_millis(200)).await;
+        let events = fixture.events_about(&fixture.namespace, &owner.uid().unwrap()).await.into_iter();
+        events.filter(|event| event.reason.as_deref() == Some("ChildDeleted")).find_map(|event| event.note)
+    })
+    .await;
+    let expected = format!("another client deleted deployments.apps {}/owner 3 times in ", fixture.namespace);
+    assert!(message.starts_with(&expected), "{message}");
+    running.stop().await;
 }
 
 /// Wants a Secret for each ConfigMap.

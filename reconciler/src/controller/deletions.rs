@@ -1,0 +1,116 @@
+//! Children that another client deletes again and again.
+//!
+//! This is a fight about a whole object: the controller creates the child again, and every pass succeeds. The causes of the
+//! owner's passes name the deletions. Those by passes of this process, and those after the owner is gone, do not count.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use reknit_apis::internal::HashMap;
+use tokio::time::Instant;
+
+/// The longest pause between two deletions of a child.
+const MAX_PAUSE: Duration = Duration::from_secs(10 * 60);
+/// The number of deletions that are a fight.
+const FIGHT: u32 = 3;
+/// The time until a fight is reported again, doubled each time.
+const REPORT_AGAIN: Duration = Duration::from_secs(10 * 60);
+/// The maximum number of children whose deletions are counted.
+const MAX_CHILDREN: usize = 10_000;
+
+/// The deleted children, by the uid of the owner and the name of the child.
+#[derive(Debug, Default)]
+pub(super) struct Deletions(Mutex<HashMap<[Box<str>; 2], Deleted>>);
+
+#[derive(Debug)]
+struct Deleted {
+    times: u32,
+    since: Instant,
+    last: Instant,
+    report: Instant,
+    next_gap: Duration,
+}
+
+/// A deletion that is part of a fight.
+#[derive(Debug)]
+pub(super) struct Deletion {
+    pub(super) text: String,
+    /// True for the first one of a fight, and then after ten minutes, twenty, and so on.
+    pub(super) is_to_report: bool,
+}
+
+impl Deletions {
+    /// Counts the deletion of a child, such as `deployments.apps shop/web`. Returns it if it is part of a fight.
+    pub(super) fn count(&self, owner_uid: &str, child: &str) -> Option<Deletion> {
+        let (now, mut children) = (Instant::now(), self.0.lock());
+        if children.len() >= MAX_CHILDREN {
+            children.retain(|_, deleted| !deleted.is_expired(now));
+        }
+        let key = [owner_uid, child].map(Into::into);
+        if children.len() >= MAX_CHILDREN && !children.contains_key(&key) {
+            return None;
+        }
+        let deleted = children.entry(key).or_insert_with(|| Deleted::new(now));
+        if deleted.is_expired(now) {
+            *deleted = Deleted::new(now);
+        }
+        deleted.times += 1;
+        deleted.last = now;
+        if deleted.times < FIGHT {
+            return None;
+        }
+        let is_to_report = deleted.report <= now;
+        if is_to_report {
+            deleted.report = now + deleted.next_gap;
+            deleted.next_gap *= 2;
+        }
+        let (times, seconds) = (deleted.times, (now - deleted.since).as_secs().max(1));
+        let text = format!("another client deleted {child} {times} times in {seconds} s");
+        Some(Deletion { text, is_to_report })
+    }
+}
+
+impl Deleted {
+    fn new(now: Instant) -> Self {
+        Self { times: 0, since: now, last: now, report: now, next_gap: REPORT_AGAIN }
+    }
+
+    fn is_expired(&self, now: Instant) -> bool {
+        now - self.last > MAX_PAUSE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_third_deletion_of_a_child_of_the_same_owner_is_reported_and_then_with_growing_gaps() {
+        let deletions = Deletions::default();
+        let mut reports = Vec::new();
+        for n in 1..=2400 {
+            let deletion = deletions.count("owner", "deployments.apps shop/web");
+            assert_eq!(deletion.is_some(), n >= 3);
+            reports
+                .extend(deletion.filter(|deletion| deletion.is_to_report).map(|deletion| (n, deletion.text)));
+            assert!(deletions.count(&n.to_string(), "deployments.apps shop/web").is_none(), "another owner");
+            advance(Duration::from_secs(1)).await;
+        }
+        let numbers: Vec<_> = reports.iter().map(|(n, _)| *n).collect();
+        assert_eq!(numbers, [3, 603, 1803]);
+        assert_eq!(reports[0].1, "another client deleted deployments.apps shop/web 3 times in 2 s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rare_deletions_are_no_fight_and_the_number_of_counted_children_is_bounded() {
+        let deletions = Deletions::default();
+        for _ in 0..10 {
+            assert!(deletions.count("owner", "jobs.batch shop/nightly").is_none());
+            advance(MAX_PAUSE + Duration::from_secs(1)).await;
+        }
+        (0..MAX_CHILDREN + 5).for_each(|n| _ = deletions.count("owner", &n.to_string()));
+        assert_eq!(deletions.0.lock().len(), MAX_CHILDREN);
+    }
+}
