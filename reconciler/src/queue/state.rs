@@ -74,7 +74,8 @@ impl Queue {
                     Lane::Slow => "queued_slow",
                     Lane::Held | Lane::Slowed => "held",
                 };
-                KeyState::new(key, name, Some(since), None, causes.to_string(), now)
+                let due = if lane == Lane::Slowed { state.storms.due(key) } else { None };
+                KeyState::new(key, name, Some(since), due, causes.to_string(), now)
             },
         );
         let retrying = state.retries.keys().filter(|(key, _)| wanted(key)).take(limit).map(|(key, due)| {

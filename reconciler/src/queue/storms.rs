@@ -142,6 +142,11 @@ impl Storms {
         }
     }
 
+    /// The time at which the next pass of the storm is due, if the key is in one.
+    pub(super) fn due(&self, key: &Key) -> Option<Instant> {
+        self.rows.get(key)?.due()
+    }
+
     /// Removes and returns a held key that is due.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Arc<Key>> {
         self.held.pop_due(now).map(|(key, _)| key)

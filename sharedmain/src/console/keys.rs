@@ -1,6 +1,9 @@
 //! The view of the keys that run or wait, and the view of one key.
 use reknit_apis::Key;
-use reknit_reconciler::{Health, internal::KeyState};
+use reknit_reconciler::{
+    Health,
+    internal::{KeyState, PassRecord},
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -23,8 +26,9 @@ struct Waiting<'a> {
 pub(super) fn view(state: &State) -> Value {
     let controllers = state.controllers();
     let share = MAX_KEYS / controllers.len().max(1);
+    let running = running(state);
     let keys = controllers.iter().flat_map(|(health, _)| {
-        let keys = health.key_states(share, |_| true).into_iter().take(share);
+        let keys = states(health, share, &running, |_| true).into_iter().take(share);
         keys.map(|key| Waiting { controller: health.name(), key })
     });
     json!({ "keys": keys.collect::<Vec<_>>(), "limit": MAX_KEYS })
@@ -40,7 +44,7 @@ pub(super) fn one(state: &State, parameters: &Parameters) -> Result<Value, Strin
     let (health, leadership) = found.ok_or("there is no controller of this name")?;
     let key = Key::from(text);
     let passes = state.running.get().map(|running| &running.passes);
-    let mut running = passes.map(|passes| passes.running()).unwrap_or_default();
+    let mut running = running(state);
     running.retain(|pass| &*pass.controller == controller && pass.key == key.to_string());
     let is_own = |of: &str, pass: &Key| of == controller && *pass == key;
     let finished = passes.map(|passes| passes.finished(MAX_PASSES, is_own));
@@ -49,7 +53,7 @@ pub(super) fn one(state: &State, parameters: &Parameters) -> Result<Value, Strin
         "controller": controller,
         "key": key.to_string(),
         "led": leadership.leads(&key),
-        "states": health.key_states(1, |queued| *queued == key),
+        "states": states(health, 1, &running, |queued| *queued == key),
         "object": health.object(&key),
         "running": running,
         "passes": finished,
@@ -57,6 +61,25 @@ pub(super) fn one(state: &State, parameters: &Parameters) -> Result<Value, Strin
         "related": health.related(&key),
         "commands": commands(health, &key),
     }))
+}
+
+fn running(state: &State) -> Vec<PassRecord> {
+    state.running.get().map(|running| running.passes.running()).unwrap_or_default()
+}
+
+/// The states of keys, with the causes of those that run.
+fn states(
+    health: &Health,
+    limit: usize,
+    running: &[PassRecord],
+    is_wanted: impl Fn(&Key) -> bool,
+) -> Vec<KeyState> {
+    let mut states = health.key_states(limit, is_wanted);
+    for state in states.iter_mut().filter(|state| state.state == "running") {
+        let is_its = |pass: &&PassRecord| *pass.controller == *health.name() && pass.key == state.key;
+        state.causes = running.iter().find(is_its).map(|pass| pass.causes.clone()).unwrap_or_default();
+    }
+    states
 }
 
 /// The kubectl commands for the object of a key, which the console does not run. `None` without an object.

@@ -268,10 +268,16 @@ function keysView(isCurrent) {
   return show;
 }
 
-/** The causes of a pass and its error, which a retry mostly repeats. */
-function why({ causes, error }) {
-  if (!error) return causes;
-  return `${causes.replace(error, "the same error")} → ${error}`;
+/** The causes of a pass, and what it led to: its error, which a retry mostly repeats, its wait, and its fights. */
+function why({ causes, error, after_seconds, fights }) {
+  const again = after_seconds === null ? "" : `again after ${duration(after_seconds)}`;
+  return [error ? causes.replace(error, "the same error") : causes, error, again, ...fights].filter(Boolean).join(" → ");
+}
+
+/** The newest pass for which `text` returns a text: that text, and when the pass began. */
+function newest(passes, text) {
+  const found = passes?.find((pass) => text(pass));
+  return found && `${clock(found.began)}: ${text(found)}`;
 }
 
 const PASS_COLUMNS = [
@@ -397,6 +403,8 @@ function keyView(isCurrent, controller, key) {
       ["resourceVersion", answer.object?.resource_version ?? "not in the cache"],
       ["generation", answer.object?.generation],
       ["paused", answer.object?.paused ? "yes" : ""],
+      ["last pass in a storm", newest(answer.passes, ({ storm }) => storm), "bad"],
+      ["last write in a fight", newest(answer.passes, ({ fights }) => fights.join("; ")), "bad"],
       ["last recorded pass", answer.passes?.find(({ recorded }) => recorded)?.recorded],
     ]), failed ? element("p", { class: "bad" }, failed.causes) : "");
     const { pause, resume, run_again } = answer.commands ?? {};

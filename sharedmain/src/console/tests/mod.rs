@@ -7,6 +7,11 @@ mod process;
 use std::time::Duration;
 
 use axum::http::{Request, StatusCode, header};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use reknit_testing::eventually;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -68,6 +73,8 @@ async fn the_views_show_controllers_keys_informers_buckets_and_the_webhook() {
     let retrying =
         keys["keys"].as_array().unwrap().iter().find(|key| key["state"] == "retrying").unwrap().clone();
     assert!(retrying["causes"].as_str().unwrap().contains("connection refused"), "{retrying}");
+    let running = keys["keys"].as_array().unwrap().iter().find(|key| key["state"] == "running").unwrap();
+    assert!(running["causes"].as_str().unwrap().contains("the object added"), "{running}");
 
     let passes = json(&process, "passes").await;
     let failed =
@@ -116,6 +123,29 @@ async fn a_key_has_its_passes_with_requests_what_it_read_and_owns_and_commands_f
         let (status, _, why) = get(&process, &format!("/debug/reknit/v1/key{query}")).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
     }
+}
+
+#[tokio::test]
+async fn a_key_shows_the_storm_and_the_fights_of_its_passes() {
+    let process = Process::start(20).await;
+    eventually("a storm", Duration::from_secs(60), async || {
+        let key = json(&process, "key?controller=lamps.demo.reknit.dev&key=shop/lamp-0012").await;
+        let (storm, held) = (key["passes"][0]["storm"].as_str(), &key["states"][0]);
+        let is_held = held["state"] == "held" && held["due_seconds"].is_f64();
+        (is_held && storm.is_some_and(|storm| storm.starts_with("reconciled "))).then_some(()).ok_or(key)
+    })
+    .await;
+    let maps: Api<ConfigMap> = Api::namespaced(process.server.client(), "shop");
+    eventually("a fight", Duration::from_secs(60), async || {
+        let red = Patch::Merge(serde_json::json!({"data": {"color": "red"}}));
+        _ = maps.patch("lamp-0001", &PatchParams::default(), &red).await; // not found until it is created
+        let key = json(&process, "key?controller=lamps.demo.reknit.dev&key=shop/lamp-0001").await;
+        let is_shown = |pass: &Value| {
+            pass["fights"][0].as_str().is_some_and(|fight| fight.contains(" set data.color to "))
+        };
+        key["passes"].as_array().unwrap().iter().any(is_shown).then_some(()).ok_or(key)
+    })
+    .await;
 }
 
 #[tokio::test]

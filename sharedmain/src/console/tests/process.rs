@@ -47,7 +47,7 @@ struct LampCondition {
 
 kind!(Lamp { status: LampStatus });
 
-/// Of ten Lamps, one fails and five are reconciled again later. One of four hundred hangs.
+/// Of ten Lamps, one fails and five are reconciled again later. Of four hundred, one hangs, and one is in a storm.
 struct Lighter {
     maps: Owned<ConfigMap>,
     switches: Tracked<Service>,
@@ -62,6 +62,7 @@ impl ReconcileKind for Lighter {
         let _ = self.switches.get(lamp, &name.replace("lamp", "switch"));
         match number % 10 {
             _ if number % 400 == 7 => std::future::pending().await,
+            _ if number % 400 == 12 => return Ok(Outcome::after(Duration::from_millis(1))),
             3 => {
                 return Err(
                     format!("failed to switch on {name}: tcp connect error: connection refused").into()
@@ -93,6 +94,7 @@ fn lease(bucket: usize, holder: &str) -> Lease {
 
 pub(super) struct Process {
     pub(super) console: Console,
+    pub(super) server: ApiServer,
     _stop: ShutdownTrigger,
     _buckets: Vec<BucketWriter>,
 }
@@ -139,7 +141,7 @@ impl Process {
         };
         cx.informers().start();
         tokio::spawn(controller.run(run));
-        Self { console, _stop: trigger, _buckets: buckets }
+        Self { console, server, _stop: trigger, _buckets: buckets }
     }
 
     /// Waits until this number of Lamps have had their first pass, but for those that hang.
