@@ -128,7 +128,9 @@ fn server(cx: &Context, webhook: Webhook, settings: WebhookSettings) -> Result<(
 /// Checks that the webhook has a certificate to serve, and for a function that has not returned for too long.
 pub(crate) fn checks(health: Health, identity: Identity) -> WebhookChecks {
     let has_no_certificate = move || {
-        let problem = (!identity.is_set()).then(|| "there is no certificate to serve yet".to_owned());
+        let problem = (!identity.is_set()).then(|| {
+            "there is no certificate to serve yet: the controllers write it, and their log says why if they cannot".into()
+        });
         Check::new("webhook", problem.into_iter().collect())
     };
     let is_stuck = move || {

@@ -74,7 +74,7 @@ async fn only_while_enabled(State(profiling): State<Profiling>, request: Request
     if profiling.0.load(Ordering::Relaxed) {
         return next.run(request).await;
     }
-    let why = "profiling is not enabled: set runtime-profiling in config-observability\n";
+    let why = "profiling is not enabled: set runtime-profiling to enabled in config-observability\n";
     (StatusCode::NOT_FOUND, why).into_response()
 }
 
