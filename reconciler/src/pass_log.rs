@@ -16,7 +16,7 @@ use crate::{
     Outcome, Result, controller::is_recorded, metrics::PassResult, outcome::Next, queue::Causes, waits::Waits,
 };
 
-/// The number of finished passes that are kept. Each takes at most 18 KiB, and mostly less than one: its requests, their
+/// The number of finished passes that are kept. Each takes at most 20 KiB, and mostly less than one: its requests, their
 /// paths, its causes and its texts are bounded.
 const MAX_FINISHED: usize = 1000;
 /// The maximum length of a text about a finished pass, such as its error, in bytes.

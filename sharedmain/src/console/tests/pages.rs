@@ -12,13 +12,17 @@ const SCHEMES: [&str; 2] = ["light", "dark"];
 const MAX_BLOCKED: f64 = 200.0;
 
 /// The views, and a condition that is true once each is shown.
-const VIEWS: [(&str, &str); 7] = [
+const VIEWS: [(&str, &str); 8] = [
     ("controllers", "document.querySelector('.chart .line[d*=L]')"),
     ("keys", "document.querySelector('tbody tr')"),
     ("passes", "document.querySelector('.timeline path') && document.querySelector('tbody tr')"),
     ("informers", "document.querySelector('tbody tr')"),
     ("leadership", "document.querySelectorAll('tbody tr').length > 2"),
     ("webhook", "document.querySelector('tbody tr')"),
+    (
+        "key/lamps.demo.reknit.dev/shop%2Flamp-0012",
+        "document.querySelector('dl').textContent.includes('storm')",
+    ),
     ("key/lamps.demo.reknit.dev/shop%2Flamp-0001", "document.querySelectorAll('tbody tr').length > 3"),
 ];
 
