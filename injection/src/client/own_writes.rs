@@ -128,7 +128,8 @@ impl CacheableRequest {
         let raw = RawObject::scan_text(text).ok();
         if let Some(raw) = &raw {
             record(WrittenState::version(raw.resource_version()));
-            if raw.is_gone(self.is_deletion) {
+            // A grace period or a finalizer may delay the deletion, which is this pass's all the same.
+            if self.is_deletion || raw.is_gone(false) {
                 record(raw.state().uid.map(WrittenState::deleted));
             }
         }

@@ -11,7 +11,10 @@ use reknit_apis::Key;
 use serde_json::{Value, json};
 
 use crate::{
-    Context, Informer, Metadata, select,
+    Context, Informer, Metadata,
+    client::writers::{Writers, WrittenState},
+    pass::CurrentPass,
+    select,
     testing::{PendingRequest, Server, Stream, map, server},
 };
 
@@ -25,6 +28,7 @@ struct Process {
     /// The resourceVersions of each reported change: of the old and the new state, such as `5>11`, or of the only
     /// state.
     reported: Arc<Mutex<Vec<String>>>,
+    writers: Writers,
     _watches: [Stream; 2],
 }
 
@@ -48,7 +52,8 @@ impl Process {
         reported.lock().unwrap().clear();
         let client = cx.client();
         let api = Api::namespaced(client.clone(), "n");
-        Self { maps, names, api, client, server, reported, _watches }
+        let writers = cx.informers().writers().clone();
+        Self { maps, names, api, client, server, reported, writers, _watches }
     }
 
     /// Runs a write while the server responds to its request.
@@ -151,6 +156,22 @@ async fn the_object_in_the_response_to_a_deletion_shows_whether_it_still_exists(
     let params = DeleteParams::default();
     process.write(api.delete("c", &params), |request| request.respond(200, map("c", "20"))).await.unwrap();
     assert_eq!(process.cached_version("c"), None, "it had no finalizer");
+}
+
+#[tokio::test]
+async fn a_delayed_deletion_is_that_of_the_pass_that_asked_for_it() {
+    let mut process = Process::start().await;
+    let api = process.api.clone();
+    let mut terminating = map("a", "11");
+    terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    terminating["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+    let pass = CurrentPass::begin(&"web".into(), &Key::new("n", "owner").into(), true);
+    let params = DeleteParams::foreground();
+    let delete = process.write(api.delete("a", &params), |request| request.respond(200, terminating.clone()));
+    pass.clone().scope(delete).await.unwrap();
+    let uid = terminating["metadata"]["uid"].as_str().unwrap();
+    let writer = process.writers.of(WrittenState::deleted(uid));
+    assert_eq!(writer.map(|writer| writer.number), Some(pass.number));
 }
 
 #[tokio::test]
