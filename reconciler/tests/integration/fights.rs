@@ -166,7 +166,8 @@ async fn a_fight_is_reported_with_the_other_manager_whichever_verb_restores_the_
 async fn a_child_that_another_client_deletes_again_and_again_is_reported() {
     let fixture = Fixture::new("fight-deletion").await;
     let owner = create_owner(&fixture).await;
-    let running = Controllers::new(fixture.client.clone()).controller(scaling(&fixture, Verb::Apply)).start();
+    let running =
+        Controllers::new(fixture.client.clone()).controller(scaling(&fixture, Verb::Apply, 2)).start();
     let api: Api<Deployment> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
     let message = eventually("the deletions are reported", TIMEOUT, async || {
         _ = api.delete("owner", &DeleteParams::default()).await; // not found until it is created again
