@@ -69,7 +69,7 @@ impl Process {
             command.env_remove(proxy);
         }
         let child = command.spawn().with_context(|| format!("cannot start {}", executable.display()))?;
-        Ok(Self { name: workload.program.clone(), child })
+        Ok(Self { name: workload.to_string(), child })
     }
 
     pub(crate) fn name(&self) -> &str {

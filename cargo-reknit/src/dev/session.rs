@@ -141,6 +141,12 @@ impl<'a> Session<'a> {
                 objects.extend(printed);
             }
         }
+        for workload in workloads.iter().filter(|workload| !workload.has_account(&objects)) {
+            output::warning(&format!(
+                "{workload}: config/ has no such ServiceAccount, so the program has no rights here, and a cluster \
+                 creates no pods of the Deployment; `Rbac::service_account` names the account of the generated roles"
+            ));
+        }
         manifests::sort_as_kustomize(&mut objects);
         let local_objects = manifests::localize(&objects, self.webhook_port);
         // To apply a webhook configuration again would remove the path that the webhook has added to its URL.
@@ -162,8 +168,7 @@ impl<'a> Session<'a> {
     async fn start_programs(&mut self) -> Result<()> {
         self.started = Some((self.executables.clone(), self.workloads.clone()));
         for workload in &self.workloads {
-            // Two Deployments may run one program, as two accounts.
-            let process = format!("{} {}/{}", workload.program, workload.namespace, workload.service_account);
+            let process = workload.to_string();
             let console_port = match self.console_ports.get(&process) {
                 Some(port) => *port,
                 None => free_port()?,
@@ -176,10 +181,7 @@ impl<'a> Session<'a> {
             };
             let executable = self.executables.find(&workload.program)?;
             self.processes.push(Process::start(executable, workload, &settings, &self.project.folder)?);
-            output::step(
-                "running",
-                &format!("{} as {}/{}", workload.program, workload.namespace, workload.service_account),
-            );
+            output::step("running", &workload.to_string());
             output::step("console", &format!("http://127.0.0.1:{console_port}/debug/reknit/"));
         }
         Ok(())

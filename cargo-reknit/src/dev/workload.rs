@@ -1,6 +1,6 @@
 //! The programs of the Deployments in `config/`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde_json::Value;
 
@@ -36,7 +36,24 @@ pub(crate) fn workloads(objects: &[Value], main_program: &str) -> Vec<Workload> 
     deployments.map(|deployment| Workload::of(deployment, objects, main_program)).collect()
 }
 
+/// The program and its account, since two Deployments may run one program.
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} as {}/{}", self.program, self.namespace, self.service_account)
+    }
+}
+
 impl Workload {
+    /// Tells whether the pods of the Deployment could be created: without its ServiceAccount, a cluster refuses them.
+    pub(crate) fn has_account(&self, objects: &[Value]) -> bool {
+        let is_account = |object: &Value| {
+            object["kind"] == "ServiceAccount"
+                && object["metadata"]["name"] == *self.service_account
+                && object["metadata"]["namespace"].as_str().unwrap_or("default") == self.namespace
+        };
+        self.service_account == "default" || objects.iter().any(is_account)
+    }
+
     fn of(deployment: &Value, objects: &[Value], main_program: &str) -> Self {
         let pod = &deployment["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
@@ -117,6 +134,8 @@ fn without_own_flags(args: impl Iterator<Item = String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::{super::manifests::parse, *};
 
     const CONFIG: &str = r#"
@@ -170,5 +189,20 @@ spec:
         let expected =
             [workload("orders", "controller"), Workload { args, env, ..workload("webhook", "hook") }];
         assert_eq!(workloads(&parse(CONFIG).unwrap(), "orders"), expected);
+    }
+
+    #[test]
+    fn a_deployment_needs_its_service_account_unless_it_is_the_default_one() {
+        let mut workload = workloads(&parse(CONFIG).unwrap(), "orders").remove(0);
+        assert_eq!(workload.to_string(), "orders as shop/controller");
+        for (account, namespace, has_account) in
+            [("controller", "shop", true), ("controller", "other", false), ("webhook", "shop", false)]
+        {
+            let metadata = json!({"name": account, "namespace": namespace});
+            let objects = [json!({"kind": "ServiceAccount", "metadata": metadata})];
+            assert_eq!(workload.has_account(&objects), has_account, "{account} in {namespace}");
+        }
+        workload.service_account = "default".into();
+        assert!(workload.has_account(&[]));
     }
 }

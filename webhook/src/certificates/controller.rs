@@ -20,7 +20,7 @@ use kube::{
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{Context, Informer, Permission, Verb};
-use reknit_reconciler::{Controller, Outcome, ReconcileKey, Result, ResultExt};
+use reknit_reconciler::{Controller, Error, Outcome, ReconcileKey, Result, ResultExt};
 use serde_json::{Value, json};
 
 use super::{
@@ -185,8 +185,11 @@ impl CertificateReconciler {
     ) -> Result<Outcome> {
         let Some(certificates) = self.certificates() else { return Ok(Outcome::skip()) };
         let (kind, name) = (&registration.resource.kind, &registration.name);
+        // The creation of the object enqueues its key.
         let object = read()?.ok_or_else(|| {
-            format!("there is no {kind} {name:?}: without it the API server does not call this webhook")
+            Error::permanent(format!(
+                "there is no {kind} {name:?}: without it the API server does not call this webhook; add it to the manifests"
+            ))
         })?;
         let covers = |host: &String| certificates.covers(host);
         let patch = registration.patch(&object, &certificates.bundle(), covers).permanent()?;

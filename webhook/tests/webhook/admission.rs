@@ -503,8 +503,10 @@ async fn a_missing_configuration_or_entry_is_an_error() {
     assert_eq!(
         message("defaulting").await,
         "there is no MutatingWebhookConfiguration \"defaulting.webhook.demo.reknit.dev\": without it the API server does not \
-         call this webhook"
+         call this webhook; add it to the manifests"
     );
+    let missing = controller.once(&Key::new(None, &named("defaulting"))).await.unwrap_err();
+    assert!(missing.is_permanent(), "its creation enqueues the key");
     assert_eq!(
         message("validation").await,
         "ValidatingWebhookConfiguration \"validation.webhook.demo.reknit.dev\" has no entry \
