@@ -1,8 +1,8 @@
 //! The files of `template/`, with the names of a user's project.
 //!
-//! The files belong to a project `hello-world` with a Kind `WarmGreeting`. These names mean nothing
-//! else in the files, so they are replaced as text. `project/` is what a project starts with; the other folders hold what
-//! is added to it.
+//! The files belong to a project `hello-world` with a Kind `WarmGreeting` of the version `v9alpha1`. These names mean
+//! nothing else in the files, so they are replaced as text. `project/` is what a project starts with; the other folders
+//! hold what is added to it.
 
 use crate::{
     names::{Group, Kind, Plural, ProjectName, Version},
@@ -141,7 +141,7 @@ impl Names {
     }
 
     pub(crate) fn version(mut self, version: &Version) -> Self {
-        self.0.push(("v1alpha1", version.as_str().into()));
+        self.0.push(("v9alpha1", version.as_str().into()));
         self
     }
 
@@ -179,7 +179,19 @@ mod tests {
     fn names_are_replaced_once() {
         let kind: Kind = "Policy".parse().unwrap();
         let names = Names::default().kind(&kind).plural(&kind.plural()).version(&"v1beta1".parse().unwrap());
-        let text = "WarmGreeting warm_greeting warmgreetings warmgreeting v1alpha1 apps/v1";
+        let text = "WarmGreeting warm_greeting warmgreetings warmgreeting v9alpha1 apps/v1";
         assert_eq!(names.apply(text), "Policy policy policies policy v1beta1 apps/v1");
+    }
+
+    #[test]
+    fn the_version_of_a_kind_replaces_no_version_of_kubernetes_or_kustomize() {
+        let names = Names::default().version(&"v2".parse().unwrap());
+        let files =
+            [PROJECT, KIND_FILES, KIND_ROLES, WEBHOOK_MANIFESTS, DEFAULTING_MANIFESTS, VALIDATION_MANIFESTS];
+        let lines =
+            files.concat().into_iter().flat_map(|(path, text)| text.lines().map(move |line| (path, line)));
+        for (path, line) in lines.filter(|(_, line)| line.contains(".k8s.io/")) {
+            assert_eq!(names.apply(line), line, "{path}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the conversion of WarmGreeting objects between v1beta1 and the hub, v1alpha1.
+//! Tests of the conversion of WarmGreeting objects between v1beta1 and the hub, v9alpha1.
 
 use std::fs;
 
@@ -31,7 +31,7 @@ fn a_round_trip_to_the_hub_loses_nothing() -> Result<()> {
 fn the_api_server_serves_both_versions_and_converts_by_the_webhook() -> Result<()> {
     let spec = definition()?.spec;
     let is_served = |name: &str| spec.versions.iter().any(|version| version.name == name && version.served);
-    assert!(is_served("v1alpha1") && is_served("v1beta1"));
+    assert!(is_served("v9alpha1") && is_served("v1beta1"));
     assert_eq!(spec.conversion.map(|conversion| conversion.strategy).as_deref(), Some("Webhook"));
     Ok(())
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
 #[kube(
     group = "hello.example.com",
-    version = "v1alpha1",
+    version = "v9alpha1",
     kind = "WarmGreeting",
     plural = "warmgreetings",
     namespaced,

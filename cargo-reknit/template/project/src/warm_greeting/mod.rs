@@ -17,7 +17,7 @@ pub fn definition() -> Result<CustomResourceDefinition> {
         definition_of::<WarmGreeting>()?,
         // reknit:scaffold:versions
     ];
-    let definition = merge_crds(versions, "v1alpha1")?;
+    let definition = merge_crds(versions, "v9alpha1")?;
     // reknit:scaffold:conversion
     Ok(definition)
 }

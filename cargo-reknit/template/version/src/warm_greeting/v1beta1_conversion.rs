@@ -1,4 +1,4 @@
-//! Conversion of WarmGreeting objects between v1beta1 and the hub, v1alpha1.
+//! Conversion of WarmGreeting objects between v1beta1 and the hub, v9alpha1.
 
 use reknit::apis::{ConversionError, Convertible};
 use serde::{Serialize, de::DeserializeOwned};
