@@ -12,6 +12,8 @@ pub fn program() -> Main {
         .controller(warm_greeting::controller)
         // reknit:scaffold:controllers
         .version(env!("CARGO_PKG_VERSION"))
+        // A plan runs the controllers, and makes their requests to the API server dry runs. Code that changes anything else
+        // has to ask `reknit::injection::Effects` first.
         .plannable()
 }
 
