@@ -5,7 +5,7 @@
 #
 #   hack/test.sh         formatting, lints, docs, and every test
 #   hack/test.sh --all   also compiles the packages that would be published, runs the integration tests on the oldest and
-#                        on the newest Kubernetes, watches ten minutes for false alarms, runs the measurements:
+#                        on the newest Kubernetes, watches ten minutes for false alarms, runs the measurements: upgrades,
 #                        instruction counts, growth of allocations, fuzzing, 2,000 seeds of each simulation, and the
 #                        faults that simulations must find, tests the console in a browser, and lets a real
 #                        Prometheus evaluate dashboards and alerts
@@ -102,6 +102,11 @@ false_alarms() {
   run_tests --package reknit-reconciler --test integration false_alarms:: -- --ignored --show-output
 }
 
+# The cost of plans, and an upgrade of many children with the brake.
+upgrades() {
+  run_tests --package reknit-sharedmain --test integration -- --ignored --show-output
+}
+
 # Growth of allocations, and the fuzz targets with random inputs.
 growth() {
   run_tests --package reknit-benches --package webhook-fuzz
@@ -147,6 +152,7 @@ if $all; then
   stage "oldest Kubernetes" integration_on v1.33
   stage "newest Kubernetes" integration_on v1.37
   stage "false alarms" false_alarms
+  stage upgrades upgrades
   stage browser hack/browser.sh
   stage prometheus hack/prometheus.sh
   stage instructions hack/instructions.sh

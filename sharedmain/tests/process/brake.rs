@@ -5,23 +5,26 @@ use k8s_openapi::api::{core::v1::ConfigMap, events::v1::Event};
 use kube::{Api, api::ListParams};
 use reknit_testing::eventually;
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::{
     child::Child,
     cluster::{TIMEOUT, TestCluster, with_cluster},
+    number_of,
     observability::scrape_sum,
     trials,
 };
 
-trials![an_upgrade_changes_children_at_the_pace_of_the_brake_while_new_objects_are_reconciled_at_once];
-
-const MAPS: usize = 30;
+trials![
+    an_upgrade_changes_children_at_the_pace_of_the_brake_while_new_objects_are_reconciled_at_once;
+    ignored: an_upgrade_of_many_children_takes_as_long_as_the_brake_says,
+];
 
 impl TestCluster {
     /// Starts a version of the controller that gives the children this color.
-    fn paint(&self, color: &str) -> Child {
+    fn paint(&self, color: &str, per_minute: usize) -> Child {
         let command = self.command("children").env("COLOR", color).arg("--disable-ha");
-        command.arg("--max-unprompted-changes=60").spawn()
+        command.arg(format!("--max-unprompted-changes={per_minute}")).spawn()
     }
 
     /// The number of children that have this color.
@@ -35,50 +38,81 @@ impl TestCluster {
     }
 
     async fn wait_for(&self, color: &str, wanted: usize) {
-        eventually(color, TIMEOUT * 4, async || {
+        eventually(color, TIMEOUT * 10, async || {
             let count = self.count(color).await;
             if count == wanted { Ok(()) } else { Err(count.to_string()) }
         })
         .await;
     }
-}
 
-fn an_upgrade_changes_children_at_the_pace_of_the_brake_while_new_objects_are_reconciled_at_once() {
-    with_cluster(async |cluster| {
-        let old = cluster.paint("red");
+    /// Creates objects one after another while keys of the upgrade are held. Returns the times until their reconciles
+    /// ended.
+    async fn create_while_held(&self, version: &Child) -> Vec<Duration> {
+        let mut times = Vec::new();
+        loop {
+            let (name, start) = (format!("new-{}", times.len()), Instant::now());
+            self.apply_map(&name, json!({})).await;
+            version.wait_for_line(&format!("reconcile of {name} ends"));
+            let took = start.elapsed();
+            if scrape_sum(version, "reknit_held_keys") == 0.0 {
+                return times;
+            }
+            times.push(took);
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Upgrades a controller whose new version changes this number of children.
+    async fn upgrade(&self, count: usize, per_minute: usize) {
+        let old = self.paint("red", per_minute);
         old.wait_for_address("metrics");
         eventually("the informers", TIMEOUT, async || {
             let synced = crate::life_cycle::get(&old.wait_for_address("probes"), "/readiness").0 == 200;
             if synced { Ok(()) } else { Err("not ready".to_owned()) }
         })
         .await;
-        for n in 0..MAPS {
-            cluster.apply_map(&format!("map-{n}"), json!({})).await;
+        for n in 0..count {
+            self.apply_map(&format!("map-{n}"), json!({})).await;
         }
-        cluster.wait_for("red", MAPS).await; // users prompted these changes
+        self.wait_for("red", count).await; // users prompted these changes
         assert_eq!(scrape_sum(&old, "reknit_unprompted_writes_total"), 0.0);
         old.signal("TERM");
         assert_eq!(old.wait().0, 0);
 
-        let (new, start) = (cluster.paint("blue"), Instant::now());
+        let (new, start) = (self.paint("blue", per_minute), Instant::now());
         println!("{}", new.wait_for_line("unprompted changes are paced: the key waits"));
-        cluster.apply_map("new", json!({})).await;
-        new.wait_for_line("reconcile of new ends");
-        assert!(scrape_sum(&new, "reknit_held_keys") > 0.0, "others still wait");
-        cluster.wait_for("blue", MAPS + 1).await;
-        let pace = Duration::from_secs(MAPS as u64 - 6 - 2); // six at once, and two passes that run beside each other
-        assert!(start.elapsed() > pace, "{:?}", start.elapsed());
-        assert_eq!(scrape_sum(&new, "reknit_unprompted_writes_total"), MAPS as f64);
-        eventually("no held key", TIMEOUT, async || {
-            let held = scrape_sum(&new, "reknit_held_keys");
-            if held == 0.0 { Ok(()) } else { Err(held.to_string()) }
-        })
-        .await;
+        let times = self.create_while_held(&new).await;
+        let took = start.elapsed();
+        println!(
+            "{count} children at {per_minute} a minute: {took:.1?}; {} new objects meanwhile, reconciled within {:?}",
+            times.len(),
+            times.iter().max(),
+        );
+        assert!(!times.is_empty(), "new objects waited for the others");
+        // A tenth at once, and two passes that run beside each other.
+        let paced = count.saturating_sub(per_minute / 10 + 2);
+        let pace = Duration::from_secs_f64(paced as f64 * 60.0 / per_minute as f64);
+        assert!(took > pace, "{took:?}, not {pace:?}");
+        self.wait_for("blue", count + times.len() + 1).await;
+        assert_eq!(scrape_sum(&new, "reknit_unprompted_writes_total"), count as f64);
+    }
+}
+
+fn an_upgrade_changes_children_at_the_pace_of_the_brake_while_new_objects_are_reconciled_at_once() {
+    with_cluster(async |cluster| {
+        cluster.upgrade(30, 60).await;
         let events: Api<Event> = Api::namespaced(cluster.client(), &cluster.namespace);
         let paced = events.list(&ListParams::default()).await.unwrap().into_iter();
         let paced: Vec<_> =
             paced.filter(|event| event.reason.as_deref() == Some("UnpromptedChangesPaced")).collect();
         assert_eq!(paced.len(), 1, "{paced:#?}");
         println!("{}", serde_json::to_string_pretty(&paced[0]).unwrap());
+    });
+}
+
+/// As many children and changes a minute as the environment says, such as `BRAKE_CHILDREN=2000 BRAKE_PER_MINUTE=100`.
+fn an_upgrade_of_many_children_takes_as_long_as_the_brake_says() {
+    with_cluster(async |cluster| {
+        cluster.upgrade(number_of("BRAKE_CHILDREN", 100), number_of("BRAKE_PER_MINUTE", 600)).await;
     });
 }

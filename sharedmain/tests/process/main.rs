@@ -42,11 +42,14 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
 
-/// Defines `trials()`, which returns these functions as tests with their names.
+/// Defines `trials()`, which returns these functions as tests with their names. Ignored ones are measurements.
 macro_rules! trials {
-    ($($name:ident),* $(,)?) => {
+    ($($name:ident),* $(; ignored: $($ignored:ident),*)? $(,)?) => {
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
-            vec![$($crate::trial(stringify!($name), $name)),*]
+            vec![
+                $($crate::trial(stringify!($name), $name),)*
+                $($($crate::trial(stringify!($ignored), $ignored).with_ignored_flag(true)),*)?
+            ]
         }
     };
 }
@@ -60,4 +63,9 @@ fn trial(name: &'static str, run: fn()) -> Trial {
         println!("test {name} ... ran <{:.3}s>", start.elapsed().as_secs_f64());
         Ok::<_, Failed>(())
     })
+}
+
+/// A number from the environment.
+fn number_of(variable: &str, default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
 }
