@@ -25,6 +25,42 @@ const NOT_OBSERVED: [(&str, &str); 1] = [(
     "no reconciler of the sample asks for a delay while Prometheus scrapes",
 )];
 
+/// The label of a pod's component in the ServiceMonitor.
+const COMPONENT: &str = "__meta_kubernetes_pod_label_app_kubernetes_io_component";
+
+/// Returns the configuration of a scrape for each endpoint of the ServiceMonitor. The targets are addresses by component.
+fn scrape_configs(targets: &[(&str, String)], token: &str) -> TestResult<Vec<Value>> {
+    let manifests = fs::read_to_string(root().join("config/monitoring/service-monitor.yaml"))?;
+    let manifests: Vec<Value> = serde_saphyr::from_multiple(&manifests)?;
+    let monitor =
+        manifests.iter().find(|manifest| manifest["kind"] == "ServiceMonitor").ok_or("no ServiceMonitor")?;
+    let static_configs: Vec<_> = targets
+        .iter()
+        .map(|(pod, address)| {
+            let (job, namespace) = (SYSTEM_NAMESPACE, SYSTEM_NAMESPACE);
+            let labels = json!({"job": job, "namespace": namespace, "pod": pod, COMPONENT: pod});
+            json!({"targets": [address], "labels": labels})
+        })
+        .collect();
+    let endpoints = monitor["spec"]["endpoints"].as_array().into_iter().flatten().enumerate();
+    let configs = endpoints.map(|(n, endpoint)| -> TestResult<Value> {
+        let relabelings = endpoint["relabelings"].to_string();
+        let relabelings =
+            relabelings.replace("sourceLabels", "source_labels").replace("targetLabel", "target_label");
+        let mut config = json!({
+            "job_name": format!("endpoint-{n}"), "static_configs": static_configs,
+            "scheme": endpoint["scheme"].as_str().unwrap_or("http"),
+            "relabel_configs": serde_json::from_str::<Value>(&relabelings)?,
+            "tls_config": {"insecure_skip_verify": endpoint["tlsConfig"]["insecureSkipVerify"] == true},
+        });
+        if endpoint["bearerTokenFile"].is_string() {
+            config["authorization"] = json!({ "credentials": token });
+        }
+        Ok(config)
+    });
+    configs.collect()
+}
+
 /// A Prometheus, which is killed on drop.
 struct Prometheus {
     child: Child,
@@ -39,16 +75,12 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    /// Starts the program that PROMETHEUS names. The configuration of the scrapes is that of the ServiceMonitor.
-    async fn start(folder: &Path, targets: &[(&str, String)], token: &str) -> TestResult<Self> {
-        let static_configs = targets.iter().map(|(pod, address)| {
-            json!({"targets": [address], "labels": {"namespace": SYSTEM_NAMESPACE, "pod": pod}})
-        });
+    /// Starts the program that PROMETHEUS names.
+    async fn start(folder: &Path, scrape_configs: &[Value]) -> TestResult<Self> {
         let config = json!({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [folder.join("rules.yaml")],
-            "scrape_configs": [{"job_name": SYSTEM_NAMESPACE, "scheme": "https", "authorization": {"credentials": token},
-                "tls_config": {"insecure_skip_verify": true}, "static_configs": static_configs.collect::<Vec<_>>()}],
+            "scrape_configs": scrape_configs,
         });
         let rules = fs::read_to_string(root().join("config/monitoring/rules.yaml"))?;
         let rules: Value = serde_saphyr::from_str(&rules)?;
@@ -155,12 +187,20 @@ async fn the_dashboards_find_data_and_the_alerts_are_evaluated() -> TestResult {
     };
     let controller = start("controllers", "controller").await?;
     let webhook = start("webhook", "webhook").await?;
-    let addresses =
-        [("controller", controller.address("metrics").await), ("webhook", webhook.address("metrics").await)];
+    let access = plane.kubeconfig_as(SYSTEM_NAMESPACE, "controller").await?;
+    let shadow = Program::new(env!("CARGO_BIN_EXE_controller"), &access).args(["--shadow"]);
+    let shadow = shadow.env("SYSTEM_NAMESPACE", SYSTEM_NAMESPACE).spawn();
+    let addresses = [
+        ("controller", controller.address("metrics").await),
+        ("webhook", webhook.address("metrics").await),
+        ("controller-shadow", shadow.address("metrics").await),
+    ];
     let token = plane.config_as("default", "prometheus").await?.auth_info.token.ok_or("no token")?;
     let token = secrecy::ExposeSecret::expose_secret(&token).to_owned();
-    let prometheus = Prometheus::start(plane.folder(), &addresses, &token).await?;
-    prometheus.wait_for_data("count(up == 1) == 2").await;
+    let prometheus = Prometheus::start(plane.folder(), &scrape_configs(&addresses, &token)?).await?;
+    prometheus.wait_for_data(&format!("count(up{{job=\"{SYSTEM_NAMESPACE}\"}} == 1) == 2")).await;
+    let differing = "count(reknit_shadow_differing_keys{job=\"knative-samples-shadow\"})";
+    prometheus.wait_for_data(differing).await;
     webhook.wait_until_ready().await;
     tokio::select! {
         worked = load.work(webhook.address("webhook").await) => worked?,
