@@ -1,14 +1,12 @@
 //! The gRPC server: the spaces, health and reflection.
 
-use std::time::Duration;
-
 use reknit::{injection::Shutdown, prelude::*};
+use reknit_server::{Limits, Plain, Server};
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::Server;
+use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tonic_reflection::server::Builder;
-use tower::layer::layer_fn;
+use tower::{layer::layer_fn, limit::GlobalConcurrencyLimitLayer};
 
 use super::{
     deadline::Deadline,
@@ -17,11 +15,11 @@ use super::{
 };
 
 /// The limit of calls on one connection. A call stays open until its space runs, so many can be open at once.
-const MAX_CALLS: u32 = 10_000;
+const MAX_CALLS_OF_CONNECTION: u32 = 1_000;
+/// The limit of calls on all connections. Further calls wait.
+const MAX_CALLS: usize = 10_000;
 /// The size limit of a request, and so of the memory that it uses. Every valid request is smaller.
 const MAX_REQUEST_BYTES: usize = 16 * 1024;
-/// The interval of keepalive pings, which detect clients that have disconnected.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Serves until shutdown, and until the calls in progress have ended.
 pub(crate) async fn serve(spaces: Spaces, listener: TcpListener, shutdown: Shutdown) -> Result<()> {
@@ -31,17 +29,17 @@ pub(crate) async fn serve(spaces: Spaces, listener: TcpListener, shutdown: Shutd
         let builder = Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
         builder.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let server = Server::builder()
-        .max_concurrent_streams(MAX_CALLS)
-        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .layer(layer_fn(Deadline::new))
-        .add_service(CloudIdeServiceServer::new(spaces.clone()).max_decoding_message_size(MAX_REQUEST_BYTES))
+    let service = CloudIdeServiceServer::new(spaces.clone()).max_decoding_message_size(MAX_REQUEST_BYTES);
+    let services = Routes::new(service)
         .add_service(health)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
-    server
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), report_shutdown(shutdown, reporter))
-        .await?;
+    let router = services
+        .into_axum_router()
+        .layer(GlobalConcurrencyLimitLayer::new(MAX_CALLS))
+        .layer(layer_fn(Deadline::new));
+    let server = Server::new("gRPC", Plain, router, Limits::default()).http2(MAX_CALLS_OF_CONNECTION);
+    server.run(listener, report_shutdown(shutdown, reporter)).await;
     spaces.drained().await;
     Ok(())
 }

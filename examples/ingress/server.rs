@@ -1,6 +1,6 @@
 //! The gRPC server, which streams the routes to gateways.
 
-use std::{future::ready, pin::Pin, time::Duration};
+use std::{future::ready, pin::Pin};
 
 use futures::{Stream, StreamExt};
 use reknit::{
@@ -8,8 +8,9 @@ use reknit::{
     prelude::*,
     sharedmain::{ListenAddress, Task},
 };
-use tokio_stream::wrappers::{TcpListenerStream, WatchStream};
-use tonic::{Request, Response, Status, async_trait, transport::Server};
+use reknit_server::{Limits, Plain, Server};
+use tokio_stream::wrappers::WatchStream;
+use tonic::{Request, Response, Status, async_trait, service::Routes};
 
 use super::{
     pb,
@@ -17,19 +18,19 @@ use super::{
     state::State,
 };
 
-/// The interval of keepalive pings, which detect gateways that have disconnected.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
+/// The limit of streams to one gateway. It needs one.
+const MAX_STREAMS_OF_CONNECTION: u32 = 10;
 
 /// Serves the routes on every replica. The process is ready once they are complete.
 pub(crate) fn server(cx: &Context) -> Result<Task> {
     let (state, shutdown) = (cx.get::<State>(), cx.shutdown());
     let listening = cx.provided::<GrpcFlag>()?.grpc_address.listen(cx, "gRPC");
     let service = GatewayServer::new(RouteStreams { state: state.clone(), shutdown: shutdown.clone() });
+    let router = Routes::new(service).into_axum_router();
+    let server = Server::new("gRPC", Plain, router, Limits::default()).http2(MAX_STREAMS_OF_CONNECTION);
     let task = Task::new("grpc", async move {
-        let listener = TcpListenerStream::new(listening.await?);
-        let server =
-            Server::builder().http2_keepalive_interval(Some(KEEPALIVE_INTERVAL)).add_service(service);
-        Ok(server.serve_with_incoming_shutdown(listener, async move { shutdown.wait().await }).await?)
+        server.run(listening.await?, shutdown.wait()).await;
+        Ok(())
     });
     Ok(task
         .readiness(move || state.is_filled().then_some(()).ok_or("the routes are not complete yet".into())))

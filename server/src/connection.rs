@@ -27,36 +27,44 @@ pub enum Phase {
     Idle,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct State {
+    phase: Phase,
+    since: Instant,
+    /// The number of requests whose answers have not been sent. HTTP/2 has several at once.
+    open: usize,
+}
+
 /// The phase of a connection and the start time of the phase. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Activity {
-    state: watch::Sender<(Phase, Instant)>,
+    state: watch::Sender<State>,
     /// Notified when another phase is entered.
     phase_changed: Arc<Notify>,
 }
 
 impl Activity {
     pub(crate) fn new(phase_changed: &Arc<Notify>) -> Self {
-        let state = watch::Sender::new((Phase::Opening, Instant::now()));
-        Self { state, phase_changed: phase_changed.clone() }
+        let state = State { phase: Phase::Opening, since: Instant::now(), open: 0 };
+        Self { state: watch::Sender::new(state), phase_changed: phase_changed.clone() }
     }
 
     /// Enters another phase, from now on.
     pub fn enter(&self, phase: Phase) {
-        self.state.send_replace((phase, Instant::now()));
+        self.state.send_modify(|state| (state.phase, state.since) = (phase, Instant::now()));
         self.phase_changed.notify_one();
     }
 
     /// Returns the time since which the connection has waited for its client. `None` while the client waits for the
     /// answer.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
-        let (phase, since) = *self.state.borrow();
+        let State { phase, since, .. } = *self.state.borrow();
         (phase != Phase::Answering).then_some(since)
     }
 
     /// Waits for the head of the first request.
     pub(crate) async fn wait_until_opened(&self) {
-        let _ = self.state.subscribe().wait_for(|(phase, _)| *phase != Phase::Opening).await;
+        let _ = self.state.subscribe().wait_for(|state| state.phase != Phase::Opening).await;
     }
 
     /// Waits until the client has taken longer than the limit of the phase. The limits for the body of a request and
@@ -64,7 +72,7 @@ impl Activity {
     pub(crate) async fn wait_until_overdue(&self, limits: &Limits) {
         let mut state = self.state.subscribe();
         loop {
-            let limit = match state.borrow_and_update().0 {
+            let limit = match state.borrow_and_update().phase {
                 Phase::Opening | Phase::Sending => limits.receive_timeout,
                 Phase::Idle => limits.idle_timeout,
                 Phase::Receiving | Phase::Answering => Duration::MAX,
@@ -75,14 +83,38 @@ impl Activity {
         }
     }
 
-    /// Enters [`Phase::Sending`], and [`Phase::Idle`] once the response is sent. Until then, what the response holds
-    /// is kept.
-    pub(crate) fn track_sending(&self, mut response: Response) -> Response {
-        self.enter(Phase::Sending);
+    /// Enters [`Phase::Answering`] for a request, which is open until the result is dropped.
+    pub(crate) fn open_request(&self) -> OpenRequest {
+        self.state.send_modify(|state| state.open += 1);
+        self.enter(Phase::Answering);
+        OpenRequest { activity: self.clone() }
+    }
+}
+
+/// A request whose answer has not been sent. Once the last one of a connection is dropped, the connection is idle.
+pub(crate) struct OpenRequest {
+    activity: Activity,
+}
+
+impl OpenRequest {
+    /// Keeps the request open until the response is sent, and also what the response holds.
+    pub(crate) fn until_sent(self, mut response: Response) -> Response {
         let held = response.extensions_mut().remove::<HeldByResponse>();
-        let guard = Arc::new(SendGuard { activity: self.clone(), _held: held });
+        let guard = Arc::new((self, held));
         let into_chunk = move |data| Bytes::from_owner(Chunk { data, _guard: guard.clone() });
         response.map(|body| Body::new(body.map_frame(move |frame| frame.map_data(&into_chunk))))
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.activity.state.send_modify(|state| {
+            state.open -= 1;
+            if state.open == 0 {
+                (state.phase, state.since) = (Phase::Idle, Instant::now());
+            }
+        });
+        self.activity.phase_changed.notify_one();
     }
 }
 
@@ -105,29 +137,10 @@ impl fmt::Debug for HeldByResponse {
     }
 }
 
-/// A guard that marks the connection as idle when it is dropped, after the last chunk of the answer.
-struct SendGuard {
-    activity: Activity,
-    _held: Option<HeldByResponse>,
-}
-
-impl Drop for SendGuard {
-    fn drop(&mut self) {
-        self.activity.state.send_if_modified(|(phase, since)| {
-            let is_sending = *phase == Phase::Sending;
-            // Does not notify: the server may close the connection in either phase.
-            if is_sending {
-                (*phase, *since) = (Phase::Idle, Instant::now());
-            }
-            is_sending
-        });
-    }
-}
-
 /// A chunk of an answer, dropped once it is written to the connection.
 struct Chunk {
     data: Bytes,
-    _guard: Arc<SendGuard>,
+    _guard: Arc<(OpenRequest, Option<HeldByResponse>)>,
 }
 
 impl AsRef<[u8]> for Chunk {

@@ -1,14 +1,26 @@
 //! Accepts connections within the limits, and serves their requests.
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    convert::Infallible,
+    net::IpAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{Router, body::Body};
+#[cfg(feature = "http2")]
+use hyper::server::conn::http2;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+#[cfg(feature = "http2")]
+use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Notify, watch},
-    task::JoinHandle,
+    task::{JoinHandle, yield_now},
     time::{sleep, timeout},
 };
 use tower::ServiceExt;
@@ -18,6 +30,10 @@ use crate::{
     connection::{Activity, Phase},
 };
 
+/// The interval of pings on connections of HTTP/2. A client that does not answer for as long is disconnected.
+#[cfg(feature = "http2")]
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+
 /// The server of one port.
 #[derive(Debug)]
 pub struct Server<H> {
@@ -25,6 +41,8 @@ pub struct Server<H> {
     handshake: H,
     router: Router,
     limits: Limits,
+    /// The limit of requests at once on a connection of HTTP/2. `None` for HTTP/1.
+    streams: Option<u32>,
     /// True once each connection is to close after its answer. Each connection has a receiver, so the channel is closed
     /// once there are no connections.
     closing: watch::Sender<bool>,
@@ -32,15 +50,39 @@ pub struct Server<H> {
     phase_changed: Arc<Notify>,
 }
 
-/// The activity and the task of an open connection.
-type Connection = (Activity, JoinHandle<()>);
+/// An open connection.
+struct Connection {
+    client: IpAddr,
+    activity: Activity,
+    task: JoinHandle<()>,
+}
 
 impl<H: Handshake> Server<H> {
     /// Creates a server. Log lines name its purpose, such as `probes`. Each request has its [`Activity`] and the peer of
     /// its [`Handshake`] as extensions.
     pub fn new(purpose: &'static str, handshake: H, router: Router, limits: Limits) -> Self {
         let closing = watch::Sender::default();
-        Self { purpose, handshake, router, limits, closing, phase_changed: Arc::default() }
+        Self { purpose, handshake, router, limits, streams: None, closing, phase_changed: Arc::default() }
+    }
+
+    /// Serves HTTP/2 instead of HTTP/1, such as a gRPC service, with a limit of requests at once on each connection. A
+    /// request may be open for any time, so neither its body nor the reading of its answer has a time limit. If the limit
+    /// of [connections](Limits::connections) is reached and each has an open request, the server closes the oldest one of
+    /// the client that has the most.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use reknit_server::{Limits, Plain, Server};
+    ///
+    /// # async fn serve(listener: tokio::net::TcpListener, shutdown: impl Future<Output = ()> + Send) {
+    /// let routes = Router::new().route("/", get(async || "hello")); // or tonic's Routes::into_axum_router
+    /// Server::new("greetings", Plain, routes, Limits::default()).http2(200).run(listener, shutdown).await;
+    /// # }
+    /// ```
+    #[cfg(feature = "http2")]
+    #[must_use]
+    pub fn http2(self, streams: u32) -> Self {
+        Self { streams: Some(streams), ..self }
     }
 
     /// Serves until `stop` completes, and then until each connection has its answer.
@@ -61,9 +103,10 @@ impl<H: Handshake> Server<H> {
         let mut connections = Vec::new();
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => {
-                    self.make_room(&mut connections).await;
-                    connections.push(self.spawn_connection(stream));
+                Ok((stream, address)) => {
+                    let client = address.ip().to_canonical();
+                    self.make_room(&mut connections, client).await;
+                    connections.push(self.spawn_connection(stream, client));
                 }
                 // Most likely, the process has too many open files. The accept is repeated, since the end of a
                 // connection closes one.
@@ -75,21 +118,17 @@ impl<H: Handshake> Server<H> {
         }
     }
 
-    /// Returns once there is room for another connection. At the limit, it closes the connection that has waited
-    /// longest for its client. If all clients wait for answers, it waits until one of them has its answer.
-    async fn make_room(&self, connections: &mut Vec<Connection>) {
+    /// Returns once there is room for another connection of this client. At the limit, it closes the connection that
+    /// [`to_close`](Self::to_close) returns. If there is none, it waits until one of them has its answer.
+    async fn make_room(&self, connections: &mut Vec<Connection>, client: IpAddr) {
         loop {
-            connections.retain(|(_, task)| !task.is_finished());
+            connections.retain(|connection| !connection.task.is_finished());
             if connections.len() < self.limits.connections {
                 return;
             }
-            let waiting = connections
-                .iter()
-                .enumerate()
-                .filter_map(|(index, (activity, _))| Some((activity.waiting_since()?, index)));
-            match waiting.min() {
-                Some((_, index)) => {
-                    let (_, task) = connections.swap_remove(index);
+            match self.to_close(connections, client) {
+                Some(index) => {
+                    let Connection { task, .. } = connections.remove(index);
                     task.abort();
                     let _ = task.await;
                 }
@@ -98,7 +137,22 @@ impl<H: Handshake> Server<H> {
         }
     }
 
-    fn spawn_connection(self: &Arc<Self>, stream: TcpStream) -> Connection {
+    /// The connection that has waited longest for its client. If all clients wait for answers, which may take any time
+    /// over HTTP/2, the oldest connection of the client that would have the most.
+    fn to_close(&self, connections: &[Connection], newcomer: IpAddr) -> Option<usize> {
+        let waiting = connections
+            .iter()
+            .enumerate()
+            .filter_map(|(index, connection)| Some((connection.activity.waiting_since()?, index)));
+        waiting.min().map(|(_, index)| index).or_else(|| {
+            self.streams?;
+            let mut counts = HashMap::from([(newcomer, 1)]);
+            connections.iter().for_each(|connection| *counts.entry(connection.client).or_default() += 1);
+            (0..connections.len()).max_by_key(|index| (counts[&connections[*index].client], Reverse(*index)))
+        })
+    }
+
+    fn spawn_connection(self: &Arc<Self>, stream: TcpStream, client: IpAddr) -> Connection {
         let (server, closing) = (self.clone(), self.closing.subscribe());
         let activity = Activity::new(&self.phase_changed);
         let task_activity = activity.clone();
@@ -109,7 +163,7 @@ impl<H: Handshake> Server<H> {
             }
             task_activity.enter(Phase::Idle);
         });
-        (activity, task)
+        Connection { client, activity, task }
     }
 
     async fn serve_connection(
@@ -128,21 +182,54 @@ impl<H: Handshake> Server<H> {
             () = &mut stop_opening => return,
         };
         let Some((stream, peer)) = stream else { return };
-        let service = service_fn(|request: Request<Incoming>| {
-            activity.enter(Phase::Answering);
+        let (activity, router, is_multiplexed) =
+            (activity.clone(), self.router.clone(), self.streams.is_some());
+        let service = service_fn(move |request: Request<Incoming>| {
+            let open = activity.open_request();
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(activity.clone());
             request.extensions_mut().insert(peer.clone());
-            let response = self.router.clone().oneshot(request);
-            async { Ok::<_, Infallible>(activity.track_sending(response.await?)) }
+            let (activity, response) = (activity.clone(), router.clone().oneshot(request));
+            async move {
+                // A client may have sent hundreds of requests at once. Other connections have their turn between them.
+                yield_now().await;
+                let response = response.await?;
+                // Other requests of the connection may be open.
+                if !is_multiplexed {
+                    activity.enter(Phase::Sending);
+                }
+                Ok::<_, Infallible>(open.until_sent(response))
+            }
         });
+        let (io, head) = (TokioIo::new(stream), self.limits.head);
+        #[cfg(feature = "http2")]
+        if let Some(streams) = self.streams {
+            let mut http = http2::Builder::new(TokioExecutor::new());
+            http.timer(TokioTimer::new())
+                .keep_alive_interval(PING_INTERVAL)
+                .keep_alive_timeout(PING_INTERVAL);
+            http.max_concurrent_streams(streams).max_header_list_size(head.try_into().unwrap_or(u32::MAX));
+            let connection = http.serve_connection(io, service);
+            return self.until_closed(connection, http2::Connection::graceful_shutdown, stop_opening).await;
+        }
         let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(self.limits.head);
-        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+        http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head);
+        let connection = http.serve_connection(io, service);
+        self.until_closed(connection, http1::Connection::graceful_shutdown, stop_opening).await;
+    }
+
+    /// Serves a connection until it ends, or after `stop` until its requests are answered.
+    async fn until_closed<C: Future<Output = hyper::Result<()>>>(
+        &self,
+        connection: C,
+        close: fn(Pin<&mut C>),
+        stop: Pin<&mut impl Future<Output = ()>>,
+    ) {
+        let mut connection = pin!(connection);
         let result = tokio::select! {
             result = connection.as_mut() => result,
-            () = stop_opening => {
-                connection.as_mut().graceful_shutdown();
+            () = stop => {
+                close(connection.as_mut());
                 connection.await
             }
         };

@@ -18,7 +18,8 @@ pub(crate) struct BindAddress(pub(crate) Option<IpAddr>);
 /// An address to listen on, `[IP]:PORT`: the type of a flag for a [`Task`](crate::Task) that is a server.
 ///
 /// The default for the IP address is `--bind-address`, or else all interfaces, as for probes and metrics. Port 0 picks
-/// a free port.
+/// a free port. The listener has no limits: serve it by `reknit_server::Server`, as all other ports of the process are, or
+/// clients can use up its files and memory.
 ///
 /// ```no_run
 /// use reknit_injection::Context;

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use reknit::testing::eventually;
 use serde_json::json;
+use tokio::{io::AsyncReadExt, net::TcpStream, time::timeout};
 use tonic::Code;
 
 use super::{
@@ -155,4 +156,16 @@ async fn a_too_large_message_is_out_of_range_and_the_server_continues() {
     let large = PodInfo { image: "a".repeat(16 * 1024), ..ide.request("a") };
     assert_eq!(error(ide.create(large)).await.0, Code::OutOfRange);
     assert_eq!(ide.query_error("a").await, Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_say_nothing_are_disconnected_when_others_come() {
+    let ide = Ide::start().await;
+    let mut silent = Vec::new();
+    for _ in 0..150 {
+        silent.push(TcpStream::connect(&ide.address).await.expect("a connection"));
+    }
+    assert_eq!(ide.query_error("a").await, Code::NotFound);
+    let mut settings = Vec::new();
+    timeout(TIMEOUT, silent[0].read_to_end(&mut settings)).await.expect("the oldest is closed").ok();
 }
