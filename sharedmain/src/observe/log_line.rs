@@ -1,5 +1,8 @@
 //! Log lines: JSON as Knative's components write it, or text for a terminal.
-use std::fmt::{self, Write};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write},
+};
 
 use reknit_apis::internal::visible;
 use serde_json::Value;
@@ -10,6 +13,9 @@ use tracing::{
 
 /// The name of the field with the text of an event.
 const MESSAGE: &str = "message";
+/// The maximum bytes of a text in a line. An error of the API server repeats a value of a tenant, of up to 1.5 MB, and a
+/// failed reconcile logs it at each retry.
+const MAX_TEXT: usize = 32 * 1024;
 
 /// The fields of a span or an event, in order. A value replaces an earlier one with the same name.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +36,10 @@ impl Fields {
             "caller" => "fields.caller",
             name => name,
         };
-        let value = value.into();
+        let mut value = value.into();
+        if let Value::String(text) = &mut value {
+            shorten(text);
+        }
         match self.0.iter_mut().find(|(other, _)| *other == name) {
             Some((_, previous)) => *previous = value,
             None => self.0.push((name, value)),
@@ -95,6 +104,15 @@ impl From<&Level> for Severity {
     }
 }
 
+/// Cuts a text that is too long, and adds its length.
+fn shorten(text: &mut String) {
+    let bytes = text.len();
+    if bytes > MAX_TEXT {
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
+        let _ = write!(text, "… ({bytes} bytes)");
+    }
+}
+
 /// Returns the source location of an event: the crate, the file in it, and the line.
 pub(super) fn caller(metadata: &Metadata<'_>) -> Option<String> {
     let (file, line) = (metadata.file()?, metadata.line()?);
@@ -122,7 +140,7 @@ impl Line<'_> {
         for (name, value) in caller.into_iter().chain([(MESSAGE, message)]).chain(self.fields.0) {
             let _ = write!(line, ",{}:{value}", Value::from(name));
         }
-        line + "}\n"
+        without_controls(line) + "}\n"
     }
 
     /// Formats `12:00:00.000 INFO    message name=value` and a newline.
@@ -142,6 +160,19 @@ impl Line<'_> {
 /// Returns a string without quotes, and any other value as JSON, without characters that control a terminal.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| visible(&value.to_string()).into_owned(), |text| visible(text).into_owned())
+}
+
+/// Writes the characters that control a terminal as escapes of JSON. They are all in strings: a JSON text has no others,
+/// and those of ASCII are escaped in it.
+fn without_controls(json: String) -> String {
+    if let Cow::Borrowed(_) = visible(&json) {
+        return json;
+    }
+    let escaped = |c: char| match visible(c.encode_utf8(&mut [0; 4])) {
+        Cow::Borrowed(same) => same.to_owned(),
+        Cow::Owned(_) => format!("\\u{:04x}", u32::from(c)),
+    };
+    json.chars().map(escaped).collect()
 }
 
 #[cfg(test)]
@@ -216,5 +247,27 @@ mod tests {
         let text = line.text(false);
         assert!(!text.trim_end().contains(char::is_control), "{text:?}");
         assert!(text.contains(r"deleted\u{1b}[1A"), "{text:?}");
+    }
+
+    /// A text of a tenant may have 1.5 MB.
+    #[test]
+    fn a_long_text_is_cut_and_its_length_given() {
+        let mut fields = Fields::default();
+        fields.set("error", "ä".repeat(1_000_000));
+        let (_, value) = &fields.0[0];
+        let text = value.as_str().unwrap();
+        assert!(text.len() < MAX_TEXT + 50 && text.ends_with("ä… (2000000 bytes)"), "{}", text.len());
+    }
+
+    /// `kubectl logs` prints the lines on a terminal.
+    #[test]
+    fn json_contains_no_escape_sequences_of_others() {
+        let mut line = example_line();
+        let text = "\u{9b}2J\u{202e}\x1b[31m äß";
+        line.fields.set("status", serde_json::json!({"message": text}));
+        let json = line.json();
+        assert!(!json.contains(['\u{9b}', '\u{202e}', '\x1b']), "{json:?}");
+        let parsed: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(parsed["status"]["message"], text);
     }
 }

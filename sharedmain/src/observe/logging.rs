@@ -91,13 +91,17 @@ impl Logging {
 /// requests without their URL.
 const KUBE_CLIENT_OFF: &str = "kube_client::client=off";
 
+/// Turns off the events of the HTTP/2 library, which warns at each connection that resets many streams: any client could
+/// fill the log.
+const HTTP2_OFF: &str = "h2=off";
+
 /// Returns the filter for a level. The filter for debug leaves out the details of connections.
 fn level_filter(level: LevelFilter) -> EnvFilter {
     let libraries = match level {
         LevelFilter::DEBUG => ",hyper=info,hyper_util=info,rustls=info,tower=info",
         _ => "",
     };
-    EnvFilter::new(format!("{level},{KUBE_CLIENT_OFF}{libraries}"))
+    EnvFilter::new(format!("{level},{KUBE_CLIENT_OFF},{HTTP2_OFF}{libraries}"))
 }
 
 /// Returns the filter for RUST_LOG. The events of kube's client are on only if RUST_LOG names their target: a level for
@@ -181,6 +185,13 @@ mod tests {
         ] {
             assert_eq!(enabled_levels(level), [0, 1, 2, 3, 4].map(|index| index < enabled_count), "{level}");
         }
+    }
+
+    #[test]
+    fn a_client_of_http2_causes_no_warnings() {
+        tracing::subscriber::with_default(Registry::default().with(level_filter(LevelFilter::INFO)), || {
+            assert!(!tracing::enabled!(target: "h2::proto::streams::recv", tracing::Level::WARN));
+        });
     }
 
     #[test]
