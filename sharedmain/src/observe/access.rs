@@ -19,9 +19,10 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::PostParams};
 use parking_lot::Mutex;
+use reknit_injection::internal::LogLimit;
 use tokio::{
     sync::Semaphore,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 /// The time for which an answer of the API server is used again.
@@ -30,6 +31,9 @@ const VALIDITY: Duration = Duration::from_secs(60);
 const MAX_ANSWERS: usize = 64;
 /// The number of reviews that are sent at once: any client can cause them.
 const MAX_REVIEWS: usize = 4;
+/// The time for which a client that is refused takes the place of another review. It limits the requests to the API
+/// server that strangers cause, to 40 a second.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(100);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Requires that the clients of these routes may read them.
@@ -39,6 +43,7 @@ pub(crate) fn require_access(router: Router, client: Client) -> Router {
         answers: Mutex::default(),
         hashers: [RandomState::new(), RandomState::new()],
         reviews: Semaphore::new(MAX_REVIEWS),
+        failures: Mutex::default(),
     };
     router.layer(from_fn_with_state(Arc::new(access), check))
 }
@@ -48,6 +53,7 @@ struct Access {
     answers: Mutex<Vec<Answer>>,
     hashers: [RandomState; 2],
     reviews: Semaphore,
+    failures: Mutex<LogLimit>,
 }
 
 /// The remembered status for a token, of which only a hash is kept.
@@ -86,24 +92,37 @@ impl Access {
             return status;
         }
         let timed_out = |_| Err(kube::Error::Service("the API server did not answer in time".into()));
-        match timeout(TIMEOUT, self.review(token, path)).await.unwrap_or_else(timed_out) {
+        let status = match timeout(TIMEOUT, self.review(token, path)).await.unwrap_or_else(timed_out) {
             Ok(status) => {
-                let mut answers = self.answers.lock();
-                if answers.len() >= MAX_ANSWERS {
-                    answers.remove(0);
-                }
-                answers.push(Answer { token: hash, status, since: Instant::now() });
+                self.remember(Answer { token: hash, status, since: Instant::now() });
                 status
             }
             Err(error) => {
-                tracing::warn!(
-                    error = error.to_string(),
-                    "cannot check who reads the metrics: the service account needs `create` on tokenreviews and \
-                     subjectaccessreviews"
-                );
+                if self.failures.lock().allows(&()) {
+                    tracing::warn!(
+                        error = error.to_string(),
+                        "cannot check who reads the metrics: the service account needs `create` on tokenreviews and \
+                         subjectaccessreviews; this warning is repeated once a minute"
+                    );
+                }
                 StatusCode::SERVICE_UNAVAILABLE
             }
+        };
+        if status != StatusCode::OK {
+            sleep(REFUSAL_PAUSE).await; // with the permit
         }
+        status
+    }
+
+    /// Remembers an answer. A refusal makes room, before any acceptance: else a client with many tokens would have the
+    /// token of the scraper forgotten.
+    fn remember(&self, answer: Answer) {
+        let mut answers = self.answers.lock();
+        if answers.len() >= MAX_ANSWERS {
+            let refused = answers.iter().position(|answer| answer.status != StatusCode::OK);
+            answers.remove(refused.unwrap_or(0));
+        }
+        answers.push(answer);
     }
 
     fn remembered(&self, token: [u64; 2]) -> Option<StatusCode> {
@@ -166,7 +185,9 @@ mod tests {
                 let mut review: Value = serde_json::from_slice(&body).unwrap();
                 review["status"] = match &review["spec"] {
                     spec if spec["token"] == "broken" => return Ok(answer(500, json!({}))),
-                    spec if spec["token"] == "unknown" => json!({"authenticated": false}),
+                    spec if spec["token"].as_str().is_some_and(|token| token.starts_with("unknown")) => {
+                        json!({"authenticated": false})
+                    }
                     spec if spec["token"].is_string() => {
                         json!({"authenticated": true, "user": {"username": spec["token"], "groups": ["a"]}})
                     }
@@ -212,5 +233,24 @@ mod tests {
         assert_eq!((read("Bearer reader").await, reviews.load(Ordering::Relaxed)), (200, before));
         tokio::time::advance(VALIDITY).await;
         assert_eq!((read("Bearer reader").await, reviews.load(Ordering::Relaxed)), (200, before + 2));
+    }
+
+    fn request(token: &str) -> Request {
+        let authorization = format!("Bearer {token}");
+        Request::get("/metrics").header(header::AUTHORIZATION, authorization).body(Body::empty()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_unknown_tokens_neither_displace_an_accepted_one_nor_flood_the_api_server() {
+        let (client, reviews) = api_server();
+        let router = require_access(Router::new().route("/metrics", get(async || "values")), client);
+        let read = async |token: &str| router.clone().oneshot(request(token)).await.unwrap().status();
+        assert_eq!(read("reader").await, StatusCode::OK);
+        let start = Instant::now();
+        let strangers = (0..400).map(|number| router.clone().oneshot(request(&format!("unknown-{number}"))));
+        futures::future::join_all(strangers).await;
+        assert!(start.elapsed() >= Duration::from_secs(10), "40 a second: {:?}", start.elapsed());
+        let before = reviews.load(Ordering::Relaxed);
+        assert_eq!((read("reader").await, reviews.load(Ordering::Relaxed)), (StatusCode::OK, before));
     }
 }
