@@ -17,6 +17,9 @@ use super::{POD_OWNER, SimpleDeployment, SimpleDeploymentStatus, pods};
 const CONTAINER: &str = "user-container";
 /// The limit of concurrent requests in one pass.
 const MAX_CONCURRENT: usize = 16;
+/// The limit of pods that one pass creates: whoever writes the object chooses their number, and a pass does not see that
+/// the object is deleted. The created pods start the next pass.
+const MAX_CREATED: usize = 500;
 
 /// Watches SimpleDeployments and the pods with the owner label.
 pub fn controller(cx: &Context) -> Result<Controller> {
@@ -85,12 +88,13 @@ impl Reconciler {
         first_error.map_or(Ok(()), |error| Err(Error::from(error).reason("FailedDelete")))
     }
 
-    /// Creates the missing pods in batches, up to the first batch with an error. Batches begin with one pod and double,
+    /// Creates missing pods in batches, up to [`MAX_CREATED`] or the first batch with an error. Batches begin with one pod and double,
     /// so that few requests are sent if the API server refuses pods.
     async fn create(&self, object: &SimpleDeployment, missing: usize) -> Result<()> {
-        let (mut remaining, mut batch) = (missing, 1);
-        while remaining > 0 {
-            let creations = (0..remaining.min(batch)).map(|_| self.pods.create(object, pod_of(object)));
+        let (mut remaining, mut batch, last) = (missing, 1, missing.saturating_sub(MAX_CREATED));
+        while remaining > last {
+            let creations =
+                (0..batch.min(remaining - last)).map(|_| self.pods.create(object, pod_of(object)));
             let results = join_all(creations).await;
             remaining -= results.iter().filter(|result| result.is_ok()).count();
             if let Some(error) = results.into_iter().find_map(Result::err) {
