@@ -59,6 +59,7 @@ impl Election {
 /// A replica that takes part in leader election, before `config-leader-election` is read.
 pub(crate) struct Participant {
     namespace: String,
+    identity: Identity,
     replica: Option<StatefulReplica>,
 }
 
@@ -108,12 +109,18 @@ impl Participant {
         }
         let namespace = environment.lease_namespace()?.to_owned();
         let replica = StatefulReplica::from_env(variable).map_err(Failure::new)?;
-        Ok(Some(Self { namespace, replica }))
+        let identity = environment.pod.as_deref().map_or_else(Identity::of_process, Identity::on);
+        Ok(Some(Self { namespace, identity, replica }))
     }
 
-    /// A participant in this namespace that is no replica of a StatefulSet.
-    pub(crate) fn in_namespace(namespace: &str) -> Self {
-        Self { namespace: namespace.into(), replica: None }
+    /// A participant in this namespace and Pod that is no replica of a StatefulSet.
+    pub(crate) fn in_namespace(namespace: &str, pod: &str) -> Self {
+        Self { namespace: namespace.into(), identity: Identity::on(pod), replica: None }
+    }
+
+    /// The identity of this process as the holder of leases.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// Returns the informer of the leases of the system namespace, which is not started yet. `None` in a StatefulSet.
@@ -133,11 +140,10 @@ impl Participant {
         config: &LeaderElectionConfig,
         registry: &Registry,
     ) -> Result<Election, Failure> {
-        let Self { namespace, replica } = self;
+        let Self { namespace, identity, replica } = self;
         if let Some(replica) = replica {
             return Ok(Election::Stateful { replica, buckets: config.buckets, namespace });
         }
-        let identity = pod.name.map_or_else(Identity::of_process, Identity::on);
         pod.write_termination_message(&identity);
         let client = {
             let _entered = runtime.enter();

@@ -29,7 +29,7 @@ pub async fn connect(program: &str, version: &str) -> Result<Client> {
     let error = |failure: Failure| Error::from(failure.to_string());
     let (flags, _) = flags::parse(flags::command(program, version, &[]), &[program.into()])?;
     let access = kubeconfig::find(&flags).await.map_err(error)?;
-    let credentials = load_credentials(&access, &user_agent(program, version)).map_err(error)?;
+    let credentials = load_credentials(&access, &user_agent(program, version, None)).map_err(error)?;
     let bare = {
         let metrics = RequestMetrics::new(&Registry::new(), &access.config.cluster_url);
         bare_transport(&access, &credentials, &metrics.into()).map_err(error)?

@@ -21,6 +21,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use reknit_injection::internal::{HttpResponse, NoRetry, ResourcePath, Transport, is_watch, retry_after};
+use reknit_leadership::internal::Identity;
 use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
@@ -38,9 +39,11 @@ const TIMEOUT: Duration = Duration::from_secs(75);
 /// worker. A refusal that asks for a longer wait fails the request: its key waits instead.
 const RETRY_BUDGET: Duration = Duration::from_secs(5);
 
-/// Returns the user agent of every request, without characters that are invalid in a header.
-pub(crate) fn user_agent(component: &str, version: &str) -> String {
-    let agent = format!("{component}/{version} reknit/{}", env!("CARGO_PKG_VERSION"));
+/// Returns the user agent of every request, without characters that are invalid in a header. By the identity, the audit log
+/// of the API server tells which process sent a request: the processes of a Pod share its token.
+pub(crate) fn user_agent(component: &str, version: &str, identity: Option<&Identity>) -> String {
+    let comment = identity.map(|identity| format!(" ({identity})")).unwrap_or_default();
+    let agent = format!("{component}/{version} reknit/{}{comment}", env!("CARGO_PKG_VERSION"));
     agent.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect()
 }
 
@@ -373,8 +376,15 @@ mod tests {
 
     #[test]
     fn a_user_agent_is_a_valid_header() {
-        let agent = user_agent("contrôleur\n", "1.0");
+        let agent = user_agent("contrôleur\n", "1.0", None);
         assert!(HeaderValue::try_from(&agent).is_ok());
         assert!(agent.starts_with("contrleur/1.0 reknit/"), "{agent}");
+    }
+
+    #[test]
+    fn the_user_agent_of_a_candidate_names_its_process() {
+        let identity = Identity::on("web-0");
+        let agent = user_agent("controller", "1.0", Some(&identity));
+        assert!(agent.ends_with(&format!(" ({identity})")), "{agent}");
     }
 }

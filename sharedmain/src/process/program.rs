@@ -104,7 +104,7 @@ impl Program {
     async fn plan(self, environment: Environment, shutdown: Shutdown) -> Result<ExitCode, Failure> {
         let Self { component, version, flags, constructors } = self;
         let access = kubeconfig::find(&flags).await?;
-        let credentials = client::load_credentials(&access, &client::user_agent(&component, &version))?;
+        let credentials = client::load_credentials(&access, &client::user_agent(&component, &version, None))?;
         let namespace = &access.config.default_namespace;
         let requests = Arc::new(RequestMetrics::new(&metrics::new_registry(), &access.config.cluster_url));
         let guarded = guarded(&client::bare_transport(&access, &credentials, &requests)?, namespace);
@@ -195,7 +195,8 @@ impl Program {
         control: Handle,
     ) -> Result<Process, Failure> {
         let Self { component, version, flags, constructors } = self;
-        let credentials = client::load_credentials(&access, &client::user_agent(&component, &version))?;
+        let agent = client::user_agent(&component, &version, participant.map(Participant::identity));
+        let credentials = client::load_credentials(&access, &agent)?;
         let registry = metrics::new_registry();
         let requests = Arc::new(RequestMetrics::new(&registry, &access.config.cluster_url));
         let namespace = &access.config.default_namespace;

@@ -106,7 +106,7 @@ impl SimulatedProgram {
             .shutdown(lifecycle.shutdown.clone())
             .build();
         let constructed = self.constructors.run(Parts::of(None, &cx), &[])?;
-        let participant = Participant::in_namespace(namespace);
+        let participant = Participant::in_namespace(namespace, pod);
         let replica = Replica::new(&cx, constructed, Some(&participant), bare, Handle::current());
         let pod = Pod { name: Some(pod), uid: None, termination_message_path: None };
         let election = replica.elect(participant, &self.component, pod, &self.election, &registry)?;
