@@ -12,6 +12,7 @@ mod false_alarms;
 mod fights;
 mod finalizers;
 mod handover;
+mod late_writes;
 mod leaders;
 #[path = "../../../tests/support/logs.rs"]
 mod logs;
