@@ -45,7 +45,7 @@ field() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p"; }
 # invalid, and adds a row. More failed admissions than ALLOWED, or an object that is not Ready after LIMIT seconds, fail the
 # check.
 under_load() {
-  local check=$1 seconds=$2 allowed=$3 limit=$4 result loader
+  local check=$1 seconds=$2 allowed=$3 limit=$(($4 * ${REKNIT_E2E_LIMITS:-1})) result loader
   shift 4
   settle
   load "$seconds" 20 >"$work/load.json" &
@@ -215,10 +215,14 @@ check_metrics() {
 
 # A security context that names a user, as OpenShift sets it.
 check_any_user() {
+  local node process state
   local patch='{"spec": {"template": {"spec": {"securityContext": {"runAsUser": 1000660000, "runAsGroup": 0}}}}}'
   local undo='{"spec": {"template": {"spec": {"securityContext": {"runAsUser": null, "runAsGroup": null}}}}}'
   ks patch deployment controller webhook --patch "$patch" >/dev/null
   settle
+  read -r node process <<<"$(process_of "$(leader)")"
+  state=$(on_node "$node" cat "/proc/$process/status")
+  [ "$(status Uid)" = 1000660000 ] || die "the leading controller runs as user $(status Uid)"
   row "as user 1000660000" "both programs become ready"
   ks patch deployment controller webhook --patch "$undo" >/dev/null
   settle
@@ -226,11 +230,13 @@ check_any_user() {
 
 rollout() { ks rollout restart "$1" && ks rollout status "$1" --timeout=180s; }
 delete_pod() { ks delete pod "$1"; }
-# Prints the controller pod that holds a Lease of AddressableServices.
-leader() {
+# Prints the identity of the process that holds a Lease of AddressableServices.
+holder() {
   ks get lease -o 'jsonpath={range .items[*]}{.metadata.name} {.spec.holderIdentity}{"\n"}{end}' |
-    sed -n 's/^[^ ]*addressableservices[^ ]* \([^_]*\)_.*/\1/p' | head -n 1
+    sed -n 's/^[^ ]*addressableservices[^ ]* //p' | sed -n 1p
 }
+# Prints the pod of that process.
+leader() { holder | sed 's/_.*//'; }
 any_webhook() { pods webhook .metadata.name | head -n 1; }
 drain() {
   local node
@@ -259,6 +265,32 @@ check_disturbances() {
   under_load "\`kill -9\` of a webhook" 30 10 5 kill_process "$(any_webhook)"
 }
 
+# Kills the leader 20 times while it writes, and checks by the audit log that its last write was complete before the
+# first of its successor. A pod that waits for its restart is replaced: the kubelet would wait longer each time.
+check_crashes() {
+  local crash loader identity writes slowest=0
+  if [ -z "$audit_log" ]; then
+    row "20 crashes with writes in flight" "not checked: the API server has no audit log"
+    return
+  fi
+  rm -f "$work/crashes"
+  for ((crash = 0; crash < 20; crash++)); do
+    settle
+    load 5 40 >"$work/load.json" &
+    loader=$!
+    sleep 3
+    identity=$(holder)
+    echo "$identity $(now)" >>"$work/crashes"
+    kill_process "${identity%_*}"
+    wait "$loader" || die "crash $crash: load.py failed"
+    [ "$(field not_ready <"$work/load.json")" = 0 ] || die "crash $crash: objects are not Ready"
+    slowest=$(printf '%s\n' "$slowest" "$(field slowest_ready <"$work/load.json")" | sort -g | tail -n 1)
+    [ "$(leader)" = "${identity%_*}" ] || delete_pod "${identity%_*}" >/dev/null
+  done
+  writes=$("$here/e2e/audit.py" "$audit_log" "$work/crashes") || die "20 crashes: a write came late"
+  row "20 crashes with writes in flight" "$writes; slowest object Ready after $slowest s"
+}
+
 # The last check but uninstalling: the node does not come back. The other replicas run on the other worker.
 check_node_loss() {
   settle
@@ -268,13 +300,13 @@ check_node_loss() {
 
 # The pods of the lost node would stay until it comes back.
 check_uninstall() {
-  local left attempt
+  local left attempt objects=/apis/samples.knative.dev/v1alpha1/namespaces/default/addressableservices
   ks delete pod --field-selector "spec.nodeName=$lost_node" --force --grace-period=0 >/dev/null 2>&1
   wait_available
-  k delete --raw /apis/samples.knative.dev/v1alpha1/namespaces/default/addressableservices >/dev/null
-  # The controller has to remove the finalizers before it is deleted.
+  # The controller has to remove the finalizers before it is deleted. The request for thousands of objects may time out.
   for ((attempt = 0; attempt < 120; attempt++)); do
-    [ -n "$(k get addressableservices --namespace default -o name | head -n 1)" ] || break
+    k delete --raw "$objects" >/dev/null 2>&1 || true
+    [ -n "$(k get --raw "$objects?limit=1" | grep '"name"')" ] || break
     sleep 1
   done
   k delete -f config/example/ --ignore-not-found --timeout=60s >/dev/null
@@ -296,6 +328,7 @@ run_checks() {
   check_processes
   check_metrics
   check_disturbances
+  check_crashes
   check_any_user
   check_node_loss
   check_uninstall

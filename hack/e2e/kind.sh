@@ -1,7 +1,8 @@
-# shellcheck shell=bash disable=SC2154 # $here is set by e2e.sh
+# shellcheck shell=bash disable=SC2034,SC2154 # $here is set by e2e.sh
 # A cluster of kind, for hack/e2e.sh. It has the functions of namespaces.sh.
 
 image=reknit/sample-controller:e2e
+audit_log= # none
 export KUBECONFIG=$work/kind.kubeconfig
 
 k() { kubectl "$@"; }

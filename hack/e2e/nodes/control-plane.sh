@@ -7,6 +7,7 @@
 set -euo pipefail
 # shellcheck source=hack/e2e/nodes/env.sh
 source "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 pki=$cluster/pki
 server=https://$server_ip:6443
 mkdir -p "$pki" "$cluster/log"
@@ -76,7 +77,8 @@ api_server() {
     --authorization-mode=Node,RBAC \
     --enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement \
     --service-account-issuer=https://kubernetes.default.svc --service-account-signing-key-file="$pki/sa.key" \
-    --service-account-key-file="$pki/sa.pub" --service-cluster-ip-range=$service_cidr --allow-privileged
+    --service-account-key-file="$pki/sa.pub" --service-cluster-ip-range=$service_cidr --allow-privileged \
+    --audit-policy-file="$here/audit-policy.yaml" --audit-log-path="$audit_log"
   local attempt
   for ((attempt = 0; ; attempt++)); do
     ! k get --raw /readyz >/dev/null 2>&1 || break

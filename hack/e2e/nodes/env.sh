@@ -5,6 +5,7 @@ work=${REKNIT_E2E:-${XDG_CACHE_HOME:-$HOME/.cache}/reknit/e2e} # everything that
 bin=$work/bin                                                  # kubelet, kube-proxy, crane, and links to the control plane
 images=$work/images                                            # buildah's storage, and archives of images
 cluster=$work/cluster                                          # keys, kubeconfigs and logs of the control plane
+audit_log=$cluster/log/audit.log                                # the writes of the sample
 nodes=$work/nodes                                              # one folder for each node
 
 server_ip=10.250.0.10 # node 0, with the control plane and the registry. Node N has 10.250.0.1N
