@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod chaos;
+mod overload;
 mod process;
 mod races;
 mod refusals;
