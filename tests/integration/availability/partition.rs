@@ -28,6 +28,7 @@ async fn a_replica_without_the_api_server_stops_leading_before_another_starts_an
     load.wait_for_operations(20).await;
     let report = Report::after(load, &cluster).await;
     report.assert_led_by_one(&[(silent.name.clone(), taken)]);
+    report.assert_reconciled_within(SHORT_LEASES.lease * 2, lost);
     for replica in [broken, silent] {
         assert_stopped_at_renew_deadline(replica, &report, lost, taken);
     }
