@@ -17,6 +17,8 @@ const RETRY: Duration = Duration::from_secs(2);
 const FENCE: Duration = Duration::from_secs(2);
 const SECOND: Duration = Duration::from_secs(1);
 const BUCKET: &str = "test.lamps.00-of-01";
+/// The identity of another process in the Pod of the leader.
+const OTHER: &str = "a_00000000-0000-4000-8000-000000000000";
 
 fn start(api: &FakeApi, name: &str) -> Replica {
     let config = LeaderElectionConfig {
@@ -30,9 +32,14 @@ fn start(api: &FakeApi, name: &str) -> Replica {
 
 /// Starts a leader, and a standby in another Pod. Kills the leader after some time. Returns its identity and the standby.
 async fn crash(api: &FakeApi) -> (String, Replica) {
+    crash_beside(api, "b").await
+}
+
+/// Does the same with the standby in this Pod, which may be the Pod `a` of the leader.
+async fn crash_beside(api: &FakeApi, pod: &str) -> (String, Replica) {
     let leader = start(api, "a");
     wait_for_shares(&[&leader], &[1]).await;
-    let standby = start(api, "b");
+    let standby = start(api, pod);
     sleep(RETRY * 4).await;
     drop(leader);
     (api.holder(BUCKET), standby)
@@ -40,8 +47,18 @@ async fn crash(api: &FakeApi) -> (String, Replica) {
 
 /// The status of a Pod whose container has terminated with this reason and message.
 fn terminated(state: &str, reason: &str, message: &str) -> Value {
-    json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
-        state: {"terminated": {"exitCode": 137, "reason": reason, "message": message}}}]})
+    json!({"containerStatuses": [container(state, reason, message)]})
+}
+
+/// The status of a container that has terminated with this reason and message.
+fn container(state: &str, reason: &str, message: &str) -> Value {
+    json!({"name": "c", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
+        state: {"terminated": {"exitCode": 137, "reason": reason, "message": message}}})
+}
+
+/// The status of a container that runs.
+fn running() -> Value {
+    json!({"name": "d", "image": "i", "imageID": "i", "ready": true, "restartCount": 0, "state": {"running": {}}})
 }
 
 fn members(api: &FakeApi) -> usize {
@@ -135,24 +152,31 @@ async fn a_takeover_comes_no_earlier_than_two_seconds_after_the_proof_and_is_a_w
 
 #[tokio::test(start_paused = true)]
 async fn what_is_no_proof_leads_to_no_takeover() {
-    let no_proof: [(&str, PodOf); 8] = [
-        ("a deleted Pod", |_| None),
-        ("a Pod that runs, or is paused", |_| {
-            Some(json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "i", "ready": true,
-                "restartCount": 0, "state": {"running": {}}}]}))
+    let no_proof: [(&str, PodOf); 10] = [
+        ("a deleted Pod, also by force", |_| None),
+        ("a Pod that runs, or is paused", |_| Some(json!({"containerStatuses": [running()]}))),
+        ("the state before the last restart", |_| {
+            let mut earlier = running();
+            earlier["lastState"] = container("lastState", "Error", OTHER)["lastState"].take();
+            Some(json!({"containerStatuses": [earlier]}))
         }),
-        ("the state before the last restart", |_| Some(terminated("lastState", "Error", "a_00000000"))),
-        ("another process, by kubectl exec or in another container", |_| {
-            Some(terminated("state", "Error", "a_00000000-0000-4000-8000-000000000000"))
+        ("another process that overwrote the message, by kubectl exec", |_| {
+            Some(terminated("state", "Error", OTHER))
+        }),
+        ("another container with the same environment", |_| {
+            Some(json!({"containerStatuses": [container("state", "Error", OTHER), running()]}))
         }),
         ("a second line", |dead| Some(terminated("state", "Error", &format!("a_0\n{dead}")))),
         ("an unknown status", |dead| Some(terminated("state", "ContainerStatusUnknown", dead))),
         ("a phase", |dead| Some(json!({"phase": "Failed", "reason": "NodeLost", "message": dead}))),
+        ("a phase that the control plane wrote, of a Pod whose container was last seen running", |_| {
+            Some(json!({"phase": "Failed", "reason": "NodeLost", "containerStatuses": [running()]}))
+        }),
         ("no message", |_| Some(terminated("state", "OOMKilled", ""))),
     ];
-    for (name, status) in no_proof {
+    for ((name, status), standby) in no_proof.iter().flat_map(|case| [(case, "a"), (case, "b")]) {
         let api = FakeApi::default();
-        let (dead, standby) = crash(&api).await;
+        let (dead, standby) = crash_beside(&api, standby).await;
         let crashed = Instant::now();
         if let Some(status) = status(&dead) {
             api.put_pod("a", status);
