@@ -280,6 +280,8 @@ A02uw4wxNNw+PvDdhIAoRzV/HyK8nWjp2VlMx1M6ukKJ2qw9yub+RtN6
             (self_signed(2019, 2020).0, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
         let bundle = format!("subject=CN = user\n{unusable}{good}Bag Attributes\n{good}");
         assert_eq!(authorities(&data(b""), bundle.as_bytes()).unwrap().len(), 2);
+        let windows = format!("{good}junk\n{good}\n-----").replace('\n', "\r\n");
+        assert_eq!(authorities(&data(b""), windows.as_bytes()).unwrap().len(), 2);
         let error = authorities(&data(b""), unusable.as_bytes()).unwrap_err();
         assert!(
             error.starts_with("certificate-authority-data: its certificate 1 cannot be used: "),

@@ -5,7 +5,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use http::{HeaderValue, Request, StatusCode, header};
+use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
 use kube::{
     Config,
@@ -13,6 +13,7 @@ use kube::{
     config::AuthInfo,
 };
 use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reknit_injection::internal::{LogLimit, now};
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
@@ -38,6 +39,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// quarters of their life.
 const MAX_MARGIN: SignedDuration = SignedDuration::from_secs(60);
 
+/// The characters that are escaped in the name of a header.
+const NOT_IN_HEADER_NAMES: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'!').remove(b'*');
+
 /// The credentials of a process for its API server.
 pub(crate) struct Credentials {
     /// The configuration as found, without what the files and the plugin supply.
@@ -47,8 +52,8 @@ pub(crate) struct Credentials {
     token: Option<TokenFile>,
     refusals: Refusals,
     state: Mutex<State>,
-    /// Locked while files are read and the plugin runs.
-    renewal: tokio::sync::Mutex<()>,
+    /// Locked while files are read and the plugin runs, also after the request that began it was given up.
+    renewal: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// A configuration with the credentials of one moment.
@@ -121,6 +126,31 @@ fn without_plain_text(config: &mut Config) {
     config.auth_info = AuthInfo::default();
 }
 
+/// Adds the headers of an impersonated user that kube does not send: the uid and the further attributes.
+fn add_impersonation(config: &mut Config) -> Result<(), String> {
+    let auth = &config.auth_info;
+    let (uid, extra) = (&auth.impersonate_uid, auth.impersonate_user_extra.iter().flatten());
+    let extra: Vec<_> =
+        extra.flat_map(|(key, values)| values.iter().map(move |value| (key, value))).collect();
+    let has_groups = auth.impersonate_groups.as_ref().is_some_and(|groups| !groups.is_empty());
+    if auth.impersonate.is_none() && (uid.is_some() || has_groups || !extra.is_empty()) {
+        return Err("as-uid, as-groups and as-user-extra of a user need as: set the name of the user".into());
+    }
+    let uid = uid.iter().map(|uid| ("impersonate-uid".to_owned(), uid));
+    let extra = extra.into_iter().map(|(key, value)| {
+        (
+            format!("impersonate-extra-{}", utf8_percent_encode(&key.to_lowercase(), NOT_IN_HEADER_NAMES)),
+            value,
+        )
+    });
+    for (name, value) in uid.chain(extra) {
+        let invalid = |e: &dyn std::fmt::Display| format!("the user to impersonate is invalid: {e}");
+        let name = HeaderName::try_from(name).map_err(|e| invalid(&e))?;
+        config.headers.push((name, HeaderValue::try_from(value).map_err(|e| invalid(&e))?));
+    }
+    Ok(())
+}
+
 impl Credentials {
     /// Reads the files, and runs the plugin if there is one. `agent` is the user agent of each request.
     pub(crate) fn load(access: &Access, agent: &str) -> Result<Arc<Self>, String> {
@@ -130,6 +160,7 @@ impl Credentials {
         let mut base = access.config.clone();
         base.headers.push((header::USER_AGENT, HeaderValue::try_from(agent).map_err(|e| e.to_string())?));
         without_plain_text(&mut base);
+        add_impersonation(&mut base)?;
         auth_provider::complete(&mut base.auth_info)?;
         let plugin = ExecPlugin::from_config(&base);
         let auth = &mut base.auth_info;
@@ -164,15 +195,7 @@ impl Credentials {
             log_limit: LogLimit::default(),
         };
         let (refusals, state) = (Refusals::default(), Mutex::new(state));
-        Ok(Arc::new(Self {
-            base,
-            pems,
-            plugin,
-            token,
-            refusals,
-            state,
-            renewal: tokio::sync::Mutex::default(),
-        }))
+        Ok(Arc::new(Self { base, pems, plugin, token, refusals, state, renewal: Arc::default() }))
     }
 
     /// Returns the credentials of this moment. Renews them first if that is due.
@@ -182,10 +205,14 @@ impl Credentials {
     /// Fails if the plugin fails, and until it may run again if the last credentials have expired or were refused.
     pub(super) async fn current(self: &Arc<Self>) -> Result<Arc<Login>, CredentialError> {
         if self.is_due() {
-            let _renewal = self.renewal.lock().await;
+            let renewal = self.renewal.clone().lock_owned().await;
             if self.is_due() {
                 let this = self.clone();
-                let renewed = tokio::task::spawn_blocking(move || this.renew()).await;
+                let renew = move || {
+                    let _renewal = renewal;
+                    this.renew()
+                };
+                let renewed = tokio::task::spawn_blocking(renew).await;
                 renewed.map_err(|e| CredentialError(e.to_string()))??;
             }
         }
@@ -412,6 +439,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_uid_and_the_attributes_of_an_impersonated_user_are_headers() {
+        let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
+        let auth = &mut config.auth_info;
+        auth.impersonate_uid = Some("u1".into());
+        let values = vec!["a".to_owned(), "b".to_owned()];
+        auth.impersonate_user_extra = Some([("Example.com/Team".to_owned(), values)].into());
+        assert!(add_impersonation(&mut config).unwrap_err().contains("need as"));
+        config.auth_info.impersonate = Some("jane".into());
+        add_impersonation(&mut config).unwrap();
+        let headers = config.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
+        let extra = "impersonate-extra-example.com%2fteam";
+        let headers: Vec<_> = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+        let expected = [("impersonate-uid", "u1"), (extra, "a"), (extra, "b")];
+        assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_plugin_runs_once_while_its_credentials_are_valid() {
         for seconds in [45, 300, 3600, 1_000_000_000] {
@@ -426,6 +470,17 @@ mod tests {
             let runs = Counted::expiring_in(seconds).runs_after(300).await;
             assert!((5..=18).contains(&runs), "{runs} runs in five minutes, {seconds}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_plugin_that_hangs_is_not_started_again_meanwhile() {
+        let counted = Counted::expiring(", expirationTimestamp: 2000-01-01T00:00:00Z}}'; sleep 3; : '");
+        for _ in 0..3 {
+            let request = counted.credentials.current();
+            assert!(tokio::time::timeout(Duration::from_millis(100), request).await.is_err());
+        }
+        let runs = fs::read_to_string(counted.runs.path()).unwrap().lines().count();
+        assert!(runs <= 2, "{runs} runs");
     }
 
     #[tokio::test(start_paused = true)]

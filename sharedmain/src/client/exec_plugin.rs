@@ -3,8 +3,10 @@
 //! kube runs a plugin as well, but for every request if its tokens live for less than a minute, and it keeps using a
 //! client certificate after the certificate has expired.
 use std::{
-    io::{IsTerminal, stdin},
-    process::{Command, Stdio},
+    io::{self, IsTerminal, Read, stdin},
+    process::{Command, Output, Stdio},
+    thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -17,6 +19,12 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::error::{CredentialError, plugin_failure};
+
+/// The time after which a plugin is killed that cannot ask the user, since all requests wait for it. It is long enough for
+/// a login in a browser.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The interval at which a running plugin is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A credential plugin: a program that prints credentials.
 pub(super) struct ExecPlugin(ExecConfig);
@@ -54,8 +62,11 @@ impl PluginCredentials {
         }
     }
 
-    /// Returns the credentials, unless they are incomplete.
-    fn checked(self) -> Result<Self, CredentialError> {
+    /// Returns the credentials, unless they are incomplete. As in Go, an empty one counts as absent.
+    fn checked(mut self) -> Result<Self, CredentialError> {
+        for text in [&mut self.token, &mut self.client_certificate_data, &mut self.client_key_data] {
+            text.take_if(|text| text.is_empty());
+        }
         let problem = match (&self.token, &self.client_certificate_data, &self.client_key_data) {
             (None, None, None) => "neither a token nor a client certificate with its key",
             (_, Some(_), None) => "a client certificate without its key",
@@ -81,10 +92,16 @@ impl ExecPlugin {
     pub(super) fn run(&self, authorities: Option<&[u8]>) -> Result<PluginCredentials, CredentialError> {
         let failed = |why: String| CredentialError(format!("the credential plugin {why}"));
         let is_interactive = self.is_interactive(stdin().is_terminal()).map_err(failed)?;
-        let output = self.command(is_interactive, authorities).output().map_err(|e| {
-            let (name, hint) = (&self.0.command, self.0.install_hint.as_deref().unwrap_or_default());
+        let name = self.0.command.as_deref().unwrap_or_default();
+        let mut command = self.command(is_interactive, authorities);
+        let output = if is_interactive { command.output() } else { output_within(command, TIMEOUT) };
+        let output = output.map_err(|e| {
+            if e.kind() == io::ErrorKind::TimedOut {
+                return failed(format!("{name} {e}"));
+            }
+            let hint = self.0.install_hint.as_deref().unwrap_or_default();
             let hint = if hint.is_empty() { String::new() } else { format!(". {hint}") };
-            failed(format!("{} cannot be run: {e}{hint}", name.as_deref().unwrap_or_default()))
+            failed(format!("{name} cannot be run: {e}{hint}"))
         })?;
         if !output.status.success() {
             return Err(CredentialError(plugin_failure(&output)));
@@ -130,9 +147,67 @@ impl ExecPlugin {
     }
 }
 
+/// Runs a program without input, and returns what it prints. Kills it after the limit.
+fn output_within(mut command: Command, limit: Duration) -> io::Result<Output> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
+    let mut waited = Duration::ZERO;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if waited >= limit {
+            child.kill()?;
+            child.wait()?;
+            // The readers are not waited for: a child of the program may still have the pipes.
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("was killed after {limit:?}")));
+        }
+        thread::sleep(POLL_INTERVAL);
+        waited += POLL_INTERVAL;
+    };
+    let end = |reader: JoinHandle<_>| reader.join().unwrap_or_else(|_| Ok(Vec::new()));
+    Ok(Output { status, stdout: end(stdout)?, stderr: end(stderr)? })
+}
+
+/// Reads a pipe in a thread of its own, so that the program does not wait for a full pipe.
+fn read_all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<io::Result<Vec<u8>>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut bytes))?;
+        Ok(bytes)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_hangs_is_killed_and_one_that_prints_much_is_read() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        let error = output_within(shell("exec sleep 1000"), Duration::from_millis(100)).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (io::ErrorKind::TimedOut, "was killed after 100ms".into())
+        );
+        let much = "head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; exit 3";
+        let output = output_within(shell(much), Duration::from_secs(60)).unwrap();
+        assert_eq!((output.stdout.len(), output.stderr.len()), (1_000_000, 1_000_000));
+        assert_eq!(output.status.code(), Some(3));
+    }
+
+    #[test]
+    fn empty_credentials_count_as_absent() {
+        let printed = "status:\n  token: ''\n  clientCertificateData: c\n  clientKeyData: k\n";
+        assert_eq!(run("printf", &[printed]).unwrap().token, None);
+        let printed = "status:\n  token: ''\n  clientCertificateData: ''\n";
+        let error = run("printf", &[printed]).map(drop).unwrap_err();
+        assert!(error.contains("neither a token nor"), "{error}");
+    }
 
     fn run(command: &str, args: &[&str]) -> Result<PluginCredentials, String> {
         let exec = ExecConfig {

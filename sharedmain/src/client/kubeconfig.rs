@@ -66,6 +66,7 @@ pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
     };
     if let Some(server) = &flags.server {
         access.config.cluster_url = url(server)?;
+        access.config.tls_server_name = None; // that of the kubeconfig is the name of another server
     }
     let authority = access.config.cluster_url.authority();
     if authority.is_some_and(|authority| authority.as_str().contains('@')) {
@@ -76,8 +77,9 @@ pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
         )));
     }
     if let Some(user) = &flags.as_user {
-        access.config.auth_info.impersonate = Some(user.clone());
-        access.config.auth_info.impersonate_groups = Some(flags.as_group.clone());
+        let auth = &mut access.config.auth_info;
+        (auth.impersonate, auth.impersonate_groups) = (Some(user.clone()), Some(flags.as_group.clone()));
+        (auth.impersonate_uid, auth.impersonate_user_extra) = (None, None);
     }
     // As in kubectl, the cluster's proxy applies to the URL of --server, too. The proxy of the environment is chosen
     // for the final URL.
@@ -108,6 +110,7 @@ async fn from_files(list: &PathList, flags: &Flags) -> Result<Access, Failure> {
     let has_proxy = cluster.proxy_url.is_some();
     let (data, path) = (cluster.certificate_authority_data.take(), cluster.certificate_authority.take());
     let authorities = Pem::take("certificate-authority", data, path).map_err(failed)?;
+    warn_of_unknown_user(&files, &context);
     let mut config =
         Config::from_custom_kubeconfig(files, &options).await.map_err(|e| failed(e.to_string()))?;
     // If the cluster has no proxy, kube has set the proxy of the environment, and ignored NO_PROXY.
@@ -160,6 +163,16 @@ fn select_context<'a>(
     let cluster =
         cluster.ok_or_else(|| format!("cluster {cluster_name:?} does not exist, only: {clusters}"))?;
     Ok((name, cluster))
+}
+
+/// Warns if the user of the context does not exist. As in kubectl, requests have no credentials then.
+fn warn_of_unknown_user(files: &Kubeconfig, context: &str) {
+    let context = files.contexts.iter().find(|named| named.name == context);
+    let user = context.and_then(|named| named.context.as_ref()?.user.as_ref());
+    if let Some(user) = user.filter(|user| files.auth_infos.iter().all(|named| named.name != **user)) {
+        let users = list_of(files.auth_infos.iter().map(|named| named.name.as_str()));
+        tracing::warn!(user, users, "the user of the context does not exist: requests have no credentials");
+    }
 }
 
 fn list_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -221,7 +234,11 @@ kind: Config
 current-context: one
 clusters:
 - {name: a, cluster: {server: 'https://a.example.com:6443'}}
-- {name: b, cluster: {server: 'https://b.example.com:6443', proxy-url: 'http://proxy.example.com:3128'}}
+- name: b
+  cluster:
+    server: https://b.example.com:6443
+    tls-server-name: b.internal
+    proxy-url: http://proxy.example.com:3128
 users:
 - {name: u, user: {token: hunter2, tokenFile: rotating}}
 contexts:
@@ -270,6 +287,13 @@ contexts:
         let path = files.add("config", KUBECONFIG);
         let access = find_in(from_ref(&path), &["--server", "https://127.0.0.1:1"]).await.unwrap();
         assert_eq!(access.config.cluster_url.port_u16(), Some(1));
+        let named = |access: Access| access.config.tls_server_name;
+        assert_eq!(
+            named(find_in(from_ref(&path), &["--cluster", "b"]).await.unwrap()).as_deref(),
+            Some("b.internal")
+        );
+        let other = ["--cluster", "b", "--server", "https://127.0.0.1:1"];
+        assert_eq!(named(find_in(from_ref(&path), &other).await.unwrap()), None);
         let wrong = find_in(&[path], &["--server", "127.0.0.1"]).await.unwrap_err();
         assert_eq!(wrong, "--server \"127.0.0.1\" is not a URL such as https://host:6443");
     }

@@ -3,7 +3,10 @@
 //! In Go a field that is null, empty or missing has the same value. kube tells them apart: an empty `current-context`
 //! would hide that of the next file, and a null map would be malformed. So such fields are dropped before kube sees
 //! them.
-use std::path::{MAIN_SEPARATOR, Path};
+use std::{
+    collections::BTreeSet,
+    path::{MAIN_SEPARATOR, Path},
+};
 
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use serde_json::{Map, Value};
@@ -24,6 +27,7 @@ pub(super) fn parse(bytes: &[u8], folder: &Path) -> Result<Kubeconfig, String> {
             drop_empty_fields(&mut document);
             let mut config: Kubeconfig = serde_path_to_error::deserialize(document)
                 .map_err(|e| format!("malformed: {} has another type", e.path()))?;
+            refuse_duplicates(&config)?;
             complete(&mut config, folder);
             merged.merge(config).map_err(|e| e.to_string())
         },
@@ -73,6 +77,20 @@ fn fields(object: Option<&mut Value>) -> Option<&mut Map<String, Value>> {
     let object = object?.as_object_mut()?;
     object.retain(|_, value| !value.is_null() && value != "");
     Some(object)
+}
+
+/// Refuses two entries of one name, as kubectl does: nobody could tell which one is meant.
+fn refuse_duplicates(config: &Kubeconfig) -> Result<(), String> {
+    fn refuse<'a>(list: &str, mut names: impl Iterator<Item = &'a String>) -> Result<(), String> {
+        let mut seen = BTreeSet::new();
+        match names.find(|name| !seen.insert(*name)) {
+            Some(name) => Err(format!("two {list} have the name {name:?}")),
+            None => Ok(()),
+        }
+    }
+    refuse("clusters", config.clusters.iter().map(|entry| &entry.name))?;
+    refuse("contexts", config.contexts.iter().map(|entry| &entry.name))?;
+    refuse("users", config.auth_infos.iter().map(|entry| &entry.name))
 }
 
 fn complete(config: &mut Kubeconfig, folder: &Path) {
@@ -174,6 +192,24 @@ mod tests {
             let user = serde_json::to_value(&config.auth_infos[0].auth_info).unwrap();
             assert_eq!(user["client-key-data"], "YQ==");
         }
+    }
+
+    #[test]
+    fn two_entries_of_one_name_are_refused() {
+        let error = parse_text("{users: [{name: u, user: {token: hunter2}}, {name: u}]}").unwrap_err();
+        assert_eq!(error, "two users have the name \"u\"");
+    }
+
+    #[test]
+    fn json_with_tabs_aliases_and_fields_of_others_are_accepted() {
+        let json = "{\n\t'kind': 'Config',\n\t'current-context': 'c',\n\t'x-tool': {'a': [1]},\n\t'users': [\n\t\t{'name': 'u', \
+                    'user': {'token': 't', 'tool': true}}\n\t]\n}\n"
+            .replace('\'', "\"");
+        assert_eq!(parse_text(&json).unwrap().current_context.as_deref(), Some("c"));
+        let yaml =
+            "clusters:\n- name: a\n  cluster: &c {server: 'https://[::1]:6443'}\n- {name: b, cluster: *c}\n";
+        let server = parse_text(yaml).unwrap().clusters[1].cluster.clone().unwrap().server;
+        assert_eq!(server.as_deref(), Some("https://[::1]:6443"));
     }
 
     #[test]
