@@ -1,5 +1,7 @@
 //! Admission reviews: the request of the API server and the response.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::{
     TypeMeta,
@@ -8,7 +10,7 @@ use kube::core::{
 };
 use reknit_apis::{Operation, Request};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use super::{
     denial::{Denial, deny},
@@ -67,6 +69,50 @@ impl Review {
             change: change.filter(|change| !change.is_metadata_update_of_terminating_object()),
         }
     }
+}
+
+impl Review {
+    /// Reads a review with an object that is nested too deep to be decoded. `None` unless the request deletes the object
+    /// or changes only its metadata: such a request is allowed, since a stored object can always lose its finalizers.
+    pub(crate) fn of_deep_object(body: &[u8]) -> Option<Self> {
+        let DeepReview { api_version, kind, request } = serde_json::from_slice(body).ok()?;
+        let keeps_content = match (request.operation, &request.object, &request.old_object) {
+            (WireOperation::Delete, ..) => true,
+            (WireOperation::Update, Some(object), Some(old)) => content(object).eq(content(old)),
+            _ => false,
+        };
+        let mut review = Self::new(request.kind, None);
+        review.response.types = TypeMeta { api_version, kind };
+        review.response.uid = request.uid;
+        keeps_content.then_some(review)
+    }
+}
+
+/// The fields of an object but its metadata, as they are written.
+fn content<'a>(object: &'a BTreeMap<String, &RawValue>) -> impl Iterator<Item = (&'a String, &'a str)> {
+    object.iter().filter(|(name, _)| *name != "metadata").map(|(name, value)| (name, value.get()))
+}
+
+/// An AdmissionReview whose objects are not decoded below their fields.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeepReview<'a> {
+    api_version: String,
+    kind: String,
+    #[serde(borrow)]
+    request: DeepRequest<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeepRequest<'a> {
+    uid: String,
+    kind: GroupVersionKind,
+    operation: WireOperation,
+    #[serde(borrow)]
+    object: Option<BTreeMap<String, &'a RawValue>>,
+    #[serde(borrow)]
+    old_object: Option<BTreeMap<String, &'a RawValue>>,
 }
 
 impl Change {

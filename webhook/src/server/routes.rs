@@ -271,7 +271,10 @@ async fn run_blocking<T: Send + 'static>(
 }
 
 fn check_review(webhook: &Webhook, body: Bytes, handler: &ReviewHandler) -> Result<CheckedBody, Refusal> {
-    let review: Review = decode(&body)?;
+    let review = decode(&body).or_else(|refusal: Refusal| {
+        let is_too_deep = refusal.1.contains("recursion limit exceeded");
+        is_too_deep.then(|| Review::of_deep_object(&body)).flatten().ok_or(refusal)
+    })?;
     drop(body);
     let kind = review.kind.clone();
     let name = review.change.as_ref().map(|change| change.request.name.clone()).unwrap_or_default();

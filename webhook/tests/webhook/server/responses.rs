@@ -62,6 +62,37 @@ async fn each_invalid_request_gets_its_status() {
 }
 
 #[tokio::test]
+async fn an_object_that_is_nested_too_deep_can_be_deleted_and_lose_its_finalizers() {
+    let server = serve(lamp_webhook(short_limits())).await;
+    let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    for (operation, new, old, is_allowed) in [
+        ("UPDATE", 200, 200, true),
+        ("DELETE", 200, 200, true),
+        ("UPDATE", 200, 199, false),
+        ("CREATE", 200, 200, false),
+    ] {
+        let mut review = review("NEW");
+        let request = &mut review["request"];
+        request["operation"] = json!(operation);
+        request["oldObject"] = json!({
+            "apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "metadata": {"finalizers": ["example.com/a"]},
+            "spec": {"room": "OLD"},
+        });
+        let body = review.to_string().replace("\"NEW\"", &deep(new)).replace("\"OLD\"", &deep(old));
+        for path in ["/defaulting", "/resource-validation"] {
+            let (code, answer) = post(&server, path, body.as_bytes()).await;
+            assert_eq!(code == 200, is_allowed, "{operation} {path}: {answer}");
+            if is_allowed {
+                let answer: Value = serde_json::from_str(&answer).unwrap();
+                let response = &answer["response"];
+                assert_eq!((&response["uid"], &response["allowed"]), (&json!("u1"), &json!(true)));
+                assert_eq!((&answer["kind"], &response["patch"]), (&json!("AdmissionReview"), &Value::Null));
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_panic_in_the_code_of_a_kind_is_answered_with_500_and_counted() {
     let server = serve(lamp_webhook(short_limits())).await;
     let (code, message) = post(&server, "/resource-validation", review("panic").to_string().as_bytes()).await;
