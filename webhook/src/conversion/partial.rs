@@ -1,8 +1,8 @@
 //! Conversion of objects that lack required fields.
 //!
 //! For server-side apply, the API server converts objects from which it has removed fields, at times all but the
-//! metadata. A typed conversion needs the required fields, so [`convert`] fills them in from the schema, twice with
-//! different values, and keeps the fields for which both results agree: the others come from the values filled in.
+//! metadata. A typed conversion needs the required fields, so [`convert`] fills them in from the schema, several times
+//! with different values, and keeps the fields on which all results agree: the others come from the values filled in.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -27,6 +27,32 @@ const SAMPLES: [Sample; 6] = [
     Sample { integer: 60, text: "a.b/c:1", time: "2005-01-01T00:00:00Z", index: 5 },
 ];
 
+/// The maximum number of fields whose values are replaced on their own.
+const MAX_REPLACED: usize = 32;
+
+/// The values filled in by one attempt: those of one sample, but for one field.
+struct Filling {
+    sample: usize,
+    /// The number of a field, in the order in which they are filled in, and the sample of its value.
+    replaced: Option<(usize, usize)>,
+    /// The number of fields that are filled in.
+    fields: usize,
+}
+
+impl Filling {
+    fn of(sample: usize) -> Self {
+        Self { sample, replaced: None, fields: 0 }
+    }
+
+    /// Returns the sample of the next field.
+    fn next_sample(&mut self) -> Sample {
+        let field = self.fields;
+        self.fields += 1;
+        let replacement = self.replaced.filter(|(replaced, _)| *replaced == field);
+        SAMPLES[replacement.map_or(self.sample, |(_, sample)| sample)]
+    }
+}
+
 /// Returns true if an object has no field beside its metadata.
 pub(super) fn is_only_metadata(object: &Value) -> bool {
     let is_metadata = |key: &String| matches!(&**key, "apiVersion" | "kind" | "metadata");
@@ -39,29 +65,34 @@ pub(super) fn convert(
     schema: &Value,
     convert: impl Fn(Value) -> Result<Value, String>,
 ) -> Option<Value> {
-    let attempt = |sample: &Sample| {
+    let attempt = |mut filling: Filling| {
         let mut completed = object.clone();
-        fill_in(&mut completed, schema, *sample);
+        fill_in(&mut completed, schema, &mut filling);
         // The code of the Kind may not expect these values.
-        catch_unwind(AssertUnwindSafe(|| convert(completed))).ok()?.ok()
+        Some((catch_unwind(AssertUnwindSafe(|| convert(completed))).ok()?.ok()?, filling))
     };
-    let mut converted = SAMPLES.iter().filter_map(attempt);
-    let first = converted.next()?;
-    Some(match converted.next() {
-        Some(second) => common(&first, &second).unwrap_or_else(|| json!({})),
-        None => first,
-    })
+    let keep_common = |one: Value, other: Value| common(&one, &other).unwrap_or_else(|| json!({}));
+    let mut converted: Vec<_> =
+        (0..SAMPLES.len()).filter_map(|sample| attempt(Filling::of(sample))).collect();
+    if let [(_, Filling { sample, fields, .. })] = converted[..] {
+        // The code of the Kind accepts no other values together, but perhaps one by one.
+        let replaced = (0..fields.min(MAX_REPLACED))
+            .flat_map(|field| (0..SAMPLES.len()).map(move |other| (field, other)));
+        let fillings = replaced.map(|replaced| Filling { sample, replaced: Some(replaced), fields: 0 });
+        converted.extend(fillings.filter_map(attempt));
+    }
+    converted.into_iter().map(|(converted, _)| converted).reduce(keep_common)
 }
 
 /// Returns true if an object can be decoded, at least with some values for the fields that it lacks.
 pub(super) fn is_readable(object: &Value, schema: &Value, decodes: &dyn Fn(&Value) -> bool) -> bool {
-    let with = |sample: &Sample| {
+    let with = |sample: usize| {
         let mut completed = object.clone();
-        fill_in(&mut completed, schema, *sample);
+        fill_in(&mut completed, schema, &mut Filling::of(sample));
         // The code of the Kind may not expect these values.
         catch_unwind(AssertUnwindSafe(|| decodes(&completed))).unwrap_or(false)
     };
-    decodes(object) || SAMPLES.iter().any(with)
+    decodes(object) || (0..SAMPLES.len()).any(with)
 }
 
 /// Returns the paths of the fields that an object lacks although its schema requires them.
@@ -96,18 +127,18 @@ fn schema_of<'a>(schema: &'a Value, name: &str) -> &'a Value {
 }
 
 /// Adds the required fields that a value lacks, at any depth.
-fn fill_in(value: &mut Value, schema: &Value, sample: Sample) {
+fn fill_in(value: &mut Value, schema: &Value, filling: &mut Filling) {
     match value {
         Value::Object(fields) => {
             for name in required(schema, fields) {
                 let of_field = &schema["properties"][&name];
-                fields.entry(name).or_insert_with(|| sample_of(of_field, sample));
+                fields.entry(name).or_insert_with(|| sample_of(of_field, filling));
             }
             for (name, field) in fields {
-                fill_in(field, schema_of(schema, name), sample);
+                fill_in(field, schema_of(schema, name), filling);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| fill_in(item, &schema["items"], sample)),
+        Value::Array(items) => items.iter_mut().for_each(|item| fill_in(item, &schema["items"], filling)),
         _ => {}
     }
 }
@@ -130,20 +161,24 @@ fn required(schema: &Value, fields: &Map<String, Value>) -> Vec<String> {
 }
 
 /// Returns a value that the schema allows.
-fn sample_of(schema: &Value, sample: Sample) -> Value {
+fn sample_of(schema: &Value, filling: &mut Filling) -> Value {
+    match schema["type"].as_str() {
+        Some("object") => {
+            let mut object = json!({});
+            fill_in(&mut object, schema, filling);
+            return object;
+        }
+        Some("array") => {
+            let length = schema["minItems"].as_u64().unwrap_or_default().min(16);
+            return (0..length).map(|_| sample_of(&schema["items"], filling)).collect();
+        }
+        _ => {}
+    }
+    let sample = filling.next_sample();
     if let Some(values) = schema["enum"].as_array().filter(|values| !values.is_empty()) {
         return values[sample.index % values.len()].clone();
     }
     match schema["type"].as_str() {
-        Some("object") => {
-            let mut object = json!({});
-            fill_in(&mut object, schema, sample);
-            object
-        }
-        Some("array") => {
-            let length = schema["minItems"].as_u64().unwrap_or_default().min(16);
-            (0..length).map(|_| sample_of(&schema["items"], sample)).collect()
-        }
         Some("string") if schema["format"] == "date-time" => json!(sample.time),
         Some("string") => {
             let length = schema["minLength"].as_u64().unwrap_or_default().min(256) as usize;
@@ -226,6 +261,17 @@ mod tests {
         let converted = convert(&partial, &schema(), picky).unwrap();
         assert_eq!(converted["spec"]["milliwatts"], 60_000);
         assert_eq!(convert(&partial, &schema(), |_| Err("no".into())), None);
+    }
+
+    #[test]
+    fn of_values_that_the_code_of_a_kind_accepts_only_together_none_is_kept() {
+        let picky = |object: Value| match &object["spec"]["room"] {
+            room if *room == "1s" => to_milliwatts(object),
+            room => Err(room.to_string()),
+        };
+        let partial = json!({"metadata": {}, "spec": {"colour": "red"}});
+        let converted = convert(&partial, &schema(), picky).unwrap();
+        assert_eq!(converted["spec"], json!({"colour": "red", "room": "1s"}), "no other room is accepted");
     }
 
     #[test]
