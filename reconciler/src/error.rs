@@ -163,6 +163,12 @@ impl Error {
         self.has_source(|error| api_status(error).is_some_and(is_conflict))
     }
 
+    /// Returns true if the API server refused a request for a reason that a retry does not resolve.
+    pub(crate) fn is_refused(&self) -> bool {
+        let is_refusal = |code: u16| matches!(code, 400 | 403 | 404 | 413 | 422);
+        sources(&*self.source).any(|error| api_status(error).is_some_and(|status| is_refusal(status.code)))
+    }
+
     /// Returns true if the pass read objects of a Kind that is not listed yet, through
     /// [`TrackedAny`](crate::TrackedAny) or [`OwnedAny`](crate::OwnedAny). Return such an error: the pass then ends
     /// without a status, an event or a retry, and the object stays as it is until the list enqueues its key.

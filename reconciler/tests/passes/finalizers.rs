@@ -90,6 +90,22 @@ async fn a_finalizer_is_kept_if_the_status_cannot_be_written() {
     assert!(effects.result.is_err());
 }
 
+#[tokio::test]
+async fn a_status_that_the_api_server_refuses_does_not_keep_the_finalizer() {
+    for code in [403, 422] {
+        let effects = given(terminating(&[FINALIZER, "other.io/x"]))
+            .failing(Verb::Patch, "lamps/status", code)
+            .reconcile(finalizing(unplug), "default/x")
+            .await;
+        assert_eq!(effects.writes(), ["patch lamps/status default/x", "patch lamps default/x"]);
+        let patch = json!({"metadata": {"finalizers": ["other.io/x"], "resourceVersion": "1"}});
+        assert_eq!(effects.write(1).body, patch);
+        assert!(effects.result.is_ok(), "{:?}", effects.result);
+        let events = format!("{:?}", effects.events());
+        assert!(events.contains("UpdateFailed") && events.contains("FinalizerUpdate"), "{events}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_finalizer_is_kept_if_the_object_changed_since_it_was_finalized() {
     let effects = given(terminating(&[FINALIZER, "other.io/x"]))

@@ -56,7 +56,7 @@ impl<R: ReconcileKind> KindDriver<R> {
 
     /// Finalizes and writes the status. If finalizing is done and no other client has changed the object, removes the
     /// finalizer from the version that the status write returned. If removing the finalizer deletes the object, no
-    /// status is written.
+    /// status is written. A status that the API server refuses does not keep the finalizer.
     pub(super) async fn finalize(
         &self,
         finalize: FinalizeFn<R>,
@@ -76,6 +76,10 @@ impl<R: ReconcileKind> KindDriver<R> {
             false => self.write_status(object, stored, &mut status).await,
         };
         match written {
+            // Nothing is left to clean up. A status that the API server refuses must not keep the object.
+            Err(error) if is_done && error.is_refused() => {
+                self.remove_finalizer(object, object.meta().into()).await.and(result)
+            }
             Err(error) => Err(with_write_error(result, error)),
             Ok(Some(newest)) if is_done => self.remove_finalizer(object, newest).await.and(result),
             Ok(_) => result,
