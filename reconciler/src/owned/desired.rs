@@ -75,9 +75,7 @@ impl Desired {
         let mut body = to_json(&child).map_err(|error| not_json(kind, error))?;
         let fields = body.as_object_mut().ok_or_else(|| unusable(kind, "that is not a JSON object"))?;
         fields.remove("status");
-        if resource.kind == "Secret" && resource.api_version == "v1" {
-            encode_string_data(fields);
-        }
+        encode_string_data(resource, fields);
         fields.insert("apiVersion".into(), json!(resource.api_version));
         fields.insert("kind".into(), json!(resource.kind));
         body.sort_all_objects(); // a feature of serde_json keeps the order of fields, which may be that of a HashMap
@@ -176,10 +174,13 @@ fn metadata_to_apply<O: Resource<DynamicType = ()>>(owner: &O, child: &ObjectMet
     }
 }
 
-/// Moves a Secret's `stringData` into `data`. The API server does the same and never returns `stringData`.
-fn encode_string_data(secret: &mut Map<String, Value>) {
-    let Some(Value::Object(texts)) = secret.remove("stringData") else { return };
-    let data = secret.entry("data").or_insert_with(|| json!({}));
+/// Moves the `stringData` of a Secret into `data`. The API server does the same and never returns `stringData`.
+pub(super) fn encode_string_data(resource: &ApiResource, object: &mut Map<String, Value>) {
+    if resource.kind != "Secret" || resource.api_version != "v1" {
+        return;
+    }
+    let Some(Value::Object(texts)) = object.remove("stringData") else { return };
+    let data = object.entry("data").or_insert_with(|| json!({}));
     for (key, text) in texts {
         data[key] = json!(ByteString(text.as_str().unwrap_or_default().into()));
     }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
+    desired::encode_string_data,
     options::OwnedOptions,
     owner::{Owner, controller_of},
 };
@@ -147,6 +148,7 @@ impl<T: Cached> Owned<T> {
     {
         let mut json = to_json(child).map_err(kube::Error::SerdeError)?;
         let resource = &self.shared.client.kind.resource;
+        json.as_object_mut().into_iter().for_each(|fields| encode_string_data(resource, fields));
         json["apiVersion"] = json!(resource.api_version);
         json["kind"] = json!(resource.kind);
         Ok(json)

@@ -1,9 +1,12 @@
 //! Children that are created and updated without server-side apply, on a real API server.
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Secret},
+};
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ObjectMeta, Patch, PatchParams},
 };
 use reknit_injection::Context;
 use reknit_reconciler::{Applied, Controller, Owned, controller_reference};
@@ -74,4 +77,34 @@ async fn a_child_with_defaults_of_the_api_server_is_created_once_and_updated_onl
         .map(|entry| (entry.manager.as_deref(), entry.operation.as_deref()))
         .collect();
     assert!(managers.contains(&(Some("reknit"), Some("Update"))), "{managers:?}");
+}
+
+#[tokio::test]
+async fn the_string_data_of_a_secret_is_written_once_and_is_not_reported_as_dropped() {
+    let fixture = Fixture::new("string-data").await;
+    let owner = fixture.create("owner", &[]).await;
+    let (client, recorded) = recording_client(&fixture.client);
+    let take_requests = || std::mem::take(&mut *recorded.lock().unwrap());
+    let cx = Context::preloaded("reknit", client, vec![json!(owner)]);
+    let mut build = Controller::of::<ConfigMap>(&cx);
+    let (secrets, recorder): (Owned<Secret>, _) = (build.owns(), build.recorder());
+    let set = |secret: &mut Secret| secret.string_data = Some([("key".to_owned(), "text".to_owned())].into());
+    let named = ObjectMeta { name: Some("child".into()), ..ObjectMeta::default() };
+    let write = async || {
+        let new = Secret { metadata: named.clone(), ..Secret::default() };
+        secrets.create_or_update(&owner, new, set).await.unwrap()
+    };
+    assert_eq!(write().await.data.as_ref().unwrap()["key"].0, b"text");
+    take_requests();
+    assert!(matches!(write().await, Applied::Unchanged(_)));
+    assert_eq!(take_requests(), [""; 0]);
+    let mut another = Secret {
+        metadata: ObjectMeta { name: None, generate_name: Some("a-".into()), ..named },
+        ..Secret::default()
+    };
+    set(&mut another);
+    assert_eq!(secrets.create(&owner, another).await.unwrap().data.as_ref().unwrap()["key"].0, b"text");
+    recorder.flush().await;
+    let events = fixture.events_about(&fixture.namespace, &owner.uid().unwrap()).await;
+    assert!(events.is_empty(), "{events:?}");
 }
