@@ -4,7 +4,8 @@ use schemars::Schema;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 
-/// Replaces an integer format that only schemars has. The bounds are those of the Rust type.
+/// Replaces an integer format that only schemars has, and drops `duration`, which has another meaning in Kubernetes.
+/// The bounds are those of the Rust type.
 ///
 /// The API server stores integers of at most 64 bits with a sign, so larger types get the format `int64` too.
 pub(super) fn use_known_format(node: &mut JSONSchemaProps) {
@@ -19,6 +20,11 @@ pub(super) fn use_known_format(node: &mut JSONSchemaProps) {
             ("int64", None)
         }
         Some("int128" | "int") => ("int64", None),
+        // Types of Rust with this format serialize to ISO 8601, and the API server accepts only Go's durations for it.
+        Some("duration") => {
+            node.format = None;
+            return;
+        }
         _ => return,
     };
     node.format = Some(format.into());

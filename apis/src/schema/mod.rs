@@ -30,7 +30,8 @@ pub use self::{
 ///
 /// - **Structural schemas.** As [`structural`] writes them, for types that kube's derive can generate without it.
 /// - **Integer formats.** schemars writes formats such as `uint32`, for which kubectl warns `unrecognized format`. They
-///   become `int32` or `int64` with the minimum and maximum of the Rust type.
+///   become `int32` or `int64` with the minimum and maximum of the Rust type. The format `duration` is left out: types
+///   of Rust mean ISO 8601 by it, and the API server accepts only Go's durations.
 /// - **List types.** A list named `conditions` becomes a map by `type`, and the lists of embedded core types, such as
 ///   `containers`, `env` and `ports`, become maps by the keys that they have in Kubernetes. So two field managers can
 ///   apply different entries. For a list of your own, set the type on the field:
