@@ -33,6 +33,7 @@ trials![
     changes_of_config_leader_election_wait_for_the_next_start,
     a_disabled_controller_does_not_run_and_its_informer_never_starts,
     a_missing_kind_is_reported_and_takes_nothing_else_down,
+    a_refused_watch_is_reported_and_takes_nothing_down,
     a_panic_of_a_reconciler_is_logged_in_one_line_with_the_key,
     the_environment_overrides_the_number_of_workers,
     a_process_whose_worker_threads_are_blocked_answers_probes_and_names_the_passes,
@@ -403,6 +404,42 @@ fn a_missing_kind_is_reported_and_takes_nothing_else_down() {
         .await;
         cluster.apply_map("still-works", json!({})).await;
         wait_for_reconcile(&child, "still-works");
+    });
+}
+
+fn a_refused_watch_is_reported_and_takes_nothing_down() {
+    with_cluster(async |cluster| {
+        cluster.apply_map("listed", json!({})).await;
+        let TestCluster { plane, namespace, .. } = &cluster;
+        let kubeconfig = plane.kubeconfig_as(namespace, "lister").await.unwrap();
+        let metadata = json!({"name": "lister", "namespace": namespace});
+        let group = "rbac.authorization.k8s.io";
+        let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]);
+        let role = json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata, "rules": rules});
+        let binding = json!({
+            "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "lister"},
+            "subjects": [{"kind": "ServiceAccount", "name": "lister", "namespace": namespace}],
+        });
+        for object in [role, binding] {
+            plane.apply_yaml(&object.to_string()).await.unwrap();
+        }
+        let command =
+            TestCommand::with_scenario("maps").arg("--disable-ha").arg("--kubeconfig").arg(kubeconfig);
+        let child = command.env("SYSTEM_NAMESPACE", namespace).env("WATCHED", namespace).spawn();
+        wait_for_reconcile(&child, "listed");
+        eventually("readiness with a report", TIMEOUT, async || {
+            let (status, checks) = get(&child.wait_for_address("probes"), "/readiness?verbose");
+            let report =
+                checks.lines().find(|line| line.starts_with("[!]informers/maps degraded: configmaps"));
+            let is_refusal = |line: &str| {
+                line.contains("cannot be watched, and changes are seen up to a minute later")
+                    && line.contains("forbidden")
+            };
+            if status == 200 && report.is_some_and(is_refusal) { Ok(()) } else { Err(checks) }
+        })
+        .await;
+        assert_eq!(get(&child.wait_for_address("probes"), "/health").0, 200);
     });
 }
 
