@@ -100,6 +100,31 @@ impl Main {
     }
 
     /// Adds flags of your own, parsed together with the framework's. Constructors get them by `cx.provided::<F>()?`.
+    ///
+    /// ```
+    /// use reknit_injection::Context;
+    /// use reknit_reconciler::{Controller, Result};
+    /// use reknit_sharedmain::Main;
+    ///
+    /// #[derive(clap::Args, Clone)]
+    /// struct Flags {
+    ///     /// Copies Secrets whose annotations do not allow it, too.
+    ///     #[arg(long)]
+    ///     allow_all: bool,
+    /// }
+    ///
+    /// fn controller(cx: &Context) -> Result<Controller> {
+    ///     let Flags { allow_all } = cx.provided()?;
+    /// #   let _ = allow_all;
+    ///     // …
+    /// #   Err("".into())
+    /// }
+    ///
+    /// fn program() -> Main {
+    ///     Main::new("replicator").flags::<Flags>().controller(controller)
+    /// }
+    /// # let _ = program;
+    /// ```
     pub fn flags<F: Args + Clone + Send + Sync + 'static>(mut self) -> Self {
         self.flags.push(F::augment_args);
         self.constructors.flags.push(|cx, matches| {
