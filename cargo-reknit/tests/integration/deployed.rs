@@ -42,21 +42,36 @@ impl Deployed {
     pub(crate) async fn start(project: &Project, name: &str, group: &str) -> Self {
         let plane = ControlPlane::builder().audited().start().await.unwrap();
         plane.apply_path(project.folder.join("config")).await.unwrap();
-        let spawn = async |part: &str, account: &str| {
-            let kubeconfig = plane.kubeconfig_as(name, account).await.unwrap();
-            let program =
-                Program::new(project.program(name), &kubeconfig).with_leader_election(name, account);
-            program
-                .args([format!("--only={part}")])
-                .args(ARGUMENTS_OF_KUBEBUILDER)
-                .env("WEBHOOK_PORT", "0")
-                .spawn()
-        };
-        let (controllers, webhook) =
-            (spawn("controllers", "controller").await, spawn("webhook", "webhook").await);
-        controllers.wait_until_ready().await;
-        webhook.wait_until_ready().await;
+        let controllers = spawn(&plane, project, name, "controllers", "controller").await;
+        let webhook = spawn(&plane, project, name, "webhook", "webhook").await;
         Self { plane, controllers, webhook, namespace: name.into(), group: group.into() }
+    }
+
+    /// Plans what the sources of the project would change. Returns the exit status and the output.
+    pub(crate) fn plan(&self, project: &Project, format: &str) -> (Option<i32>, String) {
+        let mut plan = project.command(&["reknit", "plan", "--", &format!("--plan-output={format}")]);
+        let output = plan.env("KUBECONFIG", self.plane.kubeconfig()).output().unwrap();
+        println!("{}", String::from_utf8_lossy(&output.stderr));
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    }
+
+    /// Replaces the controllers by those that were planned last, and waits until the objects are as planned.
+    pub(crate) async fn upgrade(&mut self, project: &Project, plan: &Value) {
+        let new = spawn(&self.plane, project, &self.namespace, "controllers", "controller");
+        std::mem::replace(&mut self.controllers, new.await).stop().await;
+        for planned in plan["objects"].as_array().unwrap() {
+            let text = |field: &str| planned[field].as_str().unwrap();
+            let objects = self.objects(text("apiVersion").rsplit('/').next().unwrap(), text("kind"));
+            let name = text("key").rsplit('/').next().unwrap();
+            eventually(format!("{} {name} as planned", text("kind")), TIMEOUT, async || {
+                let live = objects.get(name).await.map_err(|error| error.to_string())?;
+                let live = serde_json::to_value(live).unwrap();
+                let parts = ["metadata", "spec", "status"]
+                    .map(|part| is_as_planned(&planned["after"][part], &live[part]));
+                if parts == [true; 3] { Ok(()) } else { Err(format!("{live}, not {}", planned["after"])) }
+            })
+            .await;
+        }
     }
 
     fn client(&self) -> Client {
@@ -192,6 +207,33 @@ impl Deployed {
             }
         }
         assert_bounded(&plane, &namespace).await;
+    }
+}
+
+async fn spawn(
+    plane: &ControlPlane,
+    project: &Project,
+    name: &str,
+    part: &str,
+    account: &str,
+) -> RunningProgram {
+    let kubeconfig = plane.kubeconfig_as(name, account).await.unwrap();
+    let program = Program::new(project.program(name), &kubeconfig).with_leader_election(name, account);
+    let program = program.args([format!("--only={part}")]).args(ARGUMENTS_OF_KUBEBUILDER);
+    let program = program.env("WEBHOOK_PORT", "0").spawn();
+    program.wait_until_ready().await;
+    program
+}
+
+/// Returns true if a live value has all planned fields, and lists of the same length. Times are not compared.
+fn is_as_planned(planned: &Value, live: &Value) -> bool {
+    match (planned, live) {
+        (Value::String(time), Value::String(_)) if time == "(now)" => true,
+        (Value::Object(fields), _) => fields.iter().all(|(name, field)| is_as_planned(field, &live[name])),
+        (Value::Array(items), Value::Array(live)) if items.len() == live.len() => {
+            items.iter().zip(live).all(|(item, live)| is_as_planned(item, live))
+        }
+        _ => planned == live,
     }
 }
 

@@ -1,6 +1,6 @@
 //! One project from its creation on, with edits between the commands.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{deployed::Deployed, project::Project};
 
@@ -68,7 +68,7 @@ fn add_default_and_rule(project: &Project) {
 }
 
 async fn assert_runs_as_its_service_account(project: &Project) {
-    let deployed = Deployed::start(project, "orders", GROUP).await;
+    let mut deployed = Deployed::start(project, "orders", GROUP).await;
     deployed.assert_answers_as_a_project_of_kubebuilder().await;
     deployed.reach_webhook("policies.shop.example.com").await;
     let invalid = json!({"text": "hello", "count": 0});
@@ -84,5 +84,18 @@ async fn assert_runs_as_its_service_account(project: &Project) {
         }
     }
     deployed.spec_once_ready("v1alpha1", "PurchaseOrder", "hello").await;
+    assert_does_what_it_plans(project, &mut deployed).await;
     deployed.stop().await;
+}
+
+/// Plans the running version, and then a changed one, and runs that.
+async fn assert_does_what_it_plans(project: &Project, deployed: &mut Deployed) {
+    let nothing = "Plan: 0 to create, 0 to change, 0 to change in status only, 0 to delete; 0 failed\n";
+    assert_eq!(deployed.plan(project, "text"), (Some(0), nothing.into()));
+    let changed = "mark_false(\"Ready\", \"Changed\", \"by the test\")";
+    project.edit("src/policy/controller.rs", "mark_true(\"Ready\")", changed);
+    let (status, plan) = deployed.plan(project, "json");
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!((status, &plan["summary"]["changeStatus"]), (Some(3), &json!(2)), "{plan:#}");
+    deployed.upgrade(project, &plan).await;
 }
