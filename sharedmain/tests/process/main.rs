@@ -21,6 +21,8 @@ mod plan;
 mod scenarios;
 #[cfg(test)]
 mod server;
+#[cfg(test)]
+mod traps;
 
 use std::{process::ExitCode, time::Instant};
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         cluster::trials(),
         observability::trials(),
         plan::trials(),
+        traps::trials(),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }

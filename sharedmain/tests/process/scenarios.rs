@@ -82,6 +82,7 @@ fn add_scenario(main: Main, scenario: &str) -> Main {
         "children" => main.controller(children),
         "busy" => main.controller(busy),
         "painter" => main.controller(painter).plannable(),
+        "traps" => main.controller(crate::traps::controller).plannable(),
         "burns" => main.controller(maps).task(|_| {
             thread::spawn(|| {
                 loop {
@@ -119,7 +120,7 @@ fn add_scenario(main: Main, scenario: &str) -> Main {
 }
 
 /// Selects the objects in the namespace of the test.
-fn selection() -> Selection {
+pub(crate) fn selection() -> Selection {
     select().namespace(&env::var("WATCHED").unwrap_or_default())
 }
 
