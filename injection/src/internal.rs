@@ -78,6 +78,19 @@ pub fn optional_informer<K: Cached<DynamicType = ()>>(cx: &Context, selection: S
     cx.optional_informer(selection)
 }
 
+/// Returns a function that reads the cached state of an object, other than `managedFields`. It returns `None` if no
+/// informer has objects of this resource, and does not keep the informers.
+pub fn cached_json(
+    informers: &Informers,
+) -> impl Fn(&ResourcePath<'_>) -> Option<Option<Value>> + Send + Sync + use<> {
+    informers.cached_json()
+}
+
+/// Calls the function with each cached object.
+pub fn for_each_cached(informers: &Informers, visit: &mut dyn FnMut(&ApiResource, Value)) {
+    informers.for_each_cached(visit);
+}
+
 /// Returns the passes that wrote the last states of objects.
 pub fn writers(informers: &Informers) -> Writers {
     informers.writers().clone()

@@ -65,6 +65,9 @@ trait Member: InformerHandle {
     fn resource(&self) -> &ApiResource;
     fn apply_response(&self, response: &ResponseState<'_>) -> bool;
     fn object(&self, key: &Key) -> Option<Object>;
+    /// The cached object, unless the informer has only its metadata.
+    fn json(&self, key: &Key) -> Option<Value>;
+    fn for_each(&self, visit: &mut dyn FnMut(Value));
     fn record_write(
         &self,
         controller: &Arc<str>,
@@ -272,6 +275,22 @@ impl Informers {
         self.informers_of(path).filter_map(cached).max_by_key(|before| before.object.len())
     }
 
+    pub(crate) fn cached_json(
+        &self,
+    ) -> impl Fn(&ResourcePath<'_>) -> Option<Option<Value>> + Send + Sync + use<> {
+        let registry = Arc::downgrade(&self.0);
+        move |path| {
+            let (informers, key) = (Self(registry.upgrade()?), path.key()?);
+            let mut members = informers.informers_of(path).peekable();
+            members.peek()?;
+            Some(members.find_map(|member| member.json(&key)))
+        }
+    }
+
+    pub(crate) fn for_each_cached(&self, visit: &mut dyn FnMut(&ApiResource, Value)) {
+        self.members().for_each(|member| member.for_each(&mut |object| visit(member.resource(), object)));
+    }
+
     pub(crate) fn has_informer_of(&self, path: &ResourcePath<'_>) -> bool {
         self.informers_of(path).next().is_some()
     }
@@ -327,6 +346,15 @@ impl<K: Cached> Member for SharedInformer<K> {
 
     fn object(&self, key: &Key) -> Option<Object> {
         self.cache.object(key)
+    }
+
+    fn json(&self, key: &Key) -> Option<Value> {
+        self.cache.object(key).filter(|_| !K::metadata_api())?.to_value(&self.cache.kind)
+    }
+
+    fn for_each(&self, visit: &mut dyn FnMut(Value)) {
+        let objects = self.cache.list(None);
+        objects.iter().filter_map(|object| object.to_value(&self.cache.kind)).for_each(visit);
     }
 
     fn record_write(

@@ -16,6 +16,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use kube::discovery::ApiResource;
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use self::decode::decode;
 pub use self::parts::Parts;
@@ -173,6 +174,10 @@ impl Object {
             text.push(b'}');
         }
         Ok(text)
+    }
+
+    pub(crate) fn to_value(&self, kind: &ApiResource) -> Option<Value> {
+        serde_json::from_slice(&self.to_json(kind).ok()?).ok()
     }
 
     fn has_flag(&self, flag: u8) -> bool {

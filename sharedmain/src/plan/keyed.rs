@@ -3,6 +3,8 @@
 //! A list of objects with names becomes an object of its items by name. So the patches of two writers that change
 //! different items of one list, such as the containers of a pod, do not replace each other's items.
 
+use std::borrow::Borrow;
+
 use serde_json::{Map, Value};
 
 use super::diff::identity;
@@ -45,9 +47,9 @@ pub(super) fn unkeyed(value: Value) -> Value {
 }
 
 /// Applies a merge patch of the keyed form.
-pub(super) fn merge<'a>(base: &Value, patches: impl Iterator<Item = &'a Value>) -> Value {
+pub(super) fn merge(base: &Value, patches: impl Iterator<Item = impl Borrow<Value>>) -> Value {
     let mut merged = keyed(base);
-    patches.for_each(|patch| json_patch::merge(&mut merged, patch));
+    patches.for_each(|patch| json_patch::merge(&mut merged, patch.borrow()));
     unkeyed(merged)
 }
 

@@ -4,10 +4,16 @@
 //! The informers list once, since watches stay silent. There are no workers: in each round, the queued keys run once, one
 //! after another, so that each write has a known cause. The round after that runs the keys that these writes enqueued.
 
+mod change;
+mod compact;
+mod create;
+mod delete;
 mod diff;
 mod dry_run;
 mod guard;
 mod keyed;
+mod live;
+mod notes;
 mod overlay;
 mod reply;
 mod report;
@@ -22,7 +28,7 @@ use kube::client::Body;
 use reknit_apis::Key;
 use reknit_injection::{
     Context, InformerState, Informers,
-    internal::{Transport, with_causes},
+    internal::{Transport, for_each_cached, with_causes},
 };
 use reknit_reconciler::{
     Controller,
@@ -32,7 +38,9 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use self::{
+    delete::Collected,
     dry_run::{DryRun, Watches},
+    overlay::{Cause, Id, is_terminating},
     report::Run,
 };
 pub(crate) use self::{guard::guarded, report::Report, shadow::Shadow};
@@ -60,7 +68,8 @@ pub async fn plan(main: Main, transport: Transport) -> Result<(u8, String, Value
     let transport = guarded(&transport, "default");
     let plan = Plan::construct(&program.component, program.constructors, &[], transport, None);
     let report = plan.map_err(|failure| failure.to_string())?.run(program.flags.startup_timeout).await;
-    Ok((report.exit_status(), report.to_string(), report.json()))
+    let json = serde_json::to_value(&report).map_err(|error| error.to_string())?;
+    Ok((report.exit_status(), report.to_string(), json))
 }
 
 /// The controllers of a program that only plans.
@@ -86,6 +95,7 @@ impl Plan {
         let cx = Context::builder(component, dry_run.transport(&namespace))
             .system_namespace(system_namespace)
             .build();
+        dry_run.read_from(&cx.informers());
         let constructed = constructors.for_plan(dry_run.effects()).run(Parts::of(None, &cx), disabled)?;
         let (informers, transport) = (cx.informers(), cx.transport());
         Ok(Self { controllers: constructed.controllers, informers, transport, dry_run })
@@ -97,15 +107,16 @@ impl Plan {
         self.informers.start();
         self.wait_for_lists(deadline).await;
         let (ready, not_synced) = self.split_by_sync();
-        let mut runs = BTreeMap::new();
+        let (mut runs, mut collected) = (BTreeMap::new(), 0);
         ready.iter().for_each(|controller| enqueue_all(controller));
         loop {
             let round: Vec<_> = ready.iter().flat_map(|controller| queued(controller)).collect();
-            if round.is_empty() {
-                // A pass may have opened an informer, whose first list enqueues the key again.
-                if !self.wait_for_lists(deadline).await {
-                    break;
-                }
+            // A pass may have opened an informer, whose first list enqueues the key again.
+            if round.is_empty()
+                && !self.wait_for_lists(deadline).await
+                && !self.collect_garbage(&mut collected).await
+            {
+                break;
             }
             for (controller, key) in round {
                 self.run_key(controller, key, &mut runs).await;
@@ -147,7 +158,8 @@ impl Plan {
             return;
         }
         run.passes += 1;
-        self.dry_run.notes.lock().cause = Some((controller.name().to_owned(), key.to_string()));
+        self.dry_run.notes.lock().cause =
+            Some(Cause { controller: controller.name().to_owned(), key: key.to_string() });
         let result = reconcile_once(controller, &key, true).await;
         let outdated = {
             let mut notes = self.dry_run.notes.lock();
@@ -163,15 +175,46 @@ impl Plan {
         run.error = result.err().map(|error| error.in_full());
     }
 
+    /// Deletes the cached dependents of deleted objects, as the garbage collector would. `collected` is the number of
+    /// deleted objects at the last call. Returns false if there are no more.
+    async fn collect_garbage(&self, collected: &mut usize) -> bool {
+        let gone = self.dry_run.gone().await;
+        if gone.len() == std::mem::replace(collected, gone.len()) {
+            return false;
+        }
+        let mut dependents = Vec::new();
+        for_each_cached(&self.informers, &mut |resource, object| {
+            let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            let causes = owners.map(|owner| gone.get(owner["uid"].as_str()?)).collect::<Option<Vec<_>>>();
+            if let Some(cause) = causes.iter().flatten().next().filter(|_| !is_terminating(&object)) {
+                dependents.push((Id::of_object(resource, &object).path(), Option::clone(cause)));
+            }
+        });
+        for (path, cause) in dependents {
+            self.dry_run.notes.lock().cause = cause;
+            self.send(Request::delete(&path).extension(Collected), &path).await;
+            self.dry_run.notes.lock().cause = None;
+        }
+        true
+    }
+
     /// Reads an object whose live state is newer than the cached one. The answer enters the caches.
     async fn refresh(&self, path: &str) {
-        let request = Request::get(path).body(Body::empty()).map_err(kube::Error::HttpError);
-        let sent = match request {
+        self.send(Request::get(path), path).await;
+    }
+
+    /// Sends a request whose answer enters the caches.
+    async fn send(&self, request: http::request::Builder, path: &str) {
+        let sent = match request.body(Body::empty()).map_err(kube::Error::HttpError) {
             Ok(request) => self.transport.send(request).await.map(drop),
             Err(error) => Err(error),
         };
         if let Err(error) = sent {
-            tracing::warn!(path, error = with_causes(&error), "failed to read a changed object");
+            tracing::warn!(
+                path,
+                error = with_causes(&error),
+                "the plan has not seen a change of an object: plan again"
+            );
         }
     }
 }

@@ -5,12 +5,17 @@ use std::{
     fmt,
 };
 
+use kube::discovery::ApiResource;
 use reknit_apis::Key;
 use reknit_injection::internal::ResourcePath;
 use reknit_reconciler::merge_patch;
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::keyed::{keyed, merge};
+use super::{
+    compact::Compact,
+    keyed::{keyed, merge},
+};
 
 /// The first of the invented resourceVersions, which are higher than those of any API server.
 const FIRST_VERSION: u64 = 9_000_000_000_000_000_000;
@@ -27,7 +32,11 @@ const SYSTEM_FIELDS: [&str; 8] = [
 ];
 
 /// The controller and the key whose pass makes a change.
-pub(super) type Cause = (String, String);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct Cause {
+    pub(super) controller: String,
+    pub(super) key: String,
+}
 
 /// The resource, the namespace and the name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +48,11 @@ pub(super) struct Id {
 }
 
 impl Id {
+    pub(super) fn of_object(resource: &ApiResource, object: &Value) -> Self {
+        let ApiResource { group, version, plural, .. } = resource.clone();
+        Self { group, version, plural, key: key_of(object) }
+    }
+
     pub(super) fn new(collection: &ResourcePath<'_>, name: &str) -> Self {
         Self {
             group: collection.group.into(),
@@ -50,14 +64,16 @@ impl Id {
 
     /// The object that an item of a list shows.
     pub(super) fn of_item(collection: &ResourcePath<'_>, item: &Value) -> Self {
-        let metadata = &item["metadata"];
-        let key = Key::new(metadata["namespace"].as_str(), metadata["name"].as_str().unwrap_or_default());
-        Self { key, ..Self::new(collection, "") }
+        Self { key: key_of(item), ..Self::new(collection, "") }
     }
 
     pub(super) fn of_namespace(name: &str) -> Self {
         let [group, version, plural] = ["", "v1", "namespaces"].map(Into::into);
         Self { group, version, plural, key: Key::new(None, name) }
+    }
+
+    pub(super) fn orphans_dependents_by_default(&self) -> bool {
+        [("batch", "jobs"), ("", "replicationcontrollers")].contains(&(&*self.group, &*self.plural))
     }
 
     pub(super) fn is_in(&self, collection: &ResourcePath<'_>) -> bool {
@@ -141,18 +157,18 @@ pub(super) struct Layer {
     pub(super) part: Part,
     /// The field manager of a server-side apply, whose next apply replaces this layer.
     pub(super) manager: Option<String>,
-    pub(super) patch: Value,
+    pub(super) patch: Compact,
 }
 
 impl Layer {
-    pub(super) fn between(part: Part, manager: Option<&str>, before: &Value, after: &Value) -> Self {
+    pub(super) fn between(part: Part, manager: Option<String>, before: &Value, after: &Value) -> Self {
         let patch = difference(&keyed(&part.of(before)), &keyed(&part.of(after)));
-        Self { part, manager: manager.map(Into::into), patch }
+        Self { part, manager, patch: (&patch).into() }
     }
 
     /// A layer that sets everything that a request names.
     pub(super) fn of(part: Part, manager: Option<String>, body: &Value) -> Self {
-        Self { part, manager, patch: keyed(&part.of(body)) }
+        Self { part, manager, patch: (&keyed(&part.of(body))).into() }
     }
 }
 
@@ -165,11 +181,11 @@ pub(super) fn difference(before: &Value, after: &Value) -> Value {
 #[derive(Default)]
 pub(super) struct Entry {
     /// The live state; `None` if the object does not exist.
-    pub(super) before: Option<Value>,
+    pub(super) before: Option<Compact>,
     /// The planned state; `None` if the object is deleted.
-    pub(super) after: Option<Value>,
+    pub(super) after: Option<Compact>,
     /// The state before the last planned change.
-    pub(super) previous: Option<Value>,
+    pub(super) previous: Option<Compact>,
     /// True if the plan has created the current object, so that the API server does not know it.
     pub(super) is_planned: bool,
     pub(super) layers: Vec<Layer>,
@@ -179,6 +195,25 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    pub(super) fn unchanged(live: Option<Value>) -> Self {
+        let live = live.as_ref().map(Compact::from);
+        Self { before: live.clone(), after: live, ..Self::default() }
+    }
+
+    pub(super) fn is_changed(&self) -> bool {
+        self.before != self.after
+    }
+
+    /// The planned state.
+    pub(super) fn after(&self) -> Option<Value> {
+        self.after.as_ref().map(Compact::value)
+    }
+
+    /// The live state of the current object.
+    pub(super) fn live(&self) -> Option<Value> {
+        self.before.as_ref().filter(|_| !self.is_planned).map(Compact::value)
+    }
+
     /// Returns the writes to a part that an apply of this manager does not replace. Other writes replace none.
     pub(super) fn layers_beside(&self, part: Part, manager: Option<&str>) -> impl Iterator<Item = &Layer> {
         let is_other = move |layer: &Layer| manager.is_none() || layer.manager.as_deref() != manager;
@@ -197,6 +232,8 @@ impl Entry {
 #[derive(Default)]
 pub(super) struct Overlay {
     pub(super) entries: BTreeMap<Id, Entry>,
+    /// The uids of the objects that are gone and leave their dependents to the garbage collector, and the causes.
+    pub(super) gone: BTreeMap<String, Option<Cause>>,
     /// The number of invented versions and identities.
     count: u64,
 }
@@ -224,11 +261,11 @@ impl Overlay {
     /// Stores the new state of a part of an object, and returns the object. A write that changes nothing keeps the
     /// resourceVersion. A terminating object without finalizers is gone.
     pub(super) fn commit(&mut self, id: &Id, part: Part, new: &Value, cause: Option<Cause>) -> Value {
-        let Some(current) = &self.entry(id).after else { return new.clone() };
-        let mut after = part.replaced(current, new);
+        let Some(current) = self.entry(id).after() else { return new.clone() };
+        let mut after = part.replaced(&current, new);
         after["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
-        if without_managed_fields(&after) == without_managed_fields(current) {
-            return current.clone();
+        if without_managed_fields(&after) == without_managed_fields(&current) {
+            return current;
         }
         self.store(id, after, cause)
     }
@@ -236,10 +273,13 @@ impl Overlay {
     /// Stores a new state of an object under a new resourceVersion, and returns it.
     pub(super) fn store(&mut self, id: &Id, mut new: Value, cause: Option<Cause>) -> Value {
         new["metadata"]["resourceVersion"] = json!(self.next().to_string());
-        let entry = self.entry(id);
         let is_gone = is_terminating(&new) && !has_finalizers(&new);
+        if let Some(uid) = new["metadata"]["uid"].as_str().filter(|_| is_gone) {
+            self.gone.insert(uid.into(), cause.clone());
+        }
+        let entry = self.entry(id);
         entry.previous = entry.after.take();
-        entry.after = Some(new.clone()).filter(|_| !is_gone);
+        entry.after = (!is_gone).then(|| Compact::from(&new));
         entry.causes.extend(cause);
         new
     }
@@ -248,13 +288,13 @@ impl Overlay {
     pub(super) fn rebase(&mut self, id: &Id, live: Option<Value>) {
         let version = self.next();
         let entry = self.entry(id);
-        entry.before.clone_from(&live);
+        entry.before = live.as_ref().map(Compact::from);
         if entry.is_planned {
             return;
         }
-        let Some(old) = entry.after.take() else { return };
+        let Some(old) = entry.after() else { return };
         entry.after = live.map(|mut after| {
-            after = merge(&after, entry.layers.iter().map(|layer| &layer.patch));
+            after = merge(&after, entry.layers.iter().map(|layer| layer.patch.value()));
             if is_terminating(&old) {
                 let fields = ["deletionGracePeriodSeconds", "deletionTimestamp"];
                 after["metadata"] = with_fields(after["metadata"].take(), &old["metadata"], &fields);
@@ -262,7 +302,7 @@ impl Overlay {
             if !entry.layers.is_empty() {
                 after["metadata"]["resourceVersion"] = json!(version.to_string());
             }
-            after
+            (&after).into()
         });
     }
 
@@ -279,6 +319,11 @@ impl Overlay {
         entry.previous = entry.after.take();
         entry.causes.extend(cause);
     }
+}
+
+fn key_of(object: &Value) -> Key {
+    let metadata = &object["metadata"];
+    Key::new(metadata["namespace"].as_str(), metadata["name"].as_str().unwrap_or_default())
 }
 
 fn without_managed_fields(object: &Value) -> Value {

@@ -56,6 +56,13 @@ impl Write {
         (differs("uid") || differs("resourceVersion")).then(|| Reply::modified(id))
     }
 
+    /// Returns true if a deletion removes the owner references from the dependents instead of deleting them.
+    pub(super) fn orphans_dependents(&self, id: &Id) -> bool {
+        let in_body = self.body["propagationPolicy"].as_str().map(Into::into);
+        let policy = in_body.or_else(|| self.param("propagationPolicy"));
+        policy.map_or_else(|| id.orphans_dependents_by_default(), |policy| policy == "Orphan")
+    }
+
     /// Returns the same request with another body.
     pub(super) fn with_body(&self, body: Value) -> Self {
         Self { head: self.head.clone(), body }
@@ -103,7 +110,12 @@ impl Write {
     }
 }
 
-/// A response whose body is JSON.
+pub(super) const BY_WEBHOOK: &str =
+    "the object, since an admission webhook answers no dry runs or cannot be called";
+
+/// A response whose body is JSON. As an error, it is the refusal of a request.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.message())]
 pub(super) struct Reply {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -153,6 +165,11 @@ impl Reply {
         self.status.is_success()
     }
 
+    /// Returns the response, as an error unless it is a success.
+    pub(super) fn successful(self) -> Result<Self, BoxError> {
+        if self.is_success() { Ok(self) } else { Err(self.into()) }
+    }
+
     pub(super) fn json(&self) -> Result<Value, BoxError> {
         Ok(serde_json::from_slice(&self.body)?)
     }
@@ -178,8 +195,7 @@ pub(super) fn param(uri: &Uri, name: &str) -> Option<String> {
 }
 
 /// Applies a patch or an update to an object. The error is the response to the request.
-#[expect(clippy::result_large_err, reason = "the response is passed on, and requests are few")]
-pub(super) fn changed(write: &Write, part: Part, current: &Value) -> Result<Value, Reply> {
+pub(super) fn changed(write: &Write, part: Part, current: &Value) -> Result<Value, BoxError> {
     let mut changed = current.clone();
     match write.patch_type() {
         // Of an apply that no webhook admits to a dry run, lists are not merged.
@@ -196,7 +212,9 @@ pub(super) fn changed(write: &Write, part: Part, current: &Value) -> Result<Valu
         patch_type => {
             let message =
                 format!("a plan cannot apply a second {patch_type} to an object: use a merge patch");
-            return Err(Reply::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", &message));
+            return Err(
+                Reply::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", &message).into()
+            );
         }
     }
     Ok(changed)

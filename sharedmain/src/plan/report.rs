@@ -9,11 +9,13 @@ use std::{
 use reknit_apis::Key;
 use reknit_injection::internal::{HashMap, now};
 use reknit_reconciler::internal::APPLIED;
+use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 
 use super::{
+    compact::Compact,
     diff::diff,
-    dry_run::{Note, Notes},
+    notes::{Finding, Notes},
     overlay::{Cause, Entry, Id, Overlay, Part, difference, is_terminating, with_fields},
 };
 
@@ -55,7 +57,8 @@ pub(crate) struct Report {
     events: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 enum Action {
     Create,
     Delete,
@@ -65,13 +68,18 @@ enum Action {
 }
 
 /// An object that would change. Names and uids that the API server would generate are replaced, and Secrets masked.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Object {
     action: Action,
+    api_version: String,
+    kind: String,
     key: String,
-    before: Value,
-    after: Value,
+    before: Compact,
+    after: Compact,
     /// The state before the last step.
-    previous: Value,
+    #[serde(skip)]
+    previous: Compact,
     causes: BTreeSet<Cause>,
     not_validated: BTreeSet<&'static str>,
 }
@@ -84,21 +92,17 @@ impl Report {
         not_synced: Vec<String>,
     ) -> Self {
         let generated = generated_values(&overlay, &notes.since);
-        let events: BTreeSet<_> =
-            texts(&notes.events).iter().map(|text| with_generated(text, &generated)).collect();
-        let events = events.into_iter().collect();
-        let objects = objects(overlay, &generated);
-        let is_dropped = |note: &&Note| note.text.starts_with("unknown field");
-        let (dropped, warnings): (Vec<_>, Vec<_>) = notes.warnings.iter().partition(is_dropped);
+        let events = notes.of(Finding::Event).map(|note| with_generated(&note.to_string(), &generated));
+        let events: BTreeSet<_> = events.collect();
         Self {
-            objects,
+            objects: objects(overlay, &generated),
             runs,
             not_synced,
-            effects: texts(&notes.effects),
-            refused: texts(&notes.refused),
-            dropped_fields: texts(dropped),
-            warnings: texts(warnings),
-            events,
+            effects: notes.texts(Finding::Effect),
+            refused: notes.texts(Finding::Refusal),
+            dropped_fields: notes.texts(Finding::DroppedField),
+            warnings: notes.texts(Finding::Warning),
+            events: events.into_iter().collect(),
         }
     }
 
@@ -125,48 +129,17 @@ impl Report {
         self.runs.values().filter(|run| run.error.is_some()).count()
     }
 
-    pub(crate) fn json(&self) -> Value {
-        let keys = self.runs.iter().map(|((controller, key), run)| {
-            let outcome = if run.error.is_some() { "error" } else { "success" };
-            json!({
-                "controller": controller, "key": key.to_string(), "passes": run.passes, "quiescent": run.is_quiescent,
-                "outcome": outcome, "error": run.error,
-            })
-        });
-        json!({
-            "formatVersion": 1,
-            "complete": self.is_complete(),
-            "summary": {
-                "create": self.count(&[Action::Create, Action::Replace]),
-                "change": self.count(&[Action::Change]),
-                "changeStatus": self.count(&[Action::ChangeStatus]),
-                "delete": self.count(&[Action::Delete, Action::Replace]),
-                "failed": self.failed(),
-            },
-            "objects": self.objects.iter().map(Object::json).collect::<Vec<_>>(),
-            "keys": keys.collect::<Vec<_>>(),
-            "notSynced": self.not_synced,
-            "refused": self.refused,
-            "droppedFields": self.dropped_fields,
-            "warnings": self.warnings,
-            "effects": self.effects,
-            "events": self.events,
-        })
-    }
-
     /// Writes the objects by the key that causes their change. Keys whose changes are equal but for their name are one
     /// group.
     fn write_objects(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut by_cause: BTreeMap<Cause, Vec<&Object>> = BTreeMap::new();
         for object in &self.objects {
+            let outside = || Cause { controller: String::new(), key: "outside of a pass".into() };
             let cause = object.causes.first().cloned();
-            by_cause
-                .entry(cause.unwrap_or_else(|| (String::new(), "outside of a pass".into())))
-                .or_default()
-                .push(object);
+            by_cause.entry(cause.unwrap_or_else(outside)).or_default().push(object);
         }
         let mut groups: BTreeMap<(&str, String), Vec<(&str, String)>> = BTreeMap::new();
-        for ((controller, key), objects) in &by_cause {
+        for (Cause { controller, key }, objects) in &by_cause {
             let text = counted(objects);
             let name = key.rsplit('/').next().unwrap_or_default();
             groups.entry((controller, text.replace(name, "{name}"))).or_default().push((key, text));
@@ -204,19 +177,52 @@ impl Report {
             f,
             "Not quiescent",
             unsettled.map(|((controller, key), run)| {
-                let cause = (controller.clone(), key.to_string());
+                let cause = Cause { controller: controller.clone(), key: key.to_string() };
                 let mut text = format!(
                     "{controller} {key} still has changes after {} passes; the last ones:",
                     run.passes
                 );
                 for object in self.objects.iter().filter(|object| object.causes.contains(&cause)) {
-                    let lines = diff(&object.previous, &object.after);
-                    let _ = write!(text, "\n    {}", object.key);
+                    let lines = diff(&object.previous.value(), &object.after.value());
+                    let _ = write!(text, "\n    {} {}", object.kind, object.key);
                     lines.iter().for_each(|line| text.extend(["\n      ", line]));
                 }
                 text
             }),
         )
+    }
+}
+
+/// The JSON for programs.
+impl Serialize for Report {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let keys = self.runs.iter().map(|((controller, key), run)| {
+            let outcome = if run.error.is_some() { "error" } else { "success" };
+            json!({
+                "controller": controller, "key": key.to_string(), "passes": run.passes, "quiescent": run.is_quiescent,
+                "outcome": outcome, "error": run.error,
+            })
+        });
+        let summary = json!({
+            "create": self.count(&[Action::Create, Action::Replace]),
+            "change": self.count(&[Action::Change]),
+            "changeStatus": self.count(&[Action::ChangeStatus]),
+            "delete": self.count(&[Action::Delete, Action::Replace]),
+            "failed": self.failed(),
+        });
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("formatVersion", &1)?;
+        map.serialize_entry("complete", &self.is_complete())?;
+        map.serialize_entry("summary", &summary)?;
+        map.serialize_entry("objects", &self.objects)?;
+        map.serialize_entry("keys", &keys.collect::<Vec<_>>())?;
+        map.serialize_entry("notSynced", &self.not_synced)?;
+        map.serialize_entry("refused", &self.refused)?;
+        map.serialize_entry("droppedFields", &self.dropped_fields)?;
+        map.serialize_entry("warnings", &self.warnings)?;
+        map.serialize_entry("effects", &self.effects)?;
+        map.serialize_entry("events", &self.events)?;
+        map.end()
     }
 }
 
@@ -231,7 +237,7 @@ impl fmt::Display for Report {
         let dropped = "Dropped fields (apply the CustomResourceDefinitions of this version first)";
         write_section(f, dropped, self.dropped_fields.iter())?;
         let not_validated = self.objects.iter().flat_map(|object| {
-            object.not_validated.iter().map(move |part| format!("{}: {part}", object.key))
+            object.not_validated.iter().map(move |part| format!("{} {}: {part}", object.kind, object.key))
         });
         write_section(f, "Not validated by the API server", not_validated)?;
         write_section(f, "Warnings", self.warnings.iter())?;
@@ -252,54 +258,36 @@ impl fmt::Display for Report {
 impl Object {
     fn new(id: &Id, entry: Entry, generated: &HashMap<String, String>) -> Option<Self> {
         let action = action(&entry)?;
-        let states = [entry.before, entry.after, entry.previous]
-            .map(|state| shown(&state.unwrap_or_default(), generated));
+        let states = [&entry.before, &entry.after, &entry.previous];
+        let states = states.map(|state| shown(state.as_ref().map(Compact::value), generated));
         let [mut before, mut after, mut previous] = states;
         if after["kind"] == "Secret" || before["kind"] == "Secret" {
             mask(&mut [&mut before, &mut after, &mut previous]);
         }
         let object = if after.is_object() { &after } else { &before };
-        let name = object["metadata"]["name"].as_str().unwrap_or(&id.key.name);
-        let kind = object["kind"].as_str().unwrap_or_default();
-        let key = key_of(kind, &object["metadata"], name);
+        let [api_version, kind] =
+            ["apiVersion", "kind"].map(|field| object[field].as_str().unwrap_or_default().to_owned());
+        let metadata = &object["metadata"];
+        let name = metadata["name"].as_str().unwrap_or(&id.key.name);
+        let namespace = metadata["namespace"].as_str();
+        let key = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
         let Entry { causes, not_validated, .. } = entry;
-        Some(Self { action, key, before, after, previous, causes, not_validated })
-    }
-
-    fn json(&self) -> Value {
-        let action = match self.action {
-            Action::Create => "create",
-            Action::Delete => "delete",
-            Action::Replace => "replace",
-            Action::Change => "change",
-            Action::ChangeStatus => "changeStatus",
-        };
-        let object = if self.after.is_object() { &self.after } else { &self.before };
-        let causes =
-            self.causes.iter().map(|(controller, key)| json!({ "controller": controller, "key": key }));
-        json!({
-            "action": action,
-            "apiVersion": object["apiVersion"],
-            "kind": object["kind"],
-            "key": self.key.split_once(' ').map(|(_, key)| key),
-            "causes": causes.collect::<Vec<_>>(),
-            "before": self.before,
-            "after": self.after,
-            "notValidated": self.not_validated,
-        })
+        let [before, after, previous] = [before, after, previous].map(|state| Compact::from(&state));
+        Some(Self { action, api_version, kind, key, before, after, previous, causes, not_validated })
     }
 }
 
 /// The object with its differences, as a part of the text.
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [before, after] = [&self.before, &self.after].map(Compact::value);
         let (sign, lines) = match self.action {
-            Action::Create => ("+", diff(&identity(&self.after), &self.after)),
+            Action::Create => ("+", diff(&identity(&after), &after)),
             Action::Delete => ("-", vec![]),
-            Action::Replace => ("-/+", diff(&self.before, &self.after)),
-            Action::Change | Action::ChangeStatus => ("~", diff(&self.before, &self.after)),
+            Action::Replace => ("-/+", diff(&before, &after)),
+            Action::Change | Action::ChangeStatus => ("~", diff(&before, &after)),
         };
-        writeln!(f, "  {sign} {}", self.key)?;
+        writeln!(f, "  {sign} {} {}", self.kind, self.key)?;
         // The hash of what was applied differs for each object, and other lines show the change.
         let is_hash = |line: &&String| line[2..].starts_with(&format!("metadata.annotations.{APPLIED}:"));
         let shown: Vec<_> = lines.iter().filter(|line| !is_hash(line)).collect();
@@ -312,7 +300,7 @@ impl fmt::Display for Object {
 fn objects(overlay: Overlay, generated: &HashMap<String, String>) -> Vec<Object> {
     let entries = overlay.entries.into_iter();
     let mut objects: Vec<_> = entries.filter_map(|(id, entry)| Object::new(&id, entry, generated)).collect();
-    objects.sort_by(|a, b| a.key.cmp(&b.key));
+    objects.sort_by(|a, b| (&a.kind, &a.key).cmp(&(&b.kind, &b.key)));
     objects
 }
 
@@ -321,7 +309,7 @@ pub(super) fn changes(overlay: Overlay, notes: &Notes) -> String {
     let generated = generated_values(&overlay, &notes.since);
     let objects = objects(overlay, &generated);
     let mut text = counted(&objects.iter().collect::<Vec<_>>());
-    text.extend(notes.effects.iter().map(|note| format!("  {}: {}\n", note.object, note.text)));
+    text.extend(notes.of(Finding::Effect).map(|note| format!("  {}: {}\n", note.object, note.text)));
     let hidden = text.lines().count().saturating_sub(MAX_LINES);
     let mut shown: Vec<_> = text.lines().take(MAX_LINES).map(str::to_owned).collect();
     shown.extend((hidden > 0).then(|| format!("  and {hidden} more lines")));
@@ -345,16 +333,17 @@ fn action(entry: &Entry) -> Option<Action> {
     let differs = |part: Part, before: &Value, after: &Value| {
         difference(&part.of(before), &part.of(after)) != json!({})
     };
-    match (&entry.before, &entry.after) {
-        (None, None) => None,
-        (None, Some(_)) => Some(Action::Create),
-        (Some(_), None) => Some(Action::Delete),
-        (Some(_), Some(_)) if entry.is_planned => Some(Action::Replace),
-        (Some(before), Some(after)) if is_terminating(after) && !is_terminating(before) => {
+    let states = [&entry.before, &entry.after].map(|state| state.as_ref().map(Compact::value));
+    match &states {
+        [None, None] => None,
+        [None, Some(_)] => Some(Action::Create),
+        [Some(_), None] => Some(Action::Delete),
+        [Some(_), Some(_)] if entry.is_planned => Some(Action::Replace),
+        [Some(before), Some(after)] if is_terminating(after) && !is_terminating(before) => {
             Some(Action::Delete)
         }
-        (Some(before), Some(after)) if differs(Part::Main, before, after) => Some(Action::Change),
-        (Some(before), Some(after)) => differs(Part::Status, before, after).then_some(Action::ChangeStatus),
+        [Some(before), Some(after)] if differs(Part::Main, before, after) => Some(Action::Change),
+        [Some(before), Some(after)] => differs(Part::Status, before, after).then_some(Action::ChangeStatus),
     }
 }
 
@@ -364,10 +353,10 @@ fn generated_values(overlay: &Overlay, since: &str) -> HashMap<String, String> {
     let planned = overlay.entries.values().filter(|entry| entry.is_planned);
     let mut texts = HashMap::default();
     let (since, until) = (since.get(..SECONDS).unwrap_or_default(), now().to_string());
-    for object in overlay.entries.values().filter_map(|entry| entry.after.as_ref()) {
-        add_times(&mut texts, object, since..=until.get(..SECONDS).unwrap_or_default());
+    for object in overlay.entries.values().filter_map(Entry::after) {
+        add_times(&mut texts, &object, since..=until.get(..SECONDS).unwrap_or_default());
     }
-    for object in planned.filter_map(|entry| entry.after.as_ref()) {
+    for object in planned.filter_map(Entry::after) {
         let metadata = &object["metadata"];
         let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
         let (mut name, prefix) = (text("name"), text("generateName"));
@@ -397,19 +386,10 @@ fn add_times(texts: &mut HashMap<String, String>, value: &Value, times: RangeInc
     }
 }
 
-/// The Kind, the namespace if there is one, and the name of an object.
-fn key_of(kind: &str, metadata: &Value, name: &str) -> String {
-    let namespace =
-        metadata["namespace"].as_str().map_or_else(String::new, |namespace| format!("{namespace}/"));
-    format!("{kind} {namespace}{name}")
-}
-
 /// The state as it is shown: without the fields that only the API server sets, and without generated values.
-fn shown(object: &Value, generated: &HashMap<String, String>) -> Value {
-    if object.is_null() {
-        return Value::Null;
-    }
-    let mut shown = with_fields(Part::Main.of(object), object, &["status"]);
+fn shown(object: Option<Value>, generated: &HashMap<String, String>) -> Value {
+    let Some(object) = object else { return Value::Null };
+    let mut shown = with_fields(Part::Main.of(&object), &object, &["status"]);
     replace_texts(&mut shown, generated);
     shown
 }
@@ -455,15 +435,6 @@ fn mask(states: &mut [&mut Value]) {
             }
         }
     }
-}
-
-/// Returns each text with its object and cause, once.
-fn texts<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Vec<String> {
-    let text = |Note { cause, object, text }: &Note| match cause {
-        Some((controller, key)) => format!("{controller} {key}: {object}: {text}"),
-        None => format!("{object}: {text}"),
-    };
-    notes.into_iter().map(text).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// The texts of these objects. Equal ones are shown once, with their number.

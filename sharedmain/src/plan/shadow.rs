@@ -81,6 +81,7 @@ impl Shadow {
         pass.unwrap_or_else(|| self.dry_run()).answer(request).await
     }
 
+    /// Its writes read the live objects, since the other version may be writing them.
     fn dry_run(&self) -> Arc<DryRun> {
         DryRun::new(self.live.clone(), Watches::Live)
     }

@@ -1,3 +1,5 @@
+mod garbage;
+mod live;
 mod shadow;
 mod traps;
 

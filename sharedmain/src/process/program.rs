@@ -121,7 +121,9 @@ impl Program {
         };
         let text = match flags.plan_output {
             PlanOutput::Text => report.to_string(),
-            PlanOutput::Json => format!("{:#}\n", report.json()),
+            PlanOutput::Json => serde_json::to_string_pretty(&report)
+                .map(|json| json + "\n")
+                .map_err(|error| Failure::new(format!("failed to encode the plan: {error}")))?,
         };
         let printed = std::io::stdout().write_all(text.as_bytes());
         printed.map_err(|error| Failure::new(format!("failed to print the plan: {error}")))?;

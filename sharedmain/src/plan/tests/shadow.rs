@@ -104,6 +104,8 @@ async fn a_shadow_logs_its_differences_from_the_running_version_until_they_end()
 
 #[tokio::test(start_paused = true)]
 async fn a_key_runs_once_it_is_quiet() {
+    // Without a subscriber, the lines of this thread could disable those of the other test.
+    let _guard = Log::default().install();
     let server = server();
     let other = Running::start(&server, "blue");
     let lamps: Api<Lamp> = Api::default_namespaced(server.client());

@@ -1,0 +1,133 @@
+//! Planned updates, patches and applies.
+//!
+//! A dry run sees only the live object. So later writes to an object are merged into its planned state, and the
+//! difference from the live object is sent. A planned object, which the API server does not know, is created anew.
+
+use http::Method;
+use reknit_injection::internal::ResourcePath;
+use serde_json::{Value, json};
+
+use super::{
+    create::{IN_PLANNED_NAMESPACE, under_another_name},
+    dry_run::{DryRun, Result},
+    keyed::merge,
+    overlay::{Entry, Id, Layer, Overlay, Part, difference},
+    reply::{BY_WEBHOOK, Reply, Write, changed},
+};
+
+const STATUS_OF_PLANNED: &str = "its status, since the object does not exist yet";
+
+impl DryRun {
+    pub(super) async fn change(
+        &self,
+        overlay: &mut Overlay,
+        write: &Write,
+        path: &ResourcePath<'_>,
+        id: &Id,
+        part: Part,
+    ) -> Result<Reply> {
+        self.load(overlay, write, id, part).await?;
+        let entry = overlay.entry(id);
+        let Some(current) = entry.after() else {
+            return match write.is_apply() && part == Part::Main {
+                true => self.create(overlay, write, path).await,
+                false => Err(Reply::not_found(id).into()),
+            };
+        };
+        self.check_preconditions(write, id, &current)?;
+        let manager = write.manager();
+        let is_first = !entry.is_planned && entry.layers_beside(part, manager.as_deref()).next().is_none();
+        let (layer, wanted, is_validated) = match entry.live() {
+            // The API server applies the request to the live object.
+            Some(live) if is_first || manager.is_some() => {
+                let request = write.with_body(with_version_of(&live, write.body.clone()));
+                let answer = self.dry_run_of_known(overlay, &request, id).await?;
+                let entry = overlay.entry(id);
+                if answer.is_none() {
+                    entry.not_validated.insert(BY_WEBHOOK);
+                }
+                let (is_answer, answer) = match answer {
+                    Some(answer) => (true, answer),
+                    None => (false, changed(write, part, &current)?),
+                };
+                let layer = Layer::between(part, manager, &live, &answer);
+                let wanted = if is_first || !is_answer { answer } else { merged(&live, entry, &layer) };
+                (layer, wanted, is_first || !is_answer)
+            }
+            _ if manager.is_some() => {
+                let layer = Layer::of(part, manager, &write.body);
+                let wanted = merged(&json!({}), entry, &layer);
+                (layer, wanted, false)
+            }
+            _ => {
+                let wanted = changed(write, part, &current)?;
+                (Layer::between(part, None, &current, &wanted), wanted, false)
+            }
+        };
+        let validated = match is_validated {
+            true => None,
+            false => self.validate(overlay, write, id, part, &wanted).await?,
+        };
+        overlay.entry(id).add_layer(layer);
+        Ok(Reply::ok(&overlay.commit(id, part, &validated.unwrap_or(wanted), self.cause())))
+    }
+
+    /// Sends the difference of a planned state from the live object, or creates the planned object. Returns the planned
+    /// state as the API server would store it, or `None` if it cannot tell.
+    async fn validate(
+        &self,
+        overlay: &mut Overlay,
+        write: &Write,
+        id: &Id,
+        part: Part,
+        wanted: &Value,
+    ) -> Result<Option<Value>> {
+        let entry = overlay.entry(id);
+        let request = if let Some(live) = entry.live() {
+            let patch = difference(&part.of(&live), &part.of(wanted));
+            if patch == json!({}) {
+                return Ok(Some(live));
+            }
+            let path = if part == Part::Status { format!("{}/status", id.path()) } else { id.path() };
+            write.to(Method::PATCH, &path, patch)?
+        } else {
+            if part == Part::Status {
+                entry.not_validated.insert(STATUS_OF_PLANNED);
+            }
+            if part == Part::Status || entry.not_validated.contains(IN_PLANNED_NAMESPACE) {
+                return Ok(None);
+            }
+            let body = part.of(wanted);
+            let body = if entry.before.is_some() { under_another_name(body) } else { body };
+            write.to(Method::POST, &id.collection_path(), body)?
+        };
+        let answer = self.dry_run_of_known(overlay, &request, id).await?;
+        if answer.is_none() {
+            overlay.entry(id).not_validated.insert(BY_WEBHOOK);
+        }
+        Ok(answer)
+    }
+
+    /// Returns a conflict as an error if the preconditions of a write do not admit the object.
+    pub(super) fn check_preconditions(&self, write: &Write, id: &Id, current: &Value) -> Result<()> {
+        let conflict = write.precondition_error(id, current);
+        conflict.map_or(Ok(()), |conflict| {
+            self.notes.lock().outdated.push(id.path());
+            Err(conflict.into())
+        })
+    }
+}
+
+/// The state that all writes to a part of an object lead to, with this one in place of the one that it replaces.
+fn merged(base: &Value, entry: &Entry, layer: &Layer) -> Value {
+    let others = entry.layers_beside(layer.part, layer.manager.as_deref());
+    merge(base, others.chain([layer]).map(|layer| layer.patch.value()))
+}
+
+/// Replaces the resourceVersion in a body, which may be an invented one, with that of the live object.
+fn with_version_of(live: &Value, mut body: Value) -> Value {
+    if body["metadata"]["resourceVersion"].is_string() {
+        body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+    }
+    body
+}

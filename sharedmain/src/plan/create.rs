@@ -1,0 +1,83 @@
+//! Planned creations.
+
+use http::{Method, StatusCode};
+use reknit_injection::internal::{ResourcePath, now};
+use serde_json::{Value, json};
+
+use super::{
+    dry_run::{DryRun, Result},
+    live::version,
+    overlay::{Entry, Id, Layer, Overlay, Part},
+    reply::{BY_WEBHOOK, Reply, Write},
+};
+
+pub(super) const IN_PLANNED_NAMESPACE: &str = "the object, since its namespace does not exist yet";
+
+impl DryRun {
+    pub(super) async fn create(
+        &self,
+        overlay: &mut Overlay,
+        write: &Write,
+        path: &ResourcePath<'_>,
+    ) -> Result<Reply> {
+        let name = path.name.or(write.body["metadata"]["name"].as_str()).filter(|name| !name.is_empty());
+        let id = name.map(|name| Id::new(path, name));
+        let entry = id.as_ref().and_then(|id| overlay.get(id));
+        if let Some(id) = id.as_ref().filter(|_| entry.is_some_and(|entry| entry.after.is_some())) {
+            let message = format!("{id} already exists");
+            return Err(Reply::failure(StatusCode::CONFLICT, "AlreadyExists", &message).into());
+        }
+        let is_replacement = entry.is_some_and(|entry| entry.before.is_some());
+        let namespace = path.namespace.map(Id::of_namespace);
+        let (answer, reason) = if namespace.is_some_and(|id| overlay.is_planned(&id)) {
+            (None, IN_PLANNED_NAMESPACE)
+        } else if is_replacement {
+            // The live object still has the name.
+            let body = under_another_name(write.body.clone());
+            (self.dry_run(&write.to(Method::POST, &path.collection_path(), body)?).await?, BY_WEBHOOK)
+        } else {
+            (self.dry_run(write).await?, BY_WEBHOOK)
+        };
+        if let Some(id) = id.filter(|_| write.is_apply() && !is_replacement && reason == BY_WEBHOOK)
+            && answer.as_ref().is_none_or(|answer| version(answer).is_some())
+            && let Some(live) = self.read_live(write, &id).await?
+        {
+            // The applied object exists, although it is not cached.
+            *overlay.entry(&id) = Entry::unchanged(Some(live));
+            return Box::pin(self.change(overlay, write, path, &id, Part::Main)).await;
+        }
+        let not_validated = answer.is_none().then_some(reason);
+        let mut object = answer.unwrap_or_else(|| emulate(overlay, write, path));
+        if let Some(name) = name {
+            object["metadata"]["name"] = json!(name);
+        }
+        let id = Id::new(path, object["metadata"]["name"].as_str().unwrap_or_default());
+        let layer = Layer::of(Part::Main, write.manager(), &write.body);
+        let object = overlay.create(&id, object, layer, self.cause());
+        overlay.entry(&id).not_validated.extend(not_validated);
+        Ok(Reply::new(StatusCode::CREATED, &object))
+    }
+}
+
+/// Returns the object that a request would create, without asking the API server.
+fn emulate(overlay: &mut Overlay, write: &Write, path: &ResourcePath<'_>) -> Value {
+    let (mut object, number) = (write.body.clone(), overlay.next());
+    let metadata = &mut object["metadata"];
+    if metadata["name"].is_null() {
+        metadata["name"] =
+            json!(format!("{}{number}", metadata["generateName"].as_str().unwrap_or_default()));
+    }
+    metadata["namespace"] = json!(path.namespace);
+    metadata["uid"] = json!(format!("planned-{number}"));
+    (metadata["generation"], metadata["creationTimestamp"]) = (json!(1), json!(now()));
+    object
+}
+
+/// Returns the body of a request to create an object whose name the live object still has.
+pub(super) fn under_another_name(mut body: Value) -> Value {
+    if let Some(metadata) = body["metadata"].as_object_mut() {
+        metadata.remove("name");
+        metadata.insert("generateName".into(), json!("planned-"));
+    }
+    body
+}

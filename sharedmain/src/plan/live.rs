@@ -1,0 +1,112 @@
+//! The requests of a plan to the API server: lists of single objects, and dry runs.
+
+use http::{Request, StatusCode};
+use kube::client::Body;
+use reknit_injection::internal::{ResourcePath, header_warnings};
+use serde_json::{Value, json};
+
+use super::{
+    dry_run::{DryRun, Result},
+    notes::Finding,
+    overlay::{Entry, Id, Overlay, Part},
+    reply::{Reply, Write},
+};
+
+impl DryRun {
+    /// Finds the live state of the object of a write, unless the plan knows it. It is the cached one: the dry run shows
+    /// if another one is newer. An object that is applied and that the cache does not have counts as absent, which the
+    /// dry run shows too.
+    pub(super) async fn load(&self, overlay: &mut Overlay, write: &Write, id: &Id, part: Part) -> Result<()> {
+        if overlay.get(id).is_some() {
+            return Ok(());
+        }
+        let path = id.path();
+        let cached = self.cached.get().zip(ResourcePath::parse(&path)).and_then(|(get, path)| get(&path));
+        let live = match cached {
+            Some(None) if write.is_apply() && part == Part::Main => None,
+            Some(Some(cached)) => Some(cached),
+            _ => self.read_live(write, id).await?,
+        };
+        *overlay.entry(id) = Entry::unchanged(live);
+        Ok(())
+    }
+
+    /// Reads the live object by a list, for which the permission to list suffices.
+    pub(super) async fn read_live(&self, write: &Write, id: &Id) -> Result<Option<Value>> {
+        let mut request = Request::new(Body::empty());
+        let selector: String =
+            form_urlencoded::byte_serialize(format!("metadata.name={}", id.key.name).as_bytes()).collect();
+        *request.uri_mut() = format!("{}?fieldSelector={selector}", id.collection_path()).parse()?;
+        *request.extensions_mut() = write.head.extensions.clone();
+        let mut list = Reply::read(self.live.send(request).await?).await?.successful()?.json()?;
+        let kind = list["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
+        let mut live = list["items"].get_mut(0).map(Value::take);
+        if let Some(live) = &mut live {
+            // Items of built-in Kinds do not name their Kind.
+            (live["apiVersion"], live["kind"]) = (list["apiVersion"].take(), json!(kind));
+        }
+        Ok(live)
+    }
+
+    /// Returns the object in the response to the dry run of a change, as [`dry_run`](Self::dry_run) does. If the live
+    /// object has changed since the plan read it, the planned writes move to its new state, and the error is a conflict,
+    /// so that the pass runs again.
+    pub(super) async fn dry_run_of_known(
+        &self,
+        overlay: &mut Overlay,
+        write: &Write,
+        id: &Id,
+    ) -> Result<Option<Value>> {
+        let answer = self.dry_run(write).await;
+        let known = overlay.entry(id).live().and_then(|live| version(&live));
+        let is_moved = known.is_some()
+            && match &answer {
+                Ok(answer) => answer.as_ref().is_some_and(|answer| version(answer) != known),
+                Err(error) => error.downcast_ref().is_some_and(|refusal: &Reply| {
+                    [StatusCode::CONFLICT, StatusCode::NOT_FOUND].contains(&refusal.status)
+                }),
+            };
+        if is_moved {
+            let live = self.read_live(write, id).await?;
+            // Otherwise it is a conflict between field managers, or a resource without this subresource.
+            if live.as_ref().and_then(version) != known {
+                overlay.rebase(id, live);
+                self.notes.lock().outdated.push(id.path());
+                return Err(Reply::modified(id).into());
+            }
+        }
+        answer
+    }
+
+    /// Sends a write as a dry run. Returns the object in the response, or `None` if an admission webhook answers no dry
+    /// runs or cannot be called.
+    pub(super) async fn dry_run(&self, write: &Write) -> Result<Option<Value>> {
+        match self.send(write).await {
+            Ok(reply) => Ok(Some(reply.json()?)),
+            Err(error) if error.downcast_ref().is_some_and(Reply::is_webhook_failure) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a write as a dry run, and notes warnings and refusals. The error is the response if it is one.
+    pub(super) async fn send(&self, write: &Write) -> Result<Reply> {
+        let reply = Reply::read(self.live.send(write.dry_run()?).await?).await?;
+        let (mut notes, path) = (self.notes.lock(), write.head.uri.path());
+        // The options of an eviction, for example, have no schema that could be newer.
+        let subresource = ResourcePath::parse(path).and_then(|path| path.subresource());
+        let is_of_object = matches!(subresource, None | Some("status"));
+        for warning in header_warnings(&reply.headers) {
+            let is_dropped = is_of_object && warning.starts_with("unknown field");
+            notes.add(if is_dropped { Finding::DroppedField } else { Finding::Warning }, path, warning);
+        }
+        if reply.status == StatusCode::FORBIDDEN {
+            notes.add(Finding::Refusal, format!("{} {path}", write.head.method), reply.message());
+        }
+        drop(notes);
+        reply.successful()
+    }
+}
+
+pub(super) fn version(object: &Value) -> Option<String> {
+    object["metadata"]["resourceVersion"].as_str().map(Into::into)
+}

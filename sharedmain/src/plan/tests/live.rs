@@ -1,0 +1,82 @@
+//! The live states with which planned writes compare.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kube::core::PartialObjectMeta;
+use reknit_injection::{Informer, select};
+
+use super::*;
+
+/// Patches the ConfigMap `a`, which it also caches.
+struct Patching<C> {
+    api: Api<ConfigMap>,
+    /// Changes the live object before the first patch.
+    writer: Option<ApiServer>,
+    _cache: C,
+}
+
+impl<C: Send + Sync + 'static> ReconcileKind for Patching<C> {
+    type Kind = Lamp;
+
+    async fn reconcile_kind(&self, _: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        if let Some(writer) = &self.writer {
+            let live: Api<ConfigMap> = Api::default_namespaced(writer.client());
+            if live.get_opt("a").await?.is_some() {
+                let _ = live.delete("a", &DeleteParams::default()).await?;
+            }
+        }
+        let found = self.api.patch("a", &PatchParams::default(), &merge(json!({"data": {"a": "1"}}))).await;
+        match found {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Outcome::done()),
+            found => Ok(found.map(|_| Outcome::done())?),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cached_object_is_not_read_again() {
+    for is_metadata in [false, true] {
+        let server = server();
+        server.insert(&map_in_default("a"));
+        let reads = Arc::new(AtomicUsize::new(0));
+        let counted = reads.clone();
+        server.authorize(move |request| {
+            // The informer lists all namespaces.
+            let is_read =
+                request.verb == "list" && request.resource == "configmaps" && request.namespace.is_some();
+            counted.fetch_add(usize::from(is_read), Ordering::Relaxed);
+            Ok(())
+        });
+        let planned = plan_controller(&server, move |cx| {
+            let (build, api) = (Controller::of::<Lamp>(cx), Api::default_namespaced(cx.client()));
+            Ok(match is_metadata {
+                true => {
+                    let _cache = cx.informer::<PartialObjectMeta<ConfigMap>>(select());
+                    build.reconciler(Patching { api, writer: None, _cache }).build()
+                }
+                false => {
+                    let _cache = cx.get::<Informer<ConfigMap>>();
+                    build.reconciler(Patching { api, writer: None, _cache }).build()
+                }
+            })
+        })
+        .await;
+        assert_eq!(planned.json["objects"][0]["before"]["data"], json!({"live": "yes"}));
+        assert_eq!(planned.json["objects"][0]["after"]["data"], json!({"live": "yes", "a": "1"}));
+        assert_eq!(reads.load(Ordering::Relaxed), usize::from(is_metadata));
+    }
+}
+
+#[tokio::test]
+async fn a_cached_object_that_is_deleted_meanwhile_is_gone_for_the_plan_too() {
+    let server = server();
+    server.insert(&map_in_default("a"));
+    let writer = server.clone();
+    let main = Main::new("test").controller(move |cx| {
+        let (build, api) = (Controller::of::<Lamp>(cx), Api::default_namespaced(cx.client()));
+        let (writer, _cache) = (Some(writer.clone()), cx.get::<Informer<ConfigMap>>());
+        Ok(build.reconciler(Patching { api, writer, _cache }).build())
+    });
+    let (status, text, json) = plan(main, server.client().into()).await.unwrap();
+    assert_eq!((status, &json["keys"][0]["passes"]), (0, &json!(2)), "{text}");
+}
