@@ -1,4 +1,5 @@
 //! The server of HTTP/2: connections that do nothing, and requests that stay open.
+#![cfg(test)]
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
 //! Clients that send many requests at once.
+#![cfg(test)]
 
 use std::sync::{
     Arc,
