@@ -164,9 +164,8 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
 
 impl<R: ReconcileKind> KindDriver<R> {
     async fn process(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
-        if let Some(error) = self.key_problem(key) {
-            tracing::error!(%key, error, "a malformed key is dropped");
-            return Ok(Outcome::skip());
+        if let Some(problem) = self.key_problem(key) {
+            return self.drop_malformed(key, problem);
         }
         let lost_finalizer = self.lost_finalizers.take(key).filter(|_| mode == PassMode::Leading);
         let found = match self.per_key.begin_pass(key, || self.find(key)) {

@@ -120,6 +120,17 @@ async fn a_malformed_key_is_dropped() {
 }
 
 #[tokio::test]
+async fn an_object_of_another_scope_than_the_kind_fails_permanently() {
+    let mut cluster_scoped = lamp();
+    cluster_scoped.metadata.namespace = None;
+    let server = ApiServer::new();
+    let cx = Context::preloaded("test", server.client(), vec![server.insert(&cluster_scoped)]);
+    let error = builder(&cx, never).build().once(&Key::new(None, "x")).await.unwrap_err();
+    assert!(error.is_permanent());
+    assert!(error.to_string().contains("CustomResourceDefinition has another scope"), "{error}");
+}
+
+#[tokio::test]
 async fn a_selected_controller_sees_only_its_selection() {
     let of_desks = |pass: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
         move |cx: &Context| {

@@ -83,8 +83,11 @@ struct State {
     contents: Contents,
     plugin: PluginState,
     read: Instant,
+    /// The API server has accepted credentials before. Otherwise the process ends with an error that has the advice.
+    is_accepted: bool,
     is_refused: bool,
     log_limit: LogLimit<String>,
+    refusal_log_limit: LogLimit,
 }
 
 /// The last credentials of a plugin, and its last runs.
@@ -191,8 +194,10 @@ impl Credentials {
             contents,
             plugin: plugin_state,
             read: Instant::now(),
+            is_accepted: false,
             is_refused: false,
             log_limit: LogLimit::default(),
+            refusal_log_limit: LogLimit::default(),
         };
         let (refusals, state) = (Refusals::default(), Mutex::new(state));
         Ok(Arc::new(Self { base, pems, plugin, token, refusals, state, renewal: Arc::default() }))
@@ -239,9 +244,38 @@ impl Credentials {
     /// Records whether the API server accepted these credentials.
     pub(super) fn record(&self, login: &Arc<Login>, status: StatusCode) {
         self.refusals.record(status);
+        let mut state = self.state.lock();
+        state.is_accepted |= status.is_success();
         if status == StatusCode::UNAUTHORIZED {
-            let mut state = self.state.lock();
             state.is_refused |= Arc::ptr_eq(login, &state.login);
+            let is_logged = state.is_accepted && state.refusal_log_limit.allows(&());
+            drop(state);
+            if is_logged {
+                self.warn_of_refusal();
+            }
+        }
+    }
+
+    /// Warns of refused credentials that the process cannot renew itself. The caller limits the number of lines.
+    fn warn_of_refusal(&self) {
+        let advice = self.advice();
+        if !advice.is_empty() {
+            tracing::warn!("the API server refuses the credentials with 401 (Unauthorized){advice}");
+        }
+    }
+
+    /// Returns the problem of the client certificate, if any, and the way out of refused credentials.
+    fn advice(&self) -> String {
+        let why = self.validity_error().map_or_else(String::new, |why| format!(": {why}"));
+        let is_read_again = self.token.is_some()
+            || self.plugin.is_some()
+            || self.base.auth_info.auth_provider.is_some()
+            || self.pems.certificate.as_ref().is_some_and(Pem::is_file);
+        match is_read_again {
+            true => why,
+            false => format!(
+                "{why}; the kubeconfig is read only at the start: replace them there and restart the process"
+            ),
         }
     }
 
@@ -252,10 +286,9 @@ impl Credentials {
 
     /// Returns the problem if the API server has refused the credentials of every request for minutes.
     pub(crate) fn problem(&self) -> Option<String> {
-        let refused_for = self.refusals.duration()?.as_secs();
-        let why = self.validity_error().map_or_else(String::new, |why| format!(": {why}"));
+        let (refused_for, advice) = (self.refusals.duration()?.as_secs(), self.advice());
         Some(format!(
-            "the API server has answered every request with 401 (Unauthorized) for {refused_for}s{why}"
+            "the API server has answered every request with 401 (Unauthorized) for {refused_for}s{advice}"
         ))
     }
 
@@ -491,6 +524,15 @@ mod tests {
         assert_eq!(counted.runs_after(10).await, 2);
         counted.credentials.record(&login, StatusCode::UNAUTHORIZED);
         assert_eq!(counted.runs_after(10).await, 2, "they have been replaced by now");
+    }
+
+    #[test]
+    fn refused_credentials_in_the_kubeconfig_itself_need_a_restart() {
+        let mut access = Access::without_credentials("https://127.0.0.1:1".parse().unwrap());
+        access.config.auth_info.token = Some("hunter2".to_owned().into());
+        let advice = Credentials::load(&access, "test").unwrap().advice();
+        assert!(advice.ends_with("restart the process") && !advice.contains("hunter2"), "{advice}");
+        assert_eq!(Counted::expiring("").credentials.advice(), "");
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,8 @@ use reknit_injection::{
 
 use super::{KindDriver, failure_event, object_reference};
 use crate::{
-    Error, ReconcileKind, Result, ResultExt, driver::PassMode, limits::catch_panic, readable::Readable,
+    Error, Outcome, ReconcileKind, Result, ResultExt, driver::PassMode, limits::catch_panic,
+    readable::Readable,
 };
 
 /// The object of a pass, or the reason why there is none to reconcile.
@@ -85,6 +86,20 @@ impl<R: ReconcileKind> KindDriver<R> {
     /// deleted.
     pub(super) fn is_to_release(&self, meta: &ObjectMeta) -> bool {
         self.roles.release.is_some() && meta.deletion_timestamp.is_none() && self.finalizer.is_on(meta)
+    }
+
+    /// Drops a key that no object of the Kind can have. The object of such a key shows that the installed definition has
+    /// another scope than the program: the pass fails, so that its event is recorded at the object.
+    pub(super) fn drop_malformed(&self, key: &Key, problem: String) -> Result<Outcome> {
+        if !key.name.is_empty() && self.is_known(key) {
+            let problem = format!(
+                "{problem}: the installed CustomResourceDefinition has another scope than this program; install the one that \
+                 the program prints"
+            );
+            return Err(problem).permanent();
+        }
+        tracing::error!(%key, error = problem, "a malformed key is dropped");
+        Ok(Outcome::skip())
     }
 
     /// Returns true if the object exists, as far as the caches know.
