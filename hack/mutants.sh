@@ -6,7 +6,7 @@
 #   hack/mutants.sh NAME...      some of them
 #
 # Prints the rule that finds each mutant, and the first seed. Exits with 1 if the patch does not apply, if a mutant is not
-# found, or if the simulations fail without one. REKNIT_SIM_SEEDS is the number of seeds, 60 unless it is set.
+# found, or if the simulations fail without one. REKNIT_SIM_SEEDS is the number of seeds, 200 unless it is set.
 set -euo pipefail
 # shellcheck source=hack/help.sh
 source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
@@ -22,7 +22,7 @@ trap 'rm -rf "$work"' EXIT
 git ls-files -z | tar --null -T - -cf - | tar -xf - -C "$work"
 (cd "$work" && git apply --whitespace=nowarn "$patch")
 
-export CARGO_TARGET_DIR=$PWD/target/mutants RUST_BACKTRACE=0 REKNIT_SIM_SEEDS=${REKNIT_SIM_SEEDS:-60}
+export CARGO_TARGET_DIR=$PWD/target/mutants RUST_BACKTRACE=0 REKNIT_SIM_SEEDS=${REKNIT_SIM_SEEDS:-200}
 (cd "$work" && cargo test --locked -p reknit-simulation --profile simulate --test simulations --no-run)
 
 # simulate MUTANT: runs the simulations of controllers without a bug.
