@@ -45,8 +45,15 @@ struct Trial {
 #[derive(Default)]
 struct Proxy {
     percent: AtomicU32,
-    /// The attempts that followed a refusal, by the path of their Lease, and the leases whose last request was refused.
-    retries: Mutex<(Vec<(String, Instant)>, BTreeMap<String, bool>)>,
+    retries: Mutex<Retries>,
+}
+
+#[derive(Default)]
+struct Retries {
+    /// The attempts that followed a refusal, with the path of their Lease.
+    sent: Vec<(String, Instant)>,
+    /// True for the leases whose last request was refused.
+    refused: BTreeMap<String, bool>,
 }
 
 impl Proxy {
@@ -63,9 +70,9 @@ impl Proxy {
         let is_refused = rand::random_ratio(self.percent.load(Relaxed), 100);
         let path = request.uri().path().to_owned();
         if path.contains("/leases/") {
-            let (retries, refused) = &mut *self.retries.lock().unwrap();
-            if refused.insert(path.clone(), is_refused) == Some(true) {
-                retries.push((path, Instant::now()));
+            let mut retries = self.retries.lock().unwrap();
+            if retries.refused.insert(path.clone(), is_refused) == Some(true) {
+                retries.sent.push((path, Instant::now()));
             }
         }
         if !is_refused {
@@ -79,7 +86,7 @@ impl Proxy {
 
     /// The highest number of retries within the window: of one Lease, and of all.
     fn most_retries(&self) -> (usize, usize) {
-        let all = &self.retries.lock().unwrap().0;
+        let all = &self.retries.lock().unwrap().sent;
         let mut by_lease: BTreeMap<&str, Vec<Instant>> = BTreeMap::new();
         all.iter().for_each(|(lease, time)| by_lease.entry(lease).or_default().push(*time));
         let most = |times: Vec<Instant>| {

@@ -85,7 +85,8 @@ impl Children {
             }),
             deletions,
         );
-        (created?, updated?);
+        created?;
+        updated?;
         deleted.into_iter().collect::<kube::Result<()>>()?;
         Ok(())
     }
