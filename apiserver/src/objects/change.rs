@@ -9,10 +9,11 @@ use serde_json::Value;
 use super::{
     Objects, Stored,
     checks::{check_applied_configuration, check_finalizers, check_name, check_namespace, check_valid},
+    namespaces,
 };
 use crate::{
     apply::{ManagedFields, Writer},
-    object::{increment_generation, metadata, remove_empty, text},
+    object::{increment_generation, is_namespace, metadata, remove_empty, text},
     patch,
     request::{PatchKind, Request},
     response::{FieldError, Response, bad_request, conflict, immutable_field, invalid, stale_version},
@@ -161,6 +162,9 @@ fn keep_fixed_fields(new: &mut Value, old: &Value) {
         };
     }
     remove_empty(metadata);
+    if is_namespace(new) {
+        namespaces::keep_fixed_fields(new, old);
+    }
 }
 
 /// Returns the object with this field, or without it if the value is `None`.

@@ -16,6 +16,9 @@ use crate::{
 /// The namespaces of every cluster.
 pub(crate) const INITIAL: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
+/// The label of a namespace that has its name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
 /// The namespaces that cannot be deleted.
 const PROTECTED: [&str; 3] = ["default", "kube-public", "kube-system"];
 
@@ -84,9 +87,15 @@ pub(crate) fn check_deletable(request: &Request, name: &str) -> Result<(), Respo
 
 /// Sets the fields that the API server gives to a new namespace.
 pub(crate) fn activate(namespace: &mut Value, name: &str) {
-    namespace["metadata"]["labels"]["kubernetes.io/metadata.name"] = json!(name);
+    namespace["metadata"]["labels"][NAME_LABEL] = json!(name);
     namespace["spec"] = json!({ "finalizers": ["kubernetes"] });
     namespace["status"] = json!({ "phase": "Active" });
+}
+
+/// Keeps the fields of a namespace that no update changes.
+pub(crate) fn keep_fixed_fields(new: &mut Value, old: &Value) {
+    new["metadata"]["labels"][NAME_LABEL] = old["metadata"]["name"].clone();
+    new["spec"] = old["spec"].clone();
 }
 
 /// Sets the fields of a namespace that is being deleted. Its finalizer keeps it until it is empty.

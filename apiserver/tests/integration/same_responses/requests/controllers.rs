@@ -16,6 +16,13 @@ pub(super) async fn namespaces(server: &mut Recorder) -> TestResult {
     server
         .post(NAMESPACES, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "closing"}}))
         .await?;
+    // The label with its name and the finalizer stay whatever a write says.
+    for labels in [json!({"a": "b"}), json!({"a": "c"}), json!({})] {
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "closing", "labels": labels}});
+        server.apply(&format!("{closing}?fieldManager=me"), body).await?;
+    }
+    let unlabelled = json!({"metadata": {"labels": null}, "spec": {"finalizers": null}});
+    server.merge_patch(&closing, unlabelled).await?;
     server.post(CLOSING, widget(json!({"name": "a"}), json!({}))).await?;
     server
         .post(CLOSING, widget(json!({"name": "held", "finalizers": ["compare.reknit.dev/x"]}), json!({})))
