@@ -306,7 +306,7 @@ check_uninstall() {
   # The controller has to remove the finalizers before it is deleted. The request for thousands of objects may time out.
   for ((attempt = 0; attempt < 120; attempt++)); do
     k delete --raw "$objects" >/dev/null 2>&1 || true
-    [ -n "$(k get --raw "$objects?limit=1" | grep '"name"')" ] || break
+    [[ $(k get --raw "$objects?limit=1") == *'"name"'* ]] || break
     sleep 1
   done
   k delete -f config/example/ --ignore-not-found --timeout=60s >/dev/null
