@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 use super::{
-    LeaseWatch,
+    LeaseState, LeaseWatch,
     observed::{KnownLease, ObservedLease},
 };
 use crate::config::LeaderElectionConfig;
@@ -99,16 +99,17 @@ impl Guard {
         let watched = self.watch.is_synced().then(|| self.watch.state(&self.lease));
         let known = self.observed.lock().start_read(watched);
         match known {
-            Some(KnownLease::Found(lease)) => return self.lease_response(lease),
+            Some(KnownLease::Found(lease)) => return self.lease_response(lease, None),
             Some(KnownLease::Absent) => return Ok(self.absent_response()),
             None => {}
         }
         let answer = self.send(request).await?;
-        if let Some(watched) = self.watch.state(&self.lease) {
+        let watched = self.watch.state(&self.lease);
+        if let Some(watched) = watched.clone() {
             self.observed.lock().adopt(watched);
         }
         match answer.status() {
-            StatusCode::OK => self.lease_response(serde_json::from_slice(answer.body())?),
+            StatusCode::OK => self.lease_response(serde_json::from_slice(answer.body())?, watched),
             status => {
                 if status == StatusCode::NOT_FOUND {
                     self.observed.lock().record_absent(Instant::now());
@@ -125,8 +126,8 @@ impl Guard {
     }
 
     /// Records the lease, and returns the lease that the lock has to see.
-    fn lease_response(&self, lease: Value) -> Result<GuardResponse, BoxError> {
-        let lease = self.observed.lock().record_found(lease, Instant::now());
+    fn lease_response(&self, lease: Value, watched: Option<LeaseState>) -> Result<GuardResponse, BoxError> {
+        let lease = self.observed.lock().record_found(lease, watched, Instant::now());
         Ok(Response::new(Full::from(serde_json::to_vec(&lease)?)))
     }
 

@@ -75,7 +75,7 @@ impl ObservedLease {
 
     /// Records the answer to a successful write of this process.
     pub(crate) fn record_own_write(&mut self, lease: Value, now: Instant) {
-        self.record_state(&lease, now);
+        self.record_state(&lease, None, now);
         self.known = Some(lease);
         self.is_doubtful = false;
     }
@@ -93,12 +93,18 @@ impl ObservedLease {
     }
 
     /// Records a read of the lease, and returns the lease for the lock: missing fields of a vacant lease are added, and
-    /// the renewTime is set so that every wall clock decides as the monotonic clock did.
-    pub(crate) fn record_found(&mut self, mut lease: Value, now: Instant) -> Value {
+    /// the renewTime is set so that every wall clock decides as the monotonic clock did. `watched` is the state that the
+    /// watch has reported last.
+    pub(crate) fn record_found(
+        &mut self,
+        mut lease: Value,
+        watched: Option<LeaseState>,
+        now: Instant,
+    ) -> Value {
         let version = lease["metadata"]["resourceVersion"].as_str();
         self.permit =
             version.map(|version| WritePermit::Update { version: version.into(), lease: lease.clone() });
-        self.record_state(&lease, now);
+        self.record_state(&lease, watched, now);
         let is_vacant = self.last.as_ref().is_none_or(|last| last.holder().is_none());
         let spec = spec_for_lock(&lease["spec"], is_vacant, self.is_taken(now));
         if let Value::Object(lease) = &mut lease {
@@ -107,12 +113,14 @@ impl ObservedLease {
         lease
     }
 
-    /// Records the state of the lease, if it is a new one.
-    fn record_state(&mut self, lease: &Value, now: Instant) {
+    /// Records the state of the lease, if it is a new one. The watch may have observed it earlier, even before the answer
+    /// to a write of this process that came before it.
+    fn record_state(&mut self, lease: &Value, watched: Option<LeaseState>, now: Instant) {
         // A lease that does not have the types of a Lease counts as vacant. The API server stores none.
         let lease: Lease = serde_json::from_value(lease.clone()).unwrap_or_default();
         if !self.last.as_ref().is_some_and(|last| last.is_state_of(&lease)) {
-            self.last = Some(LeaseState::new(&lease, now));
+            let watched = watched.filter(|watched| watched.is_state_of(&lease));
+            self.last = Some(watched.unwrap_or_else(|| LeaseState::new(&lease, now)));
         }
     }
 
@@ -174,7 +182,7 @@ mod tests {
     }
 
     fn renew_time(observed: &mut ObservedLease, lease: &Value, now: Instant) -> String {
-        observed.record_found(lease.clone(), now)["spec"]["renewTime"].as_str().unwrap().into()
+        observed.record_found(lease.clone(), None, now)["spec"]["renewTime"].as_str().unwrap().into()
     }
 
     fn after(start: Instant, seconds: u64) -> Instant {
@@ -203,20 +211,24 @@ mod tests {
         }
     }
 
+    /// The watch may report the next holder even before the answer to the release arrives.
     #[test]
     fn a_lease_that_another_process_took_after_a_release_expires_its_duration_after_the_watch_reported_it() {
-        let (mut observed, start) = (ObservedLease::new("me"), Instant::now());
-        observed.record_own_write(lease(json!({"holderIdentity": ""})), start);
+        let start = Instant::now();
         let taken = lease(held_by("other"));
-        let spec = serde_json::from_value(taken["spec"].clone()).unwrap();
-        let watched =
-            LeaseState { uid: Some("u".into()), version: None, spec, since: after(start, 1), freed: None };
-        // The first read returns the answer to the release, and the write that follows conflicts.
-        let Some(KnownLease::Found(released)) = observed.start_read(None) else { panic!("unknown") };
-        assert_eq!(renew_time(&mut observed, &released, after(start, 17)), EXPIRED);
-        assert_eq!(observed.start_read(None), None);
-        observed.adopt(watched);
-        assert_eq!(renew_time(&mut observed, &taken, after(start, 17)), EXPIRED);
+        for since in [start, after(start, 2)] {
+            let mut observed = ObservedLease::new("me");
+            observed.record_own_write(lease(json!({"holderIdentity": ""})), after(start, 1));
+            let spec = serde_json::from_value(taken["spec"].clone()).unwrap();
+            let watched = LeaseState { uid: Some("u".into()), version: None, spec, since, freed: None };
+            // The first read returns the answer to the release, and the write that follows conflicts.
+            let Some(KnownLease::Found(released)) = observed.start_read(None) else { panic!("unknown") };
+            assert_eq!(renew_time(&mut observed, &released, after(start, 18)), EXPIRED);
+            assert_eq!(observed.start_read(None), None);
+            observed.adopt(watched.clone());
+            let found = observed.record_found(taken.clone(), Some(watched), after(start, 18));
+            assert_eq!(found["spec"]["renewTime"], EXPIRED);
+        }
     }
 
     #[test]
@@ -241,7 +253,7 @@ mod tests {
             json!({"holderIdentity": "other", "renewTime": "2020-01-01T00:00:00.000000Z"}),
         ];
         for spec in vacant {
-            let rewritten = ObservedLease::new("me").record_found(lease(spec), Instant::now());
+            let rewritten = ObservedLease::new("me").record_found(lease(spec), None, Instant::now());
             assert_eq!(
                 rewritten["spec"],
                 json!({"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 0, "renewTime": EXPIRED})
@@ -253,7 +265,7 @@ mod tests {
     fn transitions_are_capped_so_that_one_more_does_not_overflow() {
         let mut spec = held_by("other");
         spec["leaseTransitions"] = json!(i32::MAX);
-        let rewritten = ObservedLease::new("me").record_found(lease(spec), Instant::now());
+        let rewritten = ObservedLease::new("me").record_found(lease(spec), None, Instant::now());
         assert_eq!(rewritten["spec"]["leaseTransitions"], json!(i32::MAX - 1));
     }
 
@@ -261,7 +273,7 @@ mod tests {
     fn one_read_permits_one_write() {
         let (mut observed, now) = (ObservedLease::new("me"), Instant::now());
         assert_eq!(observed.take_update_permit(), None);
-        observed.record_found(lease(held_by("me")), now);
+        observed.record_found(lease(held_by("me")), None, now);
         assert_eq!(observed.take_update_permit().unwrap().0, "7");
         assert_eq!(observed.take_update_permit(), None);
     }
@@ -269,7 +281,7 @@ mod tests {
     #[test]
     fn a_failed_read_permits_no_write() {
         let (mut observed, now) = (ObservedLease::new("me"), Instant::now());
-        observed.record_found(lease(held_by("me")), now);
+        observed.record_found(lease(held_by("me")), None, now);
         observed.start_read(None);
         assert_eq!(observed.take_update_permit(), None);
         assert!(!observed.take_create_permit());
@@ -288,7 +300,7 @@ mod tests {
     #[test]
     fn a_lease_deleted_while_another_process_held_it_is_not_created_before_it_would_have_expired() {
         let (mut observed, start) = (ObservedLease::new("me"), Instant::now());
-        observed.record_found(lease(held_by("other")), start);
+        observed.record_found(lease(held_by("other")), None, start);
         observed.record_absent(after(start, 15));
         assert!(!observed.take_create_permit());
         observed.record_absent(after(start, 16));
@@ -298,7 +310,7 @@ mod tests {
     #[test]
     fn a_lease_deleted_while_this_process_held_it_is_created_at_once() {
         let (mut observed, now) = (ObservedLease::new("me"), Instant::now());
-        observed.record_found(lease(held_by("me")), now);
+        observed.record_found(lease(held_by("me")), None, now);
         observed.record_absent(now);
         assert!(observed.take_create_permit());
     }
