@@ -31,7 +31,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::text::describe_change;
 use self::{field::restored_fields, managers::rival_of, text::Restored as RestoredText};
-use crate::object::{Object, RawObject};
+use crate::object::{Object, Parts, RawObject};
 
 /// The maximum number of objects of an informer whose last states are kept.
 const MAX_OBJECTS: usize = 1024;
@@ -152,6 +152,10 @@ impl Fights {
         writer.written = now;
         let last = std::mem::replace(&mut writer.state, after.clone());
         if last.is_same_state(&before.state()) || last.state().uid != before.state().uid {
+            return None;
+        }
+        // A comparison of texts, which nearly always suffices.
+        if !Parts::between(&last, before).intersects(Parts::between(before, after)) {
             return None;
         }
         let mut fields = restored_fields(kind, [&last, before, after]);

@@ -20,6 +20,11 @@ impl Parts {
         Self(self.0 | other.0)
     }
 
+    /// Returns true if a part is in both.
+    pub(crate) fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
     /// Returns true if there are none.
     pub fn is_empty(self) -> bool {
         self.0 == 0
