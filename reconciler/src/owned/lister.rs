@@ -148,7 +148,9 @@ impl<T: Cached> Owned<T> {
     {
         let mut json = to_json(child).map_err(kube::Error::SerdeError)?;
         let resource = &self.shared.client.kind.resource;
-        json.as_object_mut().into_iter().for_each(|fields| encode_string_data(resource, fields));
+        if let Some(fields) = json.as_object_mut() {
+            encode_string_data(resource, fields);
+        }
         json["apiVersion"] = json!(resource.api_version);
         json["kind"] = json!(resource.kind);
         Ok(json)

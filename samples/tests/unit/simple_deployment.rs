@@ -78,8 +78,8 @@ async fn missing_pods_are_created_with_label_and_owner() {
     assert_eq!(ready_status(&effects), (0, not_ready("PodsNotReady", "3 pods are not ready yet")));
 }
 
-/// Whoever writes the object chooses the number. A pass without end would hold a worker, and create pods for an object
-/// that is deleted meanwhile.
+/// The number of replicas is up to the author of the object. A pass without end would hold a worker, and create pods for
+/// an object that is deleted meanwhile.
 #[tokio::test]
 async fn a_pass_creates_at_most_five_hundred_pods() {
     let effects = run_pass(given(simple_deployment(i32::MAX, "nginx"))).await;

@@ -83,7 +83,7 @@ struct State {
     contents: Contents,
     plugin: PluginState,
     read: Instant,
-    /// The API server has accepted credentials before. Otherwise the process ends with an error that has the advice.
+    /// True once the API server has accepted credentials. Before that, the process ends with an error that says the same.
     is_accepted: bool,
     is_refused: bool,
     log_limit: LogLimit<String>,
