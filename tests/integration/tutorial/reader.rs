@@ -67,7 +67,8 @@ impl Reader {
         }
         let result = self.shell(&format!("({}) 2>&1", step.command)).output()?;
         let output = String::from_utf8_lossy(&result.stdout);
-        println!("{output}");
+        // Indented, because a failed test of the reader's project is not a failed test of this one.
+        output.lines().for_each(|line| println!("    {line}"));
         assert!(result.status.success(), "{}: {}\n{output}", step.command, result.status);
         if !step.output.is_empty() {
             assert!(
