@@ -95,9 +95,7 @@ pub fn random_range<T: SampleUniform>(stream: impl Display, range: impl SampleRa
 /// Returns a random UUID, version 4 of RFC 9562.
 pub fn random_uuid(stream: impl Display) -> String {
     let random: u128 = Stream(stream).random();
-    let bits = random & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
-    let hex = format!("{bits:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+    uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid().to_string()
 }
 
 /// Returns the name of the host.

@@ -34,7 +34,7 @@ pub struct PassLog(Arc<Mutex<Log>>);
 
 #[derive(Default)]
 struct Log {
-    running: Vec<(Arc<CurrentPass>, Causes)>,
+    running: Vec<(Arc<CurrentPass>, Arc<Causes>)>,
     finished: VecDeque<FinishedPass>,
 }
 
@@ -42,7 +42,7 @@ struct FinishedPass {
     number: u64,
     controller: Arc<str>,
     key: Arc<Key>,
-    causes: Causes,
+    causes: Arc<Causes>,
     begun: Instant,
     took: Duration,
     result: PassResult,
@@ -112,7 +112,12 @@ impl Inject for PassLog {
 
 impl PassLog {
     /// Logs a pass that begins. A pass that fails is recorded in `file`, if there is one.
-    pub(crate) fn begin(&self, pass: &Arc<CurrentPass>, causes: &Causes, file: Option<String>) -> LoggedPass {
+    pub(crate) fn begin(
+        &self,
+        pass: &Arc<CurrentPass>,
+        causes: &Arc<Causes>,
+        file: Option<String>,
+    ) -> LoggedPass {
         self.0.lock().running.push((pass.clone(), causes.clone()));
         LoggedPass {
             log: self.clone(),
@@ -331,7 +336,7 @@ mod tests {
 
     fn begin(log: &PassLog, name: &str) -> LoggedPass {
         let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", name).into(), true);
-        log.begin(&pass, &Cause::Resync.into(), Some("a.json".into()))
+        log.begin(&pass, &Arc::new(Cause::Resync.into()), Some("a.json".into()))
     }
 
     #[tokio::test(start_paused = true)]

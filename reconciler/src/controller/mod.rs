@@ -22,7 +22,6 @@ use reknit_injection::{
     Clock, Context, InformerHandle, InformerState,
     internal::{CurrentPass, PassFacts, Recordings, RunningRecording, has_term_ended},
 };
-use tokio::time::Instant;
 use tracing::Instrument;
 
 pub use self::{
@@ -187,7 +186,7 @@ impl Controller {
     /// Reconciles a key without the queue. The events of the pass are published before this returns.
     pub(crate) async fn reconcile_once(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         self.run_on_synced().await;
-        let (key, causes, in_a_row) = (Arc::new(key.clone()), Causes::default(), InARow::default());
+        let (key, causes, in_a_row) = (Arc::new(key.clone()), Arc::default(), InARow::default());
         let result = self.run_pass(&key, &causes, &in_a_row, mode).await;
         self.parts.recorder.flush().await;
         result
@@ -217,7 +216,7 @@ impl Controller {
     async fn run_pass(
         &self,
         key: &Arc<Key>,
-        causes: &Causes,
+        causes: &Arc<Causes>,
         in_a_row: &InARow,
         mode: PassMode,
     ) -> Result<Outcome> {
@@ -232,11 +231,10 @@ impl Controller {
         self.parts.queue.count_changes_of(&current);
         recording.iter().for_each(|recording| current.record(recording.recording()));
         let file = recording.as_ref().and_then(RunningRecording::file_name);
-        let shown: Arc<dyn Display + Send + Sync> = Arc::new(causes.clone());
+        let shown: Arc<dyn Display + Send + Sync> = causes.clone();
         current.set_causes(Arc::downgrade(&shown));
         let mut logged = self.passes.begin(&current, causes, file);
         let pass = async {
-            let start = Instant::now();
             let result = match self.check_listed(key) {
                 Ok(()) => self.driver.run_pass(key, mode).await,
                 Err(error) => Err(error),
@@ -249,9 +247,10 @@ impl Controller {
                 self.report_deletions(key, causes, &mut logged);
             }
             self.report_storm(key, causes, in_a_row, &current, &mut logged);
-            self.metrics.record_pass(&result, start.elapsed());
+            let took = current.begun.elapsed();
+            self.metrics.record_pass(&result, took);
             logged.set_result(&result);
-            log_result(&result, start.elapsed());
+            log_result(&result, took);
             if let Some(recording) = recording {
                 recording
                     .finish(result.as_ref().err().filter(|error| is_recorded(error)).map(Error::in_full));

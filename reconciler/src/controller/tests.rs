@@ -10,7 +10,7 @@ use reknit_injection::{Context, Filter, Informer, Shutdown, ShutdownTrigger, lab
 use reknit_leadership::{Leadership, internal::elected};
 use reknit_testing::{ApiServer, InformerExt};
 use serde_json::{Value, json};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{sync::watch, task::JoinHandle, time::Instant};
 
 use super::*;
 use crate::{Error, PerKey, ReconcileKey, ReconcileKind, metrics::testing::value};

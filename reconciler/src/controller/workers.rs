@@ -96,7 +96,7 @@ impl Controller {
     /// Returns the key unless it is held. Reports the first key that the brake holds.
     fn begin_or_hold(&self, mut claimed: ClaimedKey) -> Option<ClaimedKey> {
         if !claimed.causes.is_prompted() && self.driver.has_unobserved_generation(&claimed) {
-            claimed.causes.set_prompted();
+            Arc::make_mut(&mut claimed.causes).set_prompted();
         }
         let key = claimed.key.clone();
         match self.parts.queue.begin_or_hold(claimed) {

@@ -3,6 +3,8 @@
 //! The brake holds keys whose pass is not prompted, and a storm those that only this process causes. A held key occupies no
 //! worker. If a cause is added to it, it is queued again, and so runs at once if that cause came from outside.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::{ClaimedKey, Queue, lanes::Lane};
@@ -35,7 +37,8 @@ impl Queue {
                 return Ok(claimed);
             };
         state.running.retain(|(key, _)| *key != claimed.key);
-        state.lanes.hold(&claimed.key, lane, std::mem::take(&mut claimed.causes), now, &state.writers);
+        let causes = Arc::unwrap_or_clone(std::mem::take(&mut claimed.causes));
+        state.lanes.hold(&claimed.key, lane, causes, now, &state.writers);
         state.report_depth();
         claimed.is_released = true;
         if is_first {

@@ -253,18 +253,13 @@ fn bounded(text: &str) -> Arc<str> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Causes {
     first: Option<Cause>,
-    others: Option<Box<Others>>,
+    others: Vec<Cause>,
+    /// The number of causes beyond the maximum.
+    uncounted: u32,
     /// True if a cause that is not kept came from outside.
     is_external: bool,
     /// True if a cause that is not kept was a prompt, or one that continues a pass continues a prompted one.
     is_prompted: bool,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Others {
-    causes: Vec<Cause>,
-    /// The number of causes beyond the maximum.
-    uncounted: u32,
 }
 
 #[cfg(test)]
@@ -290,11 +285,8 @@ impl Causes {
     pub(super) fn merge(&mut self, other: Self, writers: &Writers) {
         self.is_prompted |= other.is_prompted;
         self.is_external |= other.is_external;
-        let others = other.others.map(|others| *others).unwrap_or_default();
-        other.first.into_iter().chain(others.causes).for_each(|cause| self.add(cause, false, writers));
-        if others.uncounted > 0 {
-            self.others.get_or_insert_default().uncounted += others.uncounted;
-        }
+        self.uncounted = self.uncounted.saturating_add(other.uncounted);
+        other.first.into_iter().chain(other.others).for_each(|cause| self.add(cause, false, writers));
     }
 
     /// Puts a cause in the place of the one that it repeats, or adds it. Returns the cause that is not kept.
@@ -304,23 +296,21 @@ impl Causes {
             cause.keep_parts_of(first);
             return Some(std::mem::replace(first, cause));
         }
-        let others = self.others.get_or_insert_default();
-        if let Some(other) = others.causes.iter_mut().find(|other| other.is_repeated_by(&cause)) {
+        if let Some(other) = self.others.iter_mut().find(|other| other.is_repeated_by(&cause)) {
             cause.keep_parts_of(other);
             return Some(std::mem::replace(other, cause));
         }
-        if others.causes.len() >= MAX_CAUSES - 1 {
-            others.uncounted = others.uncounted.saturating_add(1);
+        if self.others.len() >= MAX_CAUSES - 1 {
+            self.uncounted = self.uncounted.saturating_add(1);
             return Some(cause);
         }
-        others.causes.push(cause);
+        self.others.push(cause);
         None
     }
 
     /// Finds the passes that made the changes, of which more are known than when the causes were added.
     pub(super) fn find_writers(&mut self, writers: &Writers) {
-        let others = self.others.iter_mut().flat_map(|others| &mut others.causes);
-        self.first.iter_mut().chain(others).for_each(|cause| cause.find_writer(writers));
+        self.first.iter_mut().chain(&mut self.others).for_each(|cause| cause.find_writer(writers));
     }
 
     /// Returns true if one of the causes came from outside of this process, or continues a pass that was prompted.
@@ -374,7 +364,7 @@ impl Causes {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Cause> {
-        self.first.iter().chain(self.others.iter().flat_map(|others| &others.causes))
+        self.first.iter().chain(&self.others)
     }
 }
 
@@ -386,9 +376,9 @@ impl fmt::Display for Causes {
             f.write_str(if n > 0 { "; " } else { "" })?;
             cause.fmt(f)?;
         }
-        match &self.others {
-            Some(others) if others.uncounted > 0 => write!(f, "; and {} more", others.uncounted),
-            _ => Ok(()),
+        match self.uncounted {
+            0 => Ok(()),
+            uncounted => write!(f, "; and {uncounted} more"),
         }
     }
 }
@@ -504,7 +494,7 @@ mod tests {
         let mut causes = Causes::default();
         add(&mut causes, object("1"));
         add(&mut causes, object("2"));
-        assert_eq!((causes.to_string().as_str(), causes.others.is_none()), ("the object changed (2)", true));
+        assert_eq!((causes.to_string().as_str(), causes.others.is_empty()), ("the object changed (2)", true));
         (0..2).for_each(|_| add(&mut causes, service("a")));
         add(&mut causes, Cause::retry(3, "no"));
         assert_eq!(

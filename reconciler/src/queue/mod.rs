@@ -206,14 +206,8 @@ impl Queue {
                 }
                 state.enqueue_due(&self.0.clock);
                 if let Some((key, causes)) = state.claim() {
-                    let in_a_row = InARow::default();
-                    return Some(ClaimedKey {
-                        key,
-                        causes,
-                        in_a_row,
-                        is_released: false,
-                        queue: self.clone(),
-                    });
+                    let (causes, in_a_row, queue) = (Arc::new(causes), InARow::default(), self.clone());
+                    return Some(ClaimedKey { key, causes, in_a_row, is_released: false, queue });
                 }
                 state.next_due(&self.0.clock)
             };
@@ -361,18 +355,19 @@ impl State {
             self.running.iter().all(|(key, _)| key.namespace.as_deref().unwrap_or_default() != namespace)
         };
         let is_reserve = self.running.len() >= self.workers;
-        let releases = self.brake.as_mut().is_some_and(|brake| brake.is_released(Instant::now()));
+        let now = Instant::now();
+        let releases = self.brake.as_mut().is_some_and(|brake| brake.is_released(now));
         let (key, lane, queued_at, mut causes) =
             self.lanes.claim(|namespace| !is_reserve || has_no_pass(namespace), releases)?;
         causes.find_writers(&self.writers);
-        if self.prompted.remove(&key) {
+        if !self.prompted.is_empty() && self.prompted.remove(&key) {
             causes.set_prompted();
         }
         // The time of a held key counted when it was claimed first.
         if let Some(metrics) = self.metrics.as_mut().filter(|_| lane != Lane::Held) {
-            metrics.queue_duration.observe(queued_at.elapsed().as_secs_f64());
+            metrics.queue_duration.observe((now - queued_at).as_secs_f64());
         }
-        self.running.push((key.clone(), Instant::now()));
+        self.running.push((key.clone(), now));
         self.report_depth();
         Some((key, causes))
     }
@@ -380,14 +375,14 @@ impl State {
     /// Ends the claim of the key. Returns true if a waiting worker may find a key that it could not claim before, other
     /// than the one that the worker of this claim takes next.
     fn done(&mut self, key: &Arc<Key>) -> bool {
-        let was_full = self.running.len() >= self.workers;
+        let (was_full, now) = (self.running.len() >= self.workers, Instant::now());
         if let Some(index) = self.running.iter().position(|(claimed, _)| claimed == key) {
             let (_, claimed_at) = self.running.swap_remove(index);
             if let Some(metrics) = &self.metrics {
-                metrics.work_duration.observe(claimed_at.elapsed().as_secs_f64());
+                metrics.work_duration.observe((now - claimed_at).as_secs_f64());
             }
         }
-        self.storms.ended(key, Instant::now());
+        self.storms.ended(key, now);
         let is_queued = self.lanes.done(key, &self.writers);
         self.report_depth();
         is_queued || (was_full && self.lanes.len() + self.lanes.len_of(Lane::Held) > 0)
@@ -421,7 +416,7 @@ impl RunningPasses for Shared {
 /// A key that a worker processes. It is not claimed again until this is dropped.
 pub(crate) struct ClaimedKey {
     pub(crate) key: Arc<Key>,
-    pub(crate) causes: Causes,
+    pub(crate) causes: Arc<Causes>,
     pub(crate) in_a_row: InARow,
     /// True once the key is no longer claimed, since it is held.
     is_released: bool,

@@ -80,11 +80,14 @@ impl Retries {
 
     /// Resets the key's backoff and drops its retry. Returns true if the key had failed.
     pub(super) fn forget(&mut self, key: &Key) -> bool {
-        self.waiting.remove(key);
-        if let Some(ticket) = self.tickets.remove(key) {
-            self.ready.remove(key.namespace.as_deref(), ticket);
+        let had_failed = self.backoff.forget(key);
+        if had_failed {
+            self.waiting.remove(key);
+            if let Some(ticket) = self.tickets.remove(key) {
+                self.ready.remove(key.namespace.as_deref(), ticket);
+            }
         }
-        self.backoff.forget(key)
+        had_failed
     }
 
     /// Removes and returns a key whose retry is due, if any, with the cause of the retry, and whether it continues a

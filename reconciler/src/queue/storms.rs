@@ -101,7 +101,8 @@ impl Storms {
         let Some(causing) = causes.in_a_row(last) else {
             match self.rows.get_mut(key) {
                 Some(row) if row.goes_on(now) => (row.passes, row.slowed, row.is_held) = (0, 1, false),
-                _ => drop(self.rows.remove(key)),
+                Some(_) => drop(self.rows.remove(key)),
+                None => {}
             }
             return InARow::default();
         };
