@@ -39,7 +39,7 @@ impl Entry {
     }
 
     fn is_named(&self, name: &str) -> bool {
-        self.object.name() == name.as_bytes()
+        self.object.name() == name
     }
 }
 
@@ -89,7 +89,7 @@ impl Entries {
         let slot = table.entry(
             hash_name(hasher, name),
             |entry| entry.is_named(name),
-            |entry| hasher.hash_one(entry.object.name()),
+            |entry| hash_name(hasher, entry.object.name()),
         );
         self.bytes += object.len();
         let entry = Entry { object: object.clone(), listed, written };
@@ -143,7 +143,7 @@ impl Entries {
 }
 
 fn hash_name(hasher: &HashState, name: &str) -> u64 {
-    hasher.hash_one(name.as_bytes())
+    hasher.hash_one(name)
 }
 
 #[cfg(test)]

@@ -31,11 +31,12 @@ pub(crate) use self::{
 
 /// A cached object. A clone shares the bytes.
 ///
-/// The bytes begin with the length of the rest of the metadata (`u32`), the lengths of namespace, name, uid and
-/// resourceVersion (`u16` each) and the flags. The four texts follow, then the rest of the metadata and the rest of the
-/// object, both as the fields of a JSON object without its braces.
+/// The text begins with the length of the rest of the metadata (four bytes), the lengths of namespace, name, uid and
+/// resourceVersion (two bytes each) and the flags. The four texts follow, then the rest of the metadata and the rest of
+/// the object, both as the fields of a JSON object without its braces. Of each byte of a length, seven bits are used, so
+/// that all is a `str`, whose parts need no validation when they are read.
 #[derive(Clone, Debug)]
-pub(crate) struct Object(Arc<[u8]>);
+pub(crate) struct Object(Arc<str>);
 
 /// The fields from which an [`Object`] is made.
 pub(crate) struct ObjectParts<'a> {
@@ -49,6 +50,8 @@ pub(crate) struct ObjectParts<'a> {
 
 /// The length of the head before the texts: five lengths and the flags.
 const HEAD_LENGTH: usize = 13;
+/// The length of the first length.
+const METADATA_LENGTH: usize = 4;
 
 /// The bits of the flags.
 const NAMESPACED: u8 = 1;
@@ -64,9 +67,9 @@ impl Object {
             .map(Option::unwrap_or_default);
         let length = HEAD_LENGTH + texts.map(str::len).iter().sum::<usize>() + metadata.len() + rest.len();
         let mut bytes = Vec::with_capacity(length);
-        bytes.extend(u32::try_from(metadata.len()).ok()?.to_le_bytes());
+        bytes.extend(length_bytes::<METADATA_LENGTH>(metadata.len())?);
         for text in texts {
-            bytes.extend(u16::try_from(text.len()).ok()?.to_le_bytes());
+            bytes.extend(length_bytes::<2>(text.len())?);
         }
         let flag_if = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let flags = flag_if(state.namespace.is_some(), NAMESPACED)
@@ -76,7 +79,7 @@ impl Object {
         texts.iter().for_each(|text| bytes.extend_from_slice(text.as_bytes()));
         bytes.extend_from_slice(metadata);
         bytes.extend_from_slice(rest);
-        Some(Self(bytes.into()))
+        Some(Self(String::from_utf8(bytes).ok()?.into()))
     }
 
     /// The number of bytes.
@@ -85,7 +88,7 @@ impl Object {
     }
 
     pub(crate) fn state(&self) -> ObjectState<'_> {
-        let [namespace, name, uid, resource_version] = self.texts().0.map(text);
+        let [namespace, name, uid, resource_version] = self.texts().0;
         ObjectState {
             namespace: self.has_flag(NAMESPACED).then_some(namespace),
             name,
@@ -94,14 +97,14 @@ impl Object {
         }
     }
 
-    pub(crate) fn name(&self) -> &[u8] {
+    pub(crate) fn name(&self) -> &str {
         let ([_, name, ..], _) = self.texts();
         name
     }
 
     pub(crate) fn version(&self) -> Option<ResourceVersion<'_>> {
         let ([.., resource_version], _) = self.texts();
-        ResourceVersion::parse(text(resource_version))
+        ResourceVersion::parse(resource_version)
     }
 
     /// Returns true if the uids and the resourceVersions are equal. False if the object has no resourceVersion.
@@ -137,8 +140,8 @@ impl Object {
 
     /// Decodes a part of the metadata.
     fn metadata<T: DeserializeOwned + Default>(&self) -> T {
-        let (metadata, _) = self.json();
-        serde_json::from_slice(&[b"{", metadata, b"}"].concat()).unwrap_or_default()
+        let [metadata, _] = self.fields();
+        serde_json::from_str(&["{", metadata, "}"].concat()).unwrap_or_default()
     }
 
     /// Decodes the object. The error names the path of the value and the cause, without values of a Secret.
@@ -149,8 +152,8 @@ impl Object {
 
     /// The whole object as JSON, with `apiVersion` and `kind`.
     pub(crate) fn to_json(&self, kind: &ApiResource) -> serde_json::Result<Vec<u8>> {
-        let (ObjectState { namespace, name, uid, resource_version }, (metadata, rest)) =
-            (self.state(), self.json());
+        let (ObjectState { namespace, name, uid, resource_version }, [metadata, rest]) =
+            (self.state(), self.fields());
         let mut text = Vec::with_capacity(self.0.len() + 160);
         let fields = [
             ("{\"apiVersion\":", Some(&*kind.api_version)),
@@ -169,7 +172,7 @@ impl Object {
         for fields in [metadata, rest] {
             if !fields.is_empty() {
                 text.push(b',');
-                text.extend_from_slice(fields);
+                text.extend_from_slice(fields.as_bytes());
             }
             text.push(b'}');
         }
@@ -181,38 +184,36 @@ impl Object {
     }
 
     fn has_flag(&self, flag: u8) -> bool {
-        self.0[HEAD_LENGTH - 1] & flag != 0
+        self.0.as_bytes()[HEAD_LENGTH - 1] & flag != 0
     }
 
-    /// The four texts of the head, and the bytes after them.
-    fn texts(&self) -> ([&[u8]; 4], &[u8]) {
+    /// The four texts of the head, and the text after them.
+    fn texts(&self) -> ([&str; 4], &str) {
         let mut rest = &self.0[HEAD_LENGTH..];
-        let length_positions = [4, 6, 8, 10];
+        let length_positions = [METADATA_LENGTH, 6, 8, 10];
         let texts = length_positions.map(|at| {
-            let length = u16::from_le_bytes([self.0[at], self.0[at + 1]]);
             let text;
-            (text, rest) = rest.split_at(usize::from(length));
+            (text, rest) = rest.split_at(length_in(&self.0.as_bytes()[at..at + 2]));
             text
         });
         (texts, rest)
     }
 
-    /// The rest of the metadata, and the rest of the object, as text.
-    fn fields(&self) -> [&str; 2] {
-        let (metadata, rest) = self.json();
-        [metadata, rest].map(text)
-    }
-
     /// The rest of the metadata, and the rest of the object.
-    fn json(&self) -> (&[u8], &[u8]) {
-        let length = u32::from_le_bytes([self.0[0], self.0[1], self.0[2], self.0[3]]);
-        self.texts().1.split_at(length as usize)
+    fn fields(&self) -> [&str; 2] {
+        self.texts().1.split_at(length_in(&self.0.as_bytes()[..METADATA_LENGTH])).into()
     }
 }
 
-/// Converts bytes that were encoded from a `str`.
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap_or_default()
+/// The bytes of a length, the lowest seven bits first. `None` if it needs more bytes.
+fn length_bytes<const N: usize>(length: usize) -> Option<[u8; N]> {
+    let bytes = std::array::from_fn(|n| (length >> (7 * n)) as u8 & 0x7f);
+    (length >> (7 * N) == 0).then_some(bytes)
+}
+
+/// The length of these bytes.
+fn length_in(bytes: &[u8]) -> usize {
+    bytes.iter().rev().fold(0, |length, byte| length << 7 | usize::from(*byte))
 }
 
 #[cfg(test)]

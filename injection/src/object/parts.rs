@@ -50,11 +50,10 @@ fn for_each_difference(old: &str, new: &str, mut act: impl FnMut(&str)) {
     if old == new {
         return;
     }
-    let value_of = |text, wanted: &str| Scanner::fields(text).find(|(name, _)| name == wanted);
-    Scanner::fields(new)
-        .filter(|(name, value)| value_of(old, name).is_none_or(|(_, old)| old != *value))
-        .for_each(|(name, _)| act(&name));
-    Scanner::fields(old).filter(|(name, _)| value_of(new, name).is_none()).for_each(|(name, _)| act(&name));
+    let [old, new] = [old, new].map(|text| Scanner::fields(text).collect::<Vec<_>>());
+    let changed = new.iter().filter(|field| !old.contains(field));
+    let removed = old.iter().filter(|(name, _)| new.iter().all(|(other, _)| other != name));
+    changed.chain(removed).for_each(|(name, _)| act(name));
 }
 
 impl fmt::Display for Parts {
