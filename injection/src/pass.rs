@@ -4,7 +4,7 @@ use std::{
     fmt::Display,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -47,7 +47,7 @@ pub struct CurrentPass {
     pub requests: Mutex<PassRequests>,
     /// True if the pass has a cause from outside of this process, or its object has a generation that its status does not
     /// show yet. A change that another pass makes was not asked for by anybody.
-    pub prompted: bool,
+    prompted: AtomicBool,
     /// Asks the pass for the stack on which it waits.
     pub stack: StackQuestion,
     /// The recording of the pass while it runs, if it is recorded. Not kept for longer, since the causes of later passes
@@ -75,7 +75,7 @@ impl CurrentPass {
             number: BEGUN.fetch_add(1, Ordering::Relaxed) + 1,
             controller: controller.clone(),
             key: key.clone(),
-            prompted,
+            prompted: prompted.into(),
             changes: OnceLock::new(),
             span_ids: OnceLock::new(),
             causes: OnceLock::new(),
@@ -121,16 +121,25 @@ impl CurrentPass {
         self.causes.get()?.upgrade()
     }
 
-    /// Makes the changes count here, if the pass is not prompted.
+    /// Returns true if the pass has a cause from outside of this process, or its object has a generation that its status
+    /// does not show yet.
+    pub fn is_prompted(&self) -> bool {
+        self.prompted.load(Ordering::Relaxed)
+    }
+
+    /// Declares the pass to be prompted, before it makes a change.
+    pub fn set_prompted(&self) {
+        self.prompted.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes the changes count here, unless the pass is prompted.
     pub fn count_changes_in(&self, counter: &Arc<AtomicU64>) {
-        if !self.prompted {
-            _ = self.changes.set(counter.clone());
-        }
+        _ = self.changes.set(counter.clone());
     }
 
     /// Counts a change that the pass made.
     pub fn count_change(&self) {
-        if let Some(counter) = self.changes.get() {
+        if let Some(counter) = self.changes.get().filter(|_| !self.is_prompted()) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     }

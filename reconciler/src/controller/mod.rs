@@ -166,7 +166,7 @@ impl Controller {
         self.parts.finalizer.as_ref().map_or(Ok(()), Finalizer::check)
     }
 
-    /// Limits the changes per minute by passes that were not [prompted](CurrentPass::prompted).
+    /// Limits the changes per minute by passes that were not [prompted](CurrentPass::is_prompted).
     #[doc(hidden)]
     pub fn limit_unprompted_changes(&self, per_minute: u32) {
         self.parts.queue.set_brake(per_minute);
@@ -186,8 +186,8 @@ impl Controller {
     /// Reconciles a key without the queue. The events of the pass are published before this returns.
     pub(crate) async fn reconcile_once(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         self.run_on_synced().await;
-        let (key, causes, in_a_row) = (Arc::new(key.clone()), Arc::default(), InARow::default());
-        let result = self.run_pass(&key, &causes, &in_a_row, mode).await;
+        let pass = CurrentPass::begin(&self.parts.name, &Arc::new(key.clone()), false);
+        let result = self.run_pass(pass, &Arc::default(), &InARow::default(), mode).await;
         self.parts.recorder.flush().await;
         result
     }
@@ -215,18 +215,18 @@ impl Controller {
     /// Runs one pass in its span, with metrics and a log line.
     async fn run_pass(
         &self,
-        key: &Arc<Key>,
+        current: Arc<CurrentPass>,
         causes: &Arc<Causes>,
         in_a_row: &InARow,
         mode: PassMode,
     ) -> Result<Outcome> {
+        let key = &current.key;
         let recording = self.recordings.begin(|| PassFacts {
             controller: self.parts.name.clone(),
             key: key.clone(),
             is_following: mode == PassMode::Observing,
             time: self.clock.now(),
         });
-        let current = CurrentPass::begin(&self.parts.name, key, causes.is_prompted());
         current.set_in_a_row(in_a_row.passes);
         self.parts.queue.count_changes_of(&current);
         recording.iter().for_each(|recording| current.record(recording.recording()));

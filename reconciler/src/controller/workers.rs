@@ -8,12 +8,15 @@ use std::{
 
 use futures::future::join_all;
 use reknit_apis::Key;
-use reknit_injection::{Shutdown, internal::jittered};
+use reknit_injection::{
+    Shutdown,
+    internal::{CurrentPass, jittered},
+};
 use reknit_leadership::{
     Leadership,
     internal::{BucketState, Pass},
 };
-use tokio::{task::JoinSet, time::Instant};
+use tokio::task::JoinSet;
 
 use super::Controller;
 use crate::{
@@ -87,7 +90,7 @@ impl Controller {
     async fn run_worker(self: Arc<Self>, leadership: Leadership) {
         while let Some(claimed) = self.parts.queue.next().await {
             if let Some(claimed) = self.begin_or_hold(claimed) {
-                self.process(&claimed, &leadership).await;
+                self.process(claimed, &leadership).await;
             }
             tokio::task::consume_budget().await; // so that many short passes do not starve other tasks
         }
@@ -95,8 +98,11 @@ impl Controller {
 
     /// Returns the key unless it is held. Reports the first key that the brake holds.
     fn begin_or_hold(&self, mut claimed: ClaimedKey) -> Option<ClaimedKey> {
-        if !claimed.causes.is_prompted() && self.driver.has_unobserved_generation(&claimed) {
-            Arc::make_mut(&mut claimed.causes).set_prompted();
+        if self.parts.queue.has_brake()
+            && !claimed.causes.is_prompted()
+            && self.driver.has_unobserved_generation(&claimed)
+        {
+            claimed.set_prompted();
         }
         let key = claimed.key.clone();
         match self.parts.queue.begin_or_hold(claimed) {
@@ -116,21 +122,28 @@ impl Controller {
 
     /// Runs a pass. Without the lead, or while the bucket is handed over, the pass only observes. With it, the pass
     /// reconciles, and is dropped if the term ends.
-    async fn process(&self, claimed: &ClaimedKey, leadership: &Leadership) {
-        let Some(pass) = self.start_pass(claimed, leadership) else {
-            let result =
-                self.run_pass(&claimed.key, &claimed.causes, &claimed.in_a_row, PassMode::Observing).await;
-            self.postpone(claimed, leadership);
-            return self.requeue(claimed, &result);
+    async fn process(&self, mut claimed: ClaimedKey, leadership: &Leadership) {
+        let current = CurrentPass::begin(&self.parts.name, &claimed.key, claimed.causes.is_prompted());
+        let term = self.start_pass(&claimed, leadership);
+        let mode = if term.is_some() { PassMode::Leading } else { PassMode::Observing };
+        let pass = self.run_pass(current.clone(), &claimed.causes, &claimed.in_a_row, mode);
+        let result = match &term {
+            Some(term) => term.run(pass).await,
+            None => Some(pass.await),
         };
-        let start = Instant::now();
-        match pass
-            .run(self.run_pass(&claimed.key, &claimed.causes, &claimed.in_a_row, PassMode::Leading))
-            .await
-        {
-            Some(result) => self.requeue(claimed, &result),
+        if current.is_prompted() {
+            claimed.set_prompted();
+        }
+        let claimed = &claimed;
+        match result {
+            Some(result) => {
+                if term.is_none() {
+                    self.postpone(claimed, leadership);
+                }
+                self.requeue(claimed, &result);
+            }
             None => {
-                self.metrics.record_lost_pass(start.elapsed());
+                self.metrics.record_lost_pass(current.begun.elapsed());
                 tracing::info!("knative.dev/controller" = &*self.parts.name, key = %**claimed, "the pass is dropped: the key is no longer led");
                 self.postpone(claimed, leadership);
                 self.parts.queue.forget(claimed);

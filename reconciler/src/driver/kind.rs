@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
 use reknit_injection::{
     DecodeError, Filter, Informer, Metadata,
-    internal::{LogLimit, undecodable_json, with_pinned_config},
+    internal::{CurrentPass, LogLimit, undecodable_json, with_pinned_config},
 };
 use serde_json::Value;
 
@@ -105,11 +105,7 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
     }
 
     fn has_unobserved_generation(&self, key: &Key) -> bool {
-        self.informer.get(key).is_some_and(|object| {
-            let observed = R::Kind::observed_generation(object.read_status());
-            object.meta().generation.is_some()
-                && observed.is_some_and(|seen| seen != object.meta().generation)
-        })
+        self.informer.get(key).is_some_and(|object| has_unobserved_generation(&*object))
     }
 
     fn report_held(&self, key: &Key, per_minute: u32) {
@@ -172,6 +168,11 @@ impl<R: ReconcileKind> KindDriver<R> {
             Found::Gone => self.find_outside(key, mode, lost_finalizer.is_some()).boxed().await?,
             found => found,
         };
+        if let Found::Object(found) | Found::Left(found) = &found
+            && has_unobserved_generation(&*found.object)
+        {
+            CurrentPass::get().inspect(|pass| pass.set_prompted());
+        }
         if let Some(last) = lost_finalizer {
             self.report_lost_finalizer(key, &found, &last);
         }
@@ -466,6 +467,12 @@ struct Stored<'a, S> {
 
 /// Returns true if the pass waits for the first list of a Kind. Then it writes no status: what it computed lacks the
 /// objects of that Kind.
+/// Returns true if the status of the object does not show its generation yet.
+fn has_unobserved_generation<K: Kind>(object: &K) -> bool {
+    let observed = K::observed_generation(object.read_status());
+    object.meta().generation.is_some() && observed.is_some_and(|seen| seen != object.meta().generation)
+}
+
 fn is_waiting(result: &Result<Outcome>) -> bool {
     result.as_ref().is_err_and(Error::is_waiting)
 }

@@ -1,6 +1,6 @@
 //! The brake of a queue, which paces the changes that no cause from outside asked for.
 //!
-//! A pass that is not [prompted](CurrentPass::prompted) takes a token for each change that it makes. While there is no
+//! A pass that is not [prompted](CurrentPass::is_prompted) takes a token for each change that it makes. While there is no
 //! token, a key whose pass would not be prompted is held in a lane of its own, before its pass begins, so it occupies no
 //! worker. A pass that has begun ends, so it may leave the bucket in debt. A held key to which a cause is added is queued
 //! again, and so runs at once if the cause is a prompt.
@@ -68,6 +68,11 @@ impl Queue {
     /// Limits the changes by passes that are not prompted.
     pub(crate) fn set_brake(&self, per_minute: u32) {
         self.0.state.lock().brake = Some(Brake::new(per_minute, Instant::now()));
+    }
+
+    /// Returns true if changes by passes that are not prompted are limited.
+    pub(crate) fn has_brake(&self) -> bool {
+        self.0.state.lock().brake.is_some()
     }
 
     /// Makes the changes of a pass count.

@@ -130,7 +130,7 @@ impl StateChange {
 
     /// Returns true if the change came from outside of this process, or continues a pass that was prompted.
     fn is_prompt(&self) -> bool {
-        self.writer.as_ref().map_or(!self.is_initial, |writer| writer.prompted)
+        self.writer.as_ref().map_or(!self.is_initial, |writer| writer.is_prompted())
     }
 }
 
@@ -242,7 +242,7 @@ impl Cause {
 /// Returns true if what user code does now is prompted: within a pass it continues the pass, and elsewhere it follows
 /// something outside of the process, unless it handles an object that is not new.
 pub(super) fn is_user_prompt() -> bool {
-    CurrentPass::get().map_or_else(|| !is_initial(), |pass| pass.prompted)
+    CurrentPass::get().map_or_else(|| !is_initial(), |pass| pass.is_prompted())
 }
 
 fn bounded(text: &str) -> Arc<str> {

@@ -423,6 +423,15 @@ pub(crate) struct ClaimedKey {
     queue: Queue,
 }
 
+impl ClaimedKey {
+    /// Declares the pass to be prompted, for a reason that is not among the causes.
+    pub(crate) fn set_prompted(&mut self) {
+        if !self.causes.is_prompted() {
+            Arc::make_mut(&mut self.causes).set_prompted();
+        }
+    }
+}
+
 impl Deref for ClaimedKey {
     type Target = Key;
 

@@ -174,7 +174,7 @@ impl Measured {
 /// The pass that makes this request, if the request is a change and the pass was not prompted. Leases, events and reviews
 /// are no changes.
 fn unprompted_writer(request: &Request<Body>) -> Option<Arc<CurrentPass>> {
-    let pass = CurrentPass::get().filter(|pass| !pass.prompted)?;
+    let pass = CurrentPass::get().filter(|pass| !pass.is_prompted())?;
     let path = ResourcePath::parse(request.uri().path())?;
     let is_write = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(request.method());
     let is_change = match (path.group, path.plural) {
