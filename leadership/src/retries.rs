@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// The shortest pause before a retry: a process tries a Lease again at most twice a second.
-const MIN_PAUSE: Duration = Duration::from_millis(500);
-/// The shortest time between two retries of a process: it makes at most ten in a second, for all of its Leases.
-const INTERVAL: Duration = Duration::from_millis(100);
+/// The shortest pause before a retry: a process tries a Lease again less than twice a second.
+const MIN_PAUSE: Duration = Duration::from_millis(550);
+/// The shortest time between two retries of a process: it makes about nine in a second, for all of its Leases. So they
+/// stay below ten even if a busy machine delays some into the next second.
+const INTERVAL: Duration = Duration::from_millis(110);
 /// The number of attempts that have to fit into the time before a deadline, however long the API server asks to wait.
 const ATTEMPTS: u32 = 16;
 
@@ -47,14 +48,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_makes_ten_retries_a_second_and_the_first_at_once() {
+    async fn a_process_makes_nine_retries_a_second_and_the_first_at_once() {
         let (retries, start) = (Retries::default(), Instant::now());
         let turns = (0..21).map(|_| async {
             retries.turn().await;
             start.elapsed().as_millis()
         });
         let turns = join_all(turns).await;
-        assert_eq!((turns[0], turns[20]), (0, 2000));
+        assert_eq!((turns[0], turns[20]), (0, 2200));
     }
 
     #[test]
