@@ -1,6 +1,6 @@
 //! An informer without its type, and its progress.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -8,6 +8,9 @@ use tokio::time::Instant;
 
 use super::metrics::GaugeShare;
 use crate::watch;
+
+/// The time after which a namespace that still cannot be listed no longer holds up the others, which are listed.
+const MAX_WAIT_FOR_NAMESPACE: Duration = Duration::from_secs(60);
 
 /// An informer without its type. A controller keeps a handle for each informer that it needs, and a handle keeps its
 /// informer running.
@@ -57,7 +60,8 @@ pub enum InformerState {
     },
     /// The API server has answered several times in a row that it does not know the resource, or that this process may
     /// not list it. This ends when somebody installs the CustomResourceDefinition or grants the permission. Objects
-    /// that were listed before stay cached.
+    /// that were listed before stay cached. A namespace is also unavailable if its first list has failed for a minute, for
+    /// any reason, and another namespace is listed.
     Unavailable {
         /// The time at which the informer was started, or the resource was found to be unavailable.
         since: Instant,
@@ -119,13 +123,24 @@ impl Progress {
         });
     }
 
-    /// Records why the part waits. A synced part stays synced.
+    /// Records why the part waits. A synced part stays synced. A part that has waited for long is unavailable if another is
+    /// synced: the failure then concerns this part alone, such as an object that a conversion webhook refuses.
     pub(crate) fn mark_failed(&self, part: usize, why: &str) {
-        self.change(|parts| match parts.get_mut(part) {
-            Some(InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. }) => {
-                why.clone_into(reason);
+        self.change(|parts| {
+            let is_alone = parts.iter().any(InformerState::is_synced);
+            let Some(state) = parts.get_mut(part) else { return };
+            match state {
+                InformerState::Waiting { since, .. }
+                    if is_alone && since.elapsed() >= MAX_WAIT_FOR_NAMESPACE =>
+                {
+                    let (since, reason) = (*since, why.into());
+                    *state = InformerState::Unavailable { since, reason, was_synced: false };
+                }
+                InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. } => {
+                    why.clone_into(reason);
+                }
+                InformerState::NotStarted | InformerState::Synced { .. } => {}
             }
-            Some(InformerState::NotStarted | InformerState::Synced { .. }) | None => {}
         });
     }
 

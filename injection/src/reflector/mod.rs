@@ -8,6 +8,8 @@
 //! - the server did not know the resource (404);
 //! - this process is permitted to list but not to watch;
 //! - several watches in a row sent no event;
+//! - the server has told no version, as some aggregated API servers do: a watch without one reports no deletion that came
+//!   before it;
 //! - the server's resourceVersions are lower than before, as after a restore from a backup. Such a server would accept
 //!   the watch and send nothing. So before the reflector resumes a watch that broke or sent nothing, it lists one item
 //!   to learn the server's version.
@@ -172,7 +174,8 @@ impl<K: Cached> Reflector<K> {
             return Err(Failure::NoEvents(MAX_EMPTY_WATCHES));
         }
         self.may_be_restored = end != WatchEnd::Normal;
-        if self.may_be_restored && opened.elapsed() < HEALTHY_AFTER {
+        self.version.take_if(|version| version.is_empty());
+        if (self.may_be_restored || self.version.is_none()) && opened.elapsed() < HEALTHY_AFTER {
             sleep(self.backoff.next(Duration::MAX)).await;
         }
         Ok(())

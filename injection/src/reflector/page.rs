@@ -47,7 +47,7 @@ impl<'a> Page<'a> {
         let mut page = Self::default();
         scanner.object(|name, scanner| {
             match &*name {
-                "resourceVersion" => page.resource_version = scanner.string()?,
+                "resourceVersion" => page.resource_version = scanner.string_or_null()?.unwrap_or_default(),
                 "continue" => {
                     page.continue_token =
                         scanner.string_or_null()?.filter(|token| !token.is_empty()).map(Into::into)

@@ -94,6 +94,23 @@ async fn a_list_is_read_in_pages_and_watched_from_the_version_of_the_first_page(
     assert!(maps.bytes() > 40 && maps.len() == 2);
 }
 
+/// Some aggregated API servers tell no resourceVersion, or null.
+#[tokio::test(start_paused = true)]
+async fn a_list_without_a_version_is_repeated_after_its_watch_so_that_deletions_are_found() {
+    let (client, mut server) = server();
+    let cx = Context::new("test", client);
+    let maps: Informer<ConfigMap> = cx.get();
+    cx.informers().start();
+    server.list().await.respond(200, json!({"metadata": {"resourceVersion": null}, "items": [map("a", "")]}));
+    let watch = server.watch("").await.stream();
+    maps.synced().await;
+    assert_eq!(maps.len(), 1);
+    drop(watch);
+    server.list().await.respond(200, json!({"metadata": {}, "items": []}));
+    let _watch = server.watch("").await.stream();
+    assert_eq!(maps.len(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_broken_watch_resumes_after_the_last_version() {
     let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;

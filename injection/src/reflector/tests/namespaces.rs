@@ -86,6 +86,43 @@ async fn a_namespace_that_cannot_be_listed_does_not_hold_up_another_and_the_stat
     assert!(matches!(maps.state(), InformerState::Synced { .. }));
 }
 
+/// A conversion webhook that refuses one object fails the list of its namespace, for ever.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_whose_list_fails_for_a_minute_does_not_hold_up_another_that_is_listed() {
+    let (maps, _calls, mut server) = start_a_and_b();
+    let started = Instant::now();
+    let (list_a, mut list_b) = (server.list().await, server.list().await);
+    let mut list_a = Some(list_a);
+    while started.elapsed() < Duration::from_secs(65) {
+        list_b.fail(500, "conversion webhook failed");
+        list_b = server.list().await;
+        if let Some(list_a) = list_a.take_if(|_| started.elapsed() > Duration::from_secs(30)) {
+            list_a.items("10", &[]);
+            std::mem::forget(server.watch("10").await.stream());
+        }
+        assert!(!maps.handle().is_synced() || started.elapsed() >= Duration::from_secs(60));
+    }
+    list_b.fail(500, "conversion webhook failed");
+    let list_b = server.list().await;
+    maps.synced().await;
+    let state_of_b = maps.handle().state_in(Some("b"));
+    assert!(matches!(state_of_b, InformerState::Unavailable { was_synced: false, .. }), "{state_of_b:?}");
+    list_b.items("11", &[map_in("b", "x", "6")]);
+    let _watch_b = server.watch("11").await.stream();
+    maps.first_list(Some("b")).await.unwrap();
+}
+
+/// An outage at the start ends for all namespaces at nearly the same time. A controller must not start in between.
+#[tokio::test(start_paused = true)]
+async fn no_namespace_is_left_out_while_none_is_listed() {
+    let (maps, _calls, mut server) = start_a_and_b();
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(200) {
+        server.list().await.fail(503, "no etcd");
+    }
+    assert!(matches!(maps.state(), InformerState::Waiting { .. }), "{:?}", maps.state());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_relist_of_one_namespace_deletes_no_objects_of_another() {
     let (maps, calls, mut server, [watch_a, watch_b]) = start_synced_a_and_b().await;
