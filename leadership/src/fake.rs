@@ -205,6 +205,16 @@ impl FakeApi {
         self.server.insert::<Pod>(&serde_json::from_value(pod).unwrap());
     }
 
+    /// Answers writes as if admission had replaced the spec of the lease by this one.
+    pub(crate) fn store_as(&self, spec: Value) {
+        self.server.answer(move |method, _, lease| {
+            let mut lease = lease.clone();
+            lease["spec"].clone_from(&spec);
+            lease["metadata"]["resourceVersion"] = json!("2");
+            (*method != Method::GET).then_some((StatusCode::OK, lease))
+        });
+    }
+
     /// Answers creations as if the namespace of the Leases did not exist.
     pub(crate) fn without_namespace(self) -> Self {
         self.server.fail("create", "leases", 404);

@@ -46,6 +46,15 @@ pub(crate) struct Guard {
 #[error("no complete answer from the API server within {0:?}")]
 struct NoAnswer(Duration);
 
+/// The error of a write that the API server has not stored as it was sent. Other candidates would see the lease as free
+/// while this process leads.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the API server stored {0} instead of what was sent: an admission webhook or policy, or a proxy, changes the leases of \
+     this namespace; exclude them from it"
+)]
+struct NotAsSent(Value);
+
 type GuardResponse = Response<Full<Bytes>>;
 
 impl Guard {
@@ -151,31 +160,44 @@ impl Guard {
         Ok(answer)
     }
 
-    /// Sends a write with this resourceVersion as precondition, and records the answer if it was applied.
+    /// Sends a write with this resourceVersion as precondition, and records the answer if it was applied. Fails if the API
+    /// server stored another holder or a shorter duration.
     async fn write(
         &self,
         request: Request<Body>,
         version: Option<String>,
     ) -> Result<GuardResponse, BoxError> {
-        let answer = self.send(self.with_metadata(request, version.as_deref()).await?).await?;
+        let (request, sent) = self.with_metadata(request, version.as_deref()).await?;
+        let answer = self.send(request).await?;
         if answer.status().is_success()
             && let Ok(lease) = serde_json::from_slice::<Value>(answer.body())
         {
             if version.is_some() && lease["metadata"]["resourceVersion"].as_str() == version.as_deref() {
                 return Ok(conflict_response("the write changed nothing, so the lease was not renewed"));
             }
+            if !self.is_stored(&sent["spec"], &lease["spec"]) {
+                return Err(NotAsSent(lease["spec"].clone()).into());
+            }
             self.observed.lock().record_own_write(lease, Instant::now());
         }
         Ok(answer.map(Full::new))
     }
 
+    /// Returns true if the lease names the holder that was sent, or this process after a renewal, for at least the duration
+    /// that was sent.
+    fn is_stored(&self, sent: &Value, stored: &Value) -> bool {
+        let holder = sent["holderIdentity"].as_str().unwrap_or(&self.identity);
+        let duration = |spec: &Value| spec["leaseDurationSeconds"].as_u64();
+        stored["holderIdentity"].as_str().unwrap_or_default() == holder && duration(stored) >= duration(sent)
+    }
+
     /// Adds the metadata of this lease and the current time to a write, and the resourceVersion as a precondition of a
-    /// patch.
+    /// patch. Also returns the lease that is sent.
     async fn with_metadata(
         &self,
         request: Request<Body>,
         version: Option<&str>,
-    ) -> Result<Request<Body>, BoxError> {
+    ) -> Result<(Request<Body>, Value), BoxError> {
         let (mut parts, body) = request.into_parts();
         let mut lease: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
         let metadata = lease.pointer_mut("/metadata").and_then(Value::as_object_mut);
@@ -191,7 +213,7 @@ impl Guard {
             }
         }
         parts.headers.remove(CONTENT_LENGTH);
-        Ok(Request::from_parts(parts, Body::from(serde_json::to_vec(&lease)?)))
+        Ok((Request::from_parts(parts, Body::from(serde_json::to_vec(&lease)?)), lease))
     }
 
     /// Sends the request, and returns the whole answer.
@@ -288,6 +310,26 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(acquires(&lock).await);
         assert_eq!(api.spec("lease")["leaseTransitions"], 2);
+    }
+
+    /// Other candidates would see the lease as free while this process leads.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_not_stored_as_it_was_sent_is_not_acquired() {
+        for stored in [
+            json!({"holderIdentity": "me", "leaseDurationSeconds": 14}),
+            json!({"holderIdentity": "me"}),
+            json!({"holderIdentity": "another", "leaseDurationSeconds": 15}),
+            Value::Null,
+        ] {
+            let api = FakeApi::default();
+            api.store_as(stored.clone());
+            let result = lock(&api, "me").try_acquire_or_renew().await;
+            let error = crate::lease::LeaseError::from(result.unwrap_err()).to_string();
+            assert!(error.contains("instead of what was sent"), "{stored}: {error}");
+        }
+        let api = FakeApi::default();
+        api.store_as(json!({"holderIdentity": "me", "leaseDurationSeconds": 60}));
+        assert!(acquires(&lock(&api, "me")).await, "a longer duration is safe");
     }
 
     #[tokio::test(start_paused = true)]
