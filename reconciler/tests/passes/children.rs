@@ -192,3 +192,22 @@ async fn an_update_overwrites_neither_a_newer_child_nor_an_object_without_this_o
         assert!(matches!(taken, NotApplied::Taken { by: None, .. }), "{taken}");
     }
 }
+
+#[tokio::test]
+async fn an_orphan_that_the_api_server_refuses_to_change_does_not_keep_others_from_being_adopted() {
+    let fixture = Fixture::<ConfigMap>::new();
+    for name in ["a", "b", "c"] {
+        let mut orphan = config_map(&[]);
+        orphan.metadata.name = Some(name.into());
+        fixture.client.create(&PostParams::default(), &orphan).await.unwrap();
+    }
+    let refusal =
+        json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "Invalid", "code": 422});
+    fixture.server.answer(move |method, path, _| {
+        (*method == http::Method::PATCH && path.ends_with("/b"))
+            .then(|| (http::StatusCode::UNPROCESSABLE_ENTITY, refusal.clone()))
+    });
+    let error = fixture.children.claim(&lamp(), |_| true).await.unwrap_err();
+    assert!(error.in_full().contains("ConfigMap default/b"), "{}", error.in_full());
+    assert_eq!(fixture.children.of(&lamp()).count(), 2);
+}

@@ -43,30 +43,34 @@ impl<T: Cached> Owned<T> {
     ///
     /// # Errors
     ///
-    /// Stops at the first patch that fails and returns its error. A patch of an object that no longer exists is not an
-    /// error. If the owner is gone or being deleted, the error is permanent.
+    /// Returns the error of the first patch that fails. If the API server refuses it because of the object, the other
+    /// objects are adopted and released first. A patch of an object that no longer exists is not an error. If the owner is
+    /// gone or being deleted, the error is permanent.
     pub async fn claim<O: Kind>(
         &self,
         owner: &O,
         matches: impl Fn(&T) -> bool + Send,
     ) -> Result<Vec<Arc<T>>> {
         let (matching, others): (Vec<_>, Vec<_>) = self.of(owner).partition(|object| matches(object));
+        let mut refused = Ok(());
         for object in others {
-            self.set_owners(&*object, owners_without(&*object, owner)).await?;
+            let released = self.set_owners(&*object, owners_without(&*object, owner)).await;
+            refused = unless_refused(refused, released)?;
         }
         let is_candidate = |object: &Arc<T>| object.meta().deletion_timestamp.is_none() && matches(object);
         let orphans: Vec<_> =
             self.orphans_in(owner.meta().namespace.as_deref()).filter(is_candidate).collect();
         if orphans.is_empty() {
-            return Ok(matching);
+            return refused.map(|()| matching);
         }
         self.check_alive(owner).await?;
         for object in orphans {
             let mut owners = owners_without(&*object, owner);
             owners.push(controller_reference(owner));
-            self.set_owners(&*object, owners).await?;
+            let adopted = self.set_owners(&*object, owners).await;
+            refused = unless_refused(refused, adopted)?;
         }
-        Ok(self.of(owner).filter(|object| matches(object)).collect())
+        refused.map(|()| self.of(owner).filter(|object| matches(object)).collect())
     }
 
     /// Reads the owner from the API server. Fails if it is gone, replaced or being deleted.
@@ -101,6 +105,14 @@ impl<T: Cached> Owned<T> {
                 client.kind.with_key(&key)
             )),
         }
+    }
+}
+
+/// Returns the first refusal of a patch so far. Fails at an error that the patches of other objects would meet too.
+fn unless_refused(refused: Result<()>, patched: Result<()>) -> Result<Result<()>> {
+    match patched {
+        Err(error) if !error.is_refused() && !error.is_conflict() => Err(error),
+        patched => Ok(refused.and(patched)),
     }
 }
 
