@@ -72,43 +72,6 @@ impl Clock {
         time
     }
 
-    /// Returns the current time as an instant, so that a delay can be added to it. If the clock is set back before its
-    /// first time, the result is the instant of that first time.
-    pub(crate) fn instant(&self) -> Instant {
-        match &self.0 {
-            Source::System => Instant::now(),
-            Source::Set(Set { times, start: (instant, first) }) => {
-                let passed = times.borrow().duration_since(*first).try_into().unwrap_or_default();
-                instant.checked_add(passed).unwrap_or(*instant)
-            }
-        }
-    }
-
-    /// Returns a future that completes when the clock is set after this call. For the system clock it never completes.
-    pub(crate) fn next_change(&self) -> impl Future<Output = ()> + Send + use<> {
-        let times = match &self.0 {
-            Source::System => None,
-            Source::Set(set) => Some(set.times.clone()),
-        };
-        let times = times.map(|mut times| {
-            times.mark_unchanged();
-            times
-        });
-        async move {
-            if let Some(mut times) = times
-                && times.changed().await.is_ok()
-            {
-                return;
-            }
-            pending().await
-        }
-    }
-
-    /// Returns true if a test sets the clock.
-    pub(crate) fn is_set(&self) -> bool {
-        matches!(self.0, Source::Set(_))
-    }
-
     /// Returns the time that has passed since `then`; zero if `then` is in the future.
     pub fn since(&self, then: Timestamp) -> Duration {
         self.now().duration_since(then).try_into().unwrap_or_default()
@@ -118,6 +81,43 @@ impl Clock {
     pub fn until(&self, then: Timestamp) -> Duration {
         then.duration_since(self.now()).try_into().unwrap_or_default()
     }
+}
+
+/// Returns the time of the clock as an instant, so that a delay can be added to it. If the clock is set back before its
+/// first time, the result is the instant of that first time.
+pub fn clock_instant(clock: &Clock) -> Instant {
+    match &clock.0 {
+        Source::System => Instant::now(),
+        Source::Set(Set { times, start: (instant, first) }) => {
+            let passed = times.borrow().duration_since(*first).try_into().unwrap_or_default();
+            instant.checked_add(passed).unwrap_or(*instant)
+        }
+    }
+}
+
+/// Returns a future that completes when the clock is set after this call. For the system clock it never completes.
+pub fn next_clock_change(clock: &Clock) -> impl Future<Output = ()> + Send + use<> {
+    let times = match &clock.0 {
+        Source::System => None,
+        Source::Set(set) => Some(set.times.clone()),
+    };
+    let times = times.map(|mut times| {
+        times.mark_unchanged();
+        times
+    });
+    async move {
+        if let Some(mut times) = times
+            && times.changed().await.is_ok()
+        {
+            return;
+        }
+        pending().await
+    }
+}
+
+/// Returns true for a clock that a test controls, also before the test sets it, and false for the system clock.
+pub fn is_test_clock(clock: &Clock) -> bool {
+    matches!(clock.0, Source::Set(_))
 }
 
 impl Default for Clock {

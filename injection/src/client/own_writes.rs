@@ -22,7 +22,7 @@ use super::{
     writers::WrittenState,
 };
 use crate::{
-    informer::{Informers, StateBefore},
+    informer::{Informers, StateBefore, writers},
     object::{RawObject, ResponseState},
     pass::CurrentPass,
 };
@@ -109,7 +109,7 @@ impl CacheableRequest {
         let Ok(text) = std::str::from_utf8(body) else { return Ok(()) };
         let record = |state| {
             if self.is_write {
-                informers.writers().record(state);
+                writers(informers).record(state);
             }
         };
         if self.is_deletion

@@ -391,13 +391,6 @@ impl Context {
         self.keep(self.0.shared.informers.get(kind, selection))
     }
 
-    /// Returns the informer as a dependency that is not waited for while its objects are unavailable.
-    pub(crate) fn optional_informer<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
-        let informer = self.informer_without_dependency(selection);
-        self.add_dependency(Arc::new(OptionalInformer(informer.clone())));
-        informer
-    }
-
     /// Adds an informer whose first list the controller awaits before its first pass.
     pub(crate) fn add_dependency(&self, informer: Arc<dyn InformerHandle>) {
         add_once(&mut self.0.dependencies.borrow_mut(), informer);
@@ -412,6 +405,14 @@ impl Context {
         add_once(&mut self.0.shared.requested.borrow_mut(), informer.handle());
         informer
     }
+}
+
+/// Returns the informer of objects that a controller can do without: the controller does not wait for them while they are
+/// unavailable.
+pub fn optional_informer<K: Cached<DynamicType = ()>>(cx: &Context, selection: Selection) -> Informer<K> {
+    let informer = cx.informer_without_dependency(selection);
+    cx.add_dependency(Arc::new(OptionalInformer(informer.clone())));
+    informer
 }
 
 /// Adds the informer unless the list already contains it.

@@ -244,7 +244,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Context, testing::server};
+    use crate::{Context, informer::on_kind_changed, testing::server};
 
     fn lamp() -> GroupVersionKind {
         GroupVersionKind::gvk("example.com", "v1", "Lamp")
@@ -320,7 +320,7 @@ mod tests {
         informers.start();
         let changed = Arc::new(AtomicUsize::new(0));
         let counter = changed.clone();
-        informers.on_kind_changed(move |kind| {
+        on_kind_changed(&informers, move |kind| {
             assert_eq!(*kind, lamp());
             counter.fetch_add(1, Ordering::Relaxed);
         });

@@ -28,32 +28,17 @@ impl<K: Cached> Informer<K> {
     /// Kind or refuses the list, or it has not answered in time.
     pub async fn first_list(&self, namespace: Option<&str>) -> Result<(), NotSynced> {
         let mut progress = self.0.cache.progress.subscribe();
-        let listed = async {
+        let result = async {
             loop {
-                if let Some(listed) = self.listed(namespace) {
-                    return listed;
+                if let Some(result) = listed(self, namespace) {
+                    return result;
                 }
                 let _ = progress.changed().await;
             }
         };
-        timeout(TIMEOUT, listed)
+        timeout(TIMEOUT, result)
             .await
             .unwrap_or_else(|_| Err(self.not_synced(self.overdue_reason(namespace))))
-    }
-
-    /// Returns the result of the first list of a namespace, or of all that the informer selects. `None` if it has neither
-    /// succeeded nor failed yet, and is not overdue.
-    pub(crate) fn listed(&self, namespace: Option<&str>) -> Option<Result<(), NotSynced>> {
-        match InformerHandle::state_in(&*self.0, namespace) {
-            InformerState::Synced { .. } => Some(Ok(())),
-            InformerState::NotStarted => None,
-            InformerState::Waiting { since, reason } if reason.is_empty() => {
-                (since.elapsed() >= TIMEOUT).then(|| Err(self.not_synced(self.overdue_reason(namespace))))
-            }
-            InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. } => {
-                Some(Err(self.not_synced(&reason)))
-            }
-        }
     }
 
     fn overdue_reason(&self, namespace: Option<&str>) -> &'static str {
@@ -66,15 +51,31 @@ impl<K: Cached> Informer<K> {
     fn not_synced(&self, reason: &str) -> NotSynced {
         NotSynced { informer: self.name().into(), reason: reason.into() }
     }
+}
 
-    /// Returns a future that calls `act` each time the first list of a namespace succeeds or fails, and once if it is
-    /// overdue. It ends when each has succeeded, and when the informer is dropped, which it does not keep.
-    pub(crate) fn on_first_lists<F: Fn() + Send>(
-        &self,
-        act: F,
-    ) -> impl Future<Output = ()> + Send + use<K, F> {
-        follow(self.0.cache.progress.subscribe(), act)
+/// Returns the result of the first list of a namespace, or of all that the informer selects. `None` if it has neither
+/// succeeded nor failed yet, and is not overdue.
+pub fn listed<K: Cached>(informer: &Informer<K>, namespace: Option<&str>) -> Option<Result<(), NotSynced>> {
+    match InformerHandle::state_in(&*informer.0, namespace) {
+        InformerState::Synced { .. } => Some(Ok(())),
+        InformerState::NotStarted => None,
+        InformerState::Waiting { since, reason } if reason.is_empty() => {
+            let is_overdue = since.elapsed() >= TIMEOUT;
+            is_overdue.then(|| Err(informer.not_synced(informer.overdue_reason(namespace))))
+        }
+        InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. } => {
+            Some(Err(informer.not_synced(&reason)))
+        }
     }
+}
+
+/// Returns a future that calls `act` each time the first list of a namespace succeeds or fails, and once if it is overdue.
+/// It ends when each has succeeded, and when the informer is dropped, which it does not keep.
+pub fn on_first_lists<K: Cached, F: Fn() + Send>(
+    informer: &Informer<K>,
+    act: F,
+) -> impl Future<Output = ()> + Send + use<K, F> {
+    follow(informer.0.cache.progress.subscribe(), act)
 }
 
 /// The progress of a first list.

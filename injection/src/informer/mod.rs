@@ -25,18 +25,17 @@ use reknit_apis::Key;
 use serde::Serialize;
 use tokio::task::AbortHandle;
 
-pub(crate) use self::registry::start_on;
 pub use self::{
     cached::{Cached, Metadata},
     change::{Change, Old},
     discovery::Unresolved,
     filter::{Filter, annotation, controlled_by, controller_name, label, named, namespace},
-    first_list::NotSynced,
+    first_list::{NotSynced, listed, on_first_lists},
     handle::{InformerHandle, InformerState},
     index::{Index, WeakIndex},
     key_event::KeyEvent,
-    registry::Informers,
-    selection::{Selection, select},
+    registry::{Informers, cached_json, for_each_cached, on_kind_changed, start_on, writers},
+    selection::{Selection, can_be_left, carriers_outside, select},
 };
 pub(crate) use self::{
     handle::{is_settled, is_synced},

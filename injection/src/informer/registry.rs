@@ -115,11 +115,6 @@ impl Informers {
         }))
     }
 
-    /// The passes that wrote the last states of objects.
-    pub(crate) fn writers(&self) -> &Writers {
-        &self.0.writers
-    }
-
     /// Opens the informer of this type, Kind and selection at run time, and returns it once its first list is in the
     /// cache, so that an object that is not listed yet is never taken for absent. The caller must keep the informer,
     /// which stops when its last clone is dropped.
@@ -192,12 +187,6 @@ impl Informers {
             recording.add(|reads| reads.add_resolved(kind, found.as_ref()));
         }
         Ok(found)
-    }
-
-    /// Calls the handler with each Kind that [`resolve`](Self::resolve) returned and that the API server now serves in
-    /// another way, or no longer.
-    pub(crate) fn on_kind_changed(&self, handler: impl Fn(&GroupVersionKind) + Send + Sync + 'static) {
-        self.0.discovery.on_changed(Box::new(handler));
     }
 
     /// Returns the informer of this type, Kind and selection. It starts at once if the informers are started, and its
@@ -275,22 +264,6 @@ impl Informers {
         self.informers_of(path).filter_map(cached).max_by_key(|before| before.object.len())
     }
 
-    pub(crate) fn cached_json(
-        &self,
-    ) -> impl Fn(&ResourcePath<'_>) -> Option<Option<Value>> + Send + Sync + use<> {
-        let registry = Arc::downgrade(&self.0);
-        move |path| {
-            let (informers, key) = (Self(registry.upgrade()?), path.key()?);
-            let mut members = informers.informers_of(path).peekable();
-            members.peek()?;
-            Some(members.find_map(|member| member.json(&key)))
-        }
-    }
-
-    pub(crate) fn for_each_cached(&self, visit: &mut dyn FnMut(&ApiResource, Value)) {
-        self.members().for_each(|member| member.for_each(&mut |object| visit(member.resource(), object)));
-    }
-
     pub(crate) fn has_informer_of(&self, path: &ResourcePath<'_>) -> bool {
         self.informers_of(path).next().is_some()
     }
@@ -321,9 +294,39 @@ impl std::fmt::Debug for Informers {
     }
 }
 
-/// Starts an informer on this runtime, with requests through this transport. A later start of all informers does not
-/// start it again.
-pub(crate) fn start_on<K: Cached>(informer: &Informer<K>, runtime: &runtime::Handle, transport: &Transport) {
+/// Returns a function that reads the cached state of an object, other than `managedFields`. It returns `None` if no
+/// informer has objects of this resource, and does not keep the informers.
+pub fn cached_json(
+    informers: &Informers,
+) -> impl Fn(&ResourcePath<'_>) -> Option<Option<Value>> + Send + Sync + use<> {
+    let registry = Arc::downgrade(&informers.0);
+    move |path| {
+        let (informers, key) = (Informers(registry.upgrade()?), path.key()?);
+        let mut members = informers.informers_of(path).peekable();
+        members.peek()?;
+        Some(members.find_map(|member| member.json(&key)))
+    }
+}
+
+/// Calls the function with each cached object.
+pub fn for_each_cached(informers: &Informers, visit: &mut dyn FnMut(&ApiResource, Value)) {
+    informers.members().for_each(|member| member.for_each(&mut |object| visit(member.resource(), object)));
+}
+
+/// Returns the passes that wrote the last states of objects.
+pub fn writers(informers: &Informers) -> &Writers {
+    &informers.0.writers
+}
+
+/// Calls the handler with each Kind that was [resolved](Informers::resolve) and that the API server now serves in another
+/// way, or no longer.
+pub fn on_kind_changed(informers: &Informers, handler: impl Fn(&GroupVersionKind) + Send + Sync + 'static) {
+    informers.0.discovery.on_changed(Box::new(handler));
+}
+
+/// Starts an informer on this runtime, with requests through this transport, before the others are started. A later start
+/// of all informers does not start it again.
+pub fn start_on<K: Cached>(informer: &Informer<K>, runtime: &runtime::Handle, transport: &Transport) {
     Member::start(&*informer.0, runtime, transport);
 }
 

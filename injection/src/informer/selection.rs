@@ -98,25 +98,6 @@ impl Selection {
         self
     }
 
-    /// Selects the objects outside this selection that carry one of these finalizers, in the same namespaces. `None` if
-    /// no object can leave this selection: it has neither labels nor fields other than the name and the namespace.
-    ///
-    /// The informer lists and watches all objects in these namespaces, and keeps only the selected ones.
-    pub(crate) fn carriers_outside(&self, finalizers: &[&str]) -> Option<Self> {
-        if !self.can_be_left() {
-            return None;
-        }
-        let finalizers = finalizers.iter().map(|&name| name.to_owned()).collect();
-        let carriers = Carriers { finalizers, outside: self.clone() };
-        Some(Self { carriers: Some(Box::new(carriers)), ..self.same_namespaces() })
-    }
-
-    /// Returns true if a change of an object can take it out of the selection.
-    pub(crate) fn can_be_left(&self) -> bool {
-        let is_constant = |field: &String| ["metadata.name", "metadata.namespace"].contains(&field.as_str());
-        !self.labels.selects_all() || !self.fields.keys().all(is_constant)
-    }
-
     /// Returns true if the API server may report objects that are not selected.
     pub(crate) fn is_evaluated_here(&self) -> bool {
         self.carriers.is_some()
@@ -243,6 +224,25 @@ impl Selection {
     }
 }
 
+/// Returns true if a change of an object can take it out of the selection: it has labels, or fields other than the name
+/// and the namespace.
+pub fn can_be_left(selection: &Selection) -> bool {
+    let is_constant = |field: &String| ["metadata.name", "metadata.namespace"].contains(&field.as_str());
+    !selection.labels.selects_all() || !selection.fields.keys().all(is_constant)
+}
+
+/// Returns the selection of the objects outside this selection that carry one of these finalizers. `None` if no object
+/// can leave this selection. An informer of the result lists and watches all objects in the same namespaces, and keeps
+/// only the selected ones.
+pub fn carriers_outside(selection: &Selection, finalizers: &[&str]) -> Option<Selection> {
+    if !can_be_left(selection) {
+        return None;
+    }
+    let finalizers = finalizers.iter().map(|&name| name.to_owned()).collect();
+    let carriers = Carriers { finalizers, outside: selection.clone() };
+    Some(Selection { carriers: Some(Box::new(carriers)), ..selection.same_namespaces() })
+}
+
 impl Carriers {
     /// Returns true if the object carries one of the finalizers and is not known to be in the other selection.
     fn admit(&self, object: &Object) -> bool {
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn objects_outside_a_selection_are_selected_if_they_carry_the_finalizer() {
         let desks = select().namespace("x").label("kind", "desk");
-        let outside = desks.carriers_outside(&["example.com/a"]).unwrap();
+        let outside = carriers_outside(&desks, &["example.com/a"]).unwrap();
         assert_eq!(
             outside.to_string(),
             "namespace=x finalizers=example.com/a outside (namespace=x labels=kind=desk)"
@@ -351,9 +351,9 @@ mod tests {
         assert_eq!(admits("example.com/a", "desk"), Some(false));
         assert_eq!(admits("example.com/b", "street"), Some(false));
         for constant in [select(), select().namespaces(["x", "y"]), select().field("metadata.name", "a")] {
-            assert!(constant.carriers_outside(&["example.com/a"]).is_none(), "{constant}");
+            assert!(carriers_outside(&constant, &["example.com/a"]).is_none(), "{constant}");
         }
-        assert!(select().field("spec.nodeName", "n").carriers_outside(&["example.com/a"]).is_some());
+        assert!(carriers_outside(&select().field("spec.nodeName", "n"), &["example.com/a"]).is_some());
     }
 
     #[test]

@@ -31,9 +31,8 @@ use futures::future::join_all;
 use reknit_apis::internal::random_range;
 use tokio::time::{Instant, sleep, timeout};
 
-pub use self::backoff::jittered;
-pub(crate) use self::watch::read_watch;
 use self::{backoff::Backoff, requests::Requests, watch::Line};
+pub use self::{backoff::jittered, watch::read_watch};
 pub(crate) use self::{
     error::Failure,
     page::Page,

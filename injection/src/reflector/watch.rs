@@ -106,7 +106,7 @@ impl Lines {
 }
 
 /// Reads the events of a watch that arrives in these frames.
-pub(crate) async fn read_watch(frames: Vec<Vec<u8>>) -> Vec<Option<(String, Key)>> {
+pub async fn read_watch(frames: Vec<Vec<u8>>) -> Vec<Option<(String, Key)>> {
     let frames = frames.into_iter().map(|frame| Ok::<_, BoxError>(Frame::data(Bytes::from(frame))));
     let mut lines = Lines::of(Box::new(StreamBody::new(stream::iter(frames))));
     let mut events = Vec::new();

@@ -130,7 +130,7 @@ impl<K> Builder<K> {
             parts: Parts::new(
                 name,
                 Recorder::new(cx, &format!("{reporter}-controller")),
-                Queue::of(cx.get(), writers(&cx.informers())),
+                Queue::of(cx.get(), writers(&cx.informers()).clone()),
                 cx.get::<Metrics>().children(),
             ),
             namespaces: selection.same_namespaces(),

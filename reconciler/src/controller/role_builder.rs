@@ -125,7 +125,7 @@ impl<R: ReconcileKind> RoleBuilder<R> {
         }
         build.parts.finalizer = Some(finalizer.clone());
         let informer = build.cx.informer::<R::Kind>(build.selection.clone());
-        if can_be_left(&informer) && roles.observe_deletion.is_some() {
+        if can_be_left(&build.selection) && roles.observe_deletion.is_some() {
             build.allows(Permission::of::<R::Kind>([Verb::Get]));
         }
         let (queue, per_key) = (build.parts.queue.clone(), build.parts.per_key.clone());

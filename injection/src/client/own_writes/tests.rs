@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     Context, Informer, Metadata,
     client::writers::{Writers, WrittenState},
+    informer::writers,
     pass::CurrentPass,
     select,
     testing::{PendingRequest, Server, Stream, map, server},
@@ -52,7 +53,7 @@ impl Process {
         reported.lock().unwrap().clear();
         let client = cx.client();
         let api = Api::namespaced(client.clone(), "n");
-        let writers = cx.informers().writers().clone();
+        let writers = writers(&cx.informers()).clone();
         Self { maps, names, api, client, server, reported, writers, _watches }
     }
 

@@ -4,7 +4,7 @@ use kube::{Resource, api::ObjectMeta};
 use reknit_apis::Key;
 use reknit_injection::{
     DecodeError,
-    internal::{can_be_left, exists, undecodable_json},
+    internal::{can_be_left, exists, selection, undecodable_json},
 };
 
 use super::{KindDriver, failure_event, object_reference};
@@ -60,7 +60,8 @@ impl<R: ReconcileKind> KindDriver<R> {
                 found => found,
             });
         }
-        let asks = can_be_left(&self.informer) && (matters || self.deletion_observer(mode).is_some());
+        let asks =
+            can_be_left(selection(&self.informer)) && (matters || self.deletion_observer(mode).is_some());
         if asks && self.client.get_meta(key).await.context("failed to read the object")?.is_some() {
             return Ok(Found::Outside);
         }
