@@ -3,7 +3,7 @@
 use std::{pin::Pin, thread, time::Duration};
 
 use kube::Client;
-use reknit_injection::{Context, InformerHandle, InformerState, Shutdown, ShutdownTrigger};
+use reknit_injection::{Context, InformerHandle, Shutdown, ShutdownTrigger};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{Controller, Drained, Health, Result, Run};
 use tokio::task::{JoinHandle, JoinSet};
@@ -216,15 +216,9 @@ impl RunningControllers {
 
 /// The name of an informer that is not synced, and why.
 fn reason_to_wait(informer: &dyn InformerHandle) -> Option<String> {
-    match informer.state() {
-        InformerState::Synced { .. } => None,
-        InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. }
-            if !reason.is_empty() =>
-        {
-            Some(format!("{}: {reason}", informer.name()))
-        }
-        _ => Some(format!("{}: no list yet", informer.name())),
-    }
+    let state = informer.state();
+    let reason = state.reason().unwrap_or("no list yet");
+    (!state.is_synced()).then(|| format!("{}: {reason}", informer.name()))
 }
 
 impl Drop for RunningControllers {

@@ -72,11 +72,14 @@ pub(crate) fn registrations(webhook: &Webhook, names: &ServiceNames) -> Vec<Regi
         |name: &String| Registration::new::<CustomResourceDefinition>(name.clone(), CONVERSION, None);
     let endpoint = |Endpoint { step, name: entry, path, rules, is_mutating, mutator, .. }: Endpoint| {
         let name = names.configurations.get(&step.to_lowercase().replace('_', "-")).unwrap_or(&entry).clone();
-        let registration = match is_mutating {
+        let mut registration = match is_mutating {
             true => Registration::new::<MutatingWebhookConfiguration>(name, path, Some(rules)),
             false => Registration::new::<ValidatingWebhookConfiguration>(name, path, Some(rules)),
         };
-        registration.with_entry(entry).with_mutator(mutator).excluding_namespaces(webhook.excludes_namespaces)
+        registration.entry = entry;
+        registration.mutator = mutator;
+        registration.excludes_namespaces = webhook.excludes_namespaces;
+        registration
     };
     let conversions = webhook.conversions.crd_names().into_iter().map(conversion);
     conversions.chain(webhook.endpoints().into_iter().map(endpoint)).collect()

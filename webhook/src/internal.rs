@@ -6,8 +6,8 @@ use reknit_injection::Context;
 use serde_json::Value;
 
 use crate::{
-    admission::rules::Caches, assemble::registrations, certificates::registration::Registration,
-    server::clients::ClientAuthority, webhook::Webhook,
+    assemble::registrations, certificates::registration::Registration, server::clients::ClientAuthority,
+    webhook::Webhook,
 };
 pub use crate::{
     assemble::{certificate_controller, server},
@@ -33,7 +33,9 @@ pub fn watch_configs(mut webhook: Webhook, cx: &Context) -> Webhook {
 /// Denies requests that need a [`Validator`](crate::Validator) until the informers that the constructor of the webhook
 /// has requested from this Context are synced.
 pub fn await_informers(mut webhook: Webhook, cx: &Context) -> Webhook {
-    webhook.validation.caches = Caches(cx.dependencies());
+    for informer in cx.dependencies() {
+        webhook.validation.caches.add(informer.name(), informer.clone());
+    }
     webhook
 }
 

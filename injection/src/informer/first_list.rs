@@ -90,9 +90,8 @@ impl Step {
     fn of(state: &InformerState) -> Self {
         match state {
             InformerState::Synced { .. } => Self::Listed,
-            InformerState::Waiting { reason, .. } if !reason.is_empty() => Self::Failed,
-            InformerState::Unavailable { .. } => Self::Failed,
-            InformerState::NotStarted | InformerState::Waiting { .. } => Self::Pending,
+            _ if state.reason().is_some() => Self::Failed,
+            _ => Self::Pending,
         }
     }
 }

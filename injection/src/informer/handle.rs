@@ -192,8 +192,19 @@ impl Progress {
 }
 
 impl InformerState {
-    fn is_synced(&self) -> bool {
+    /// Returns true if the first list is in the cache, and the resource is available.
+    pub fn is_synced(&self) -> bool {
         matches!(self, Self::Synced { .. })
+    }
+
+    /// Returns the reason why the objects cannot be listed. `None` while nothing has failed.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Waiting { reason, .. } | Self::Unavailable { reason, .. } => {
+                Some(reason.as_str()).filter(|reason| !reason.is_empty())
+            }
+            Self::NotStarted | Self::Synced { .. } => None,
+        }
     }
 }
 
@@ -220,7 +231,7 @@ pub(crate) fn is_settled(parts: &[InformerState]) -> bool {
 fn rank(state: &InformerState) -> (u8, Option<Instant>) {
     match state {
         InformerState::NotStarted => (0, None),
-        InformerState::Waiting { since, reason } if !reason.is_empty() => (1, Some(*since)),
+        InformerState::Waiting { since, .. } if state.reason().is_some() => (1, Some(*since)),
         InformerState::Waiting { since, .. } => (2, Some(*since)),
         InformerState::Unavailable { since, .. } => (3, Some(*since)),
         InformerState::Synced { last_attempt } => (4, Some(*last_attempt)),

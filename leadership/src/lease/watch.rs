@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
-use reknit_injection::{Change, Informer, InformerState, internal::watch};
+use reknit_injection::{Change, Informer, internal::watch};
 use tokio::time::{Instant, timeout};
 
 use super::{LeaseState, Leases};
@@ -34,7 +34,7 @@ impl LeaseWatch {
 
     /// Returns true if leases are watched and the first list has arrived.
     pub(crate) fn is_synced(&self) -> bool {
-        let is_synced = |informer: &Informer<Lease>| matches!(informer.state(), InformerState::Synced { .. });
+        let is_synced = |informer: &Informer<Lease>| informer.state().is_synced();
         self.informer.as_ref().is_some_and(is_synced)
     }
 

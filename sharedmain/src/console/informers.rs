@@ -11,11 +11,10 @@ pub(super) fn view(state: &State) -> Value {
     let (metrics, refusals) = (state.gather(), watch_refusals(running));
     let informer = |(name, state): (String, InformerState)| {
         let value = |metric| metrics.value(metric, &[("name", &*name)]);
-        let (state, reason) = progress(&state);
         json!({
             "name": name,
-            "state": state,
-            "reason": reason.or_else(|| refusals.get(&name).cloned()),
+            "state": name_of(&state),
+            "reason": state.reason().or_else(|| refusals.get(&name).map(String::as_str)),
             "objects": value("reflector_objects"),
             "bytes": value("reflector_object_bytes"),
             "events": value("reflector_events_total"),
@@ -28,15 +27,12 @@ pub(super) fn view(state: &State) -> Value {
     json!({ "informers": running.informers.states().into_iter().map(informer).collect::<Vec<_>>() })
 }
 
-/// The name of the state, and why the informer is not synced.
-fn progress(state: &InformerState) -> (&'static str, Option<String>) {
+fn name_of(state: &InformerState) -> &'static str {
     match state {
-        InformerState::NotStarted => ("not started", None),
-        InformerState::Waiting { reason, .. } => {
-            ("waiting", Some(reason.clone()).filter(|why| !why.is_empty()))
-        }
-        InformerState::Unavailable { reason, .. } => ("unavailable", Some(reason.clone())),
-        InformerState::Synced { .. } => ("synced", None),
+        InformerState::NotStarted => "not started",
+        InformerState::Waiting { .. } => "waiting",
+        InformerState::Unavailable { .. } => "unavailable",
+        InformerState::Synced { .. } => "synced",
     }
 }
 

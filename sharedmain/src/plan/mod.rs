@@ -227,12 +227,7 @@ fn queued(controller: &Controller) -> impl Iterator<Item = (&Controller, Key)> {
 fn problem(state: &InformerState) -> Option<String> {
     match state {
         InformerState::Synced { .. } | InformerState::Unavailable { was_synced: true, .. } => None,
-        InformerState::Waiting { reason, .. } if reason.is_empty() => {
-            Some("the first list is not complete".into())
-        }
-        InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. } => {
-            Some(reason.clone())
-        }
         InformerState::NotStarted => Some("an informer has not started".into()),
+        _ => Some(state.reason().unwrap_or("the first list is not complete").into()),
     }
 }

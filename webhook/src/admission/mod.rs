@@ -1,5 +1,6 @@
 //! Admission reviews: defaulting, validation and strict decoding of objects.
 
+pub(crate) mod caches;
 pub(crate) mod config_maps;
 pub(crate) mod decoding;
 pub(crate) mod defaulting;

@@ -5,13 +5,16 @@
 //! if the reason is the same. So rules about what does change still apply.
 
 use reknit_apis::Operation;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
     defaulting::Defaulting,
-    review::{Change, Review, ReviewOutcome},
+    review::{Change, Review, ReviewOutcome, differ_only_in},
     rules::ratchet_rule,
 };
+
+/// The fields that are not the spec.
+const STATE: &[&str] = &["metadata", "status"];
 
 /// Answers a review by the handler, with ratcheting.
 pub(crate) fn ratchet(
@@ -44,19 +47,19 @@ pub(crate) fn ratchet(
     ReviewOutcome { response: outcome.response, rules: rules.collect() }
 }
 
-/// Returns the stored object as it would be stored today, if the update leaves its spec alone: all fields but the
-/// metadata and the status. The spec may have defaults that the stored object lacks.
+/// Returns the stored object as it would be stored today, if the update leaves its spec alone: all fields but
+/// [`STATE`]. The spec may have defaults that the stored object lacks.
 fn stored_state(defaulting: &Defaulting, review: &Review, change: &Change) -> Option<Value> {
     let (object, old) = (change.object.as_ref()?, change.old.as_ref()?);
     let is_update = change.request.operation == Operation::Update;
     let leaves_spec_alone = is_update
-        && (has_equal_spec(object, old)
+        && (differ_only_in(STATE, object, old)
             || defaulting
                 .with_defaults(&review.kind, change)
-                .is_some_and(|old| has_equal_spec(object, &old)));
+                .is_some_and(|old| differ_only_in(STATE, object, &old)));
     leaves_spec_alone.then(|| {
         let mut stored = object.clone();
-        for key in ["metadata", "status"] {
+        for &key in STATE {
             match old.get(key) {
                 Some(value) => stored[key] = value.clone(),
                 None => drop(stored.as_object_mut().and_then(|fields| fields.remove(key))),
@@ -64,15 +67,6 @@ fn stored_state(defaulting: &Defaulting, review: &Review, change: &Change) -> Op
         }
         stored
     })
-}
-
-/// Returns true if two objects differ at most in the metadata and the status.
-fn has_equal_spec(object: &Value, other: &Value) -> bool {
-    let (Some(object), Some(other)) = (object.as_object(), other.as_object()) else { return false };
-    let is_spec = |key: &String| !matches!(&**key, "metadata" | "status");
-    let count = |fields: &Map<String, Value>| fields.keys().filter(|key| is_spec(key)).count();
-    let mut spec = object.iter().filter(|(key, _)| is_spec(key));
-    count(object) == count(other) && spec.all(|(key, value)| other.get(key) == Some(value))
 }
 
 #[cfg(test)]
@@ -84,9 +78,9 @@ mod tests {
     #[test]
     fn the_spec_is_all_but_the_metadata_and_the_status() {
         let lamp = json!({"metadata": {"name": "x"}, "spec": {"watts": 1}});
-        assert!(has_equal_spec(&lamp, &json!({"spec": {"watts": 1}, "status": {}})));
-        assert!(!has_equal_spec(&lamp, &json!({"spec": {"watts": 2}})));
-        assert!(!has_equal_spec(&lamp, &json!({"spec": {"watts": 1}, "data": {}})));
-        assert!(!has_equal_spec(&json!({"data": {}}), &json!({})));
+        assert!(differ_only_in(STATE, &lamp, &json!({"spec": {"watts": 1}, "status": {}})));
+        assert!(!differ_only_in(STATE, &lamp, &json!({"spec": {"watts": 2}})));
+        assert!(!differ_only_in(STATE, &lamp, &json!({"spec": {"watts": 1}, "data": {}})));
+        assert!(!differ_only_in(STATE, &json!({"data": {}}), &json!({})));
     }
 }

@@ -125,14 +125,17 @@ impl Change {
     fn is_metadata_update_of_terminating_object(&self) -> bool {
         let (Some(object), Some(old)) = (&self.object, &self.old) else { return false };
         let is_terminating = !old["metadata"]["deletionTimestamp"].is_null();
-        self.request.operation == Operation::Update && is_terminating && differ_only_in_metadata(object, old)
+        self.request.operation == Operation::Update
+            && is_terminating
+            && differ_only_in(&["metadata"], object, old)
     }
 }
 
-fn differ_only_in_metadata(new: &Value, old: &Value) -> bool {
-    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return false };
-    let is_equal = |(key, value): (&String, &Value)| key == "metadata" || old.get(key) == Some(value);
-    new.iter().all(is_equal) && old.keys().all(|key| key == "metadata" || new.contains_key(key))
+/// Returns true if two objects differ at most in these fields.
+pub(crate) fn differ_only_in(fields: &[&str], object: &Value, other: &Value) -> bool {
+    let (Some(object), Some(other)) = (object.as_object(), other.as_object()) else { return false };
+    let is_equal = |key: &String| fields.contains(&&**key) || object.get(key) == other.get(key);
+    object.keys().chain(other.keys()).all(is_equal)
 }
 
 /// An AdmissionReview as JSON. kube's own reviews hold typed objects, which lose fields that their type does not have.

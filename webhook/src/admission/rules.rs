@@ -5,7 +5,6 @@ use std::{future::Future, sync::Arc, time::Duration};
 use futures::{FutureExt, future::BoxFuture};
 use kube::core::admission::AdmissionResponse;
 use reknit_apis::{FieldError, Kind, Level, Request};
-use reknit_injection::{InformerHandle, InformerState};
 use reknit_reconciler::Result;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -16,9 +15,6 @@ use super::{
     group_version_kind::GroupVersionKind,
     review::{Change, ReviewOutcome},
 };
-
-/// The time that a starting webhook waits for the caches of its rules.
-const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Rules of a Kind that read other objects: from informers that the constructor of the webhook requests, or from the
 /// API server. Rules about the object alone belong in [`Validatable`](reknit_apis::Validatable), which is checked first.
@@ -198,44 +194,5 @@ pub(crate) fn judge(
     match errors.is_empty() {
         true => response,
         false => Denial::from(errors).context("validation failed").deny(response, kind, name),
-    }
-}
-
-/// The informers that the constructor of the webhook has requested.
-#[derive(Clone, Default)]
-pub(crate) struct Caches(pub(crate) Vec<Arc<dyn InformerHandle>>);
-
-impl Caches {
-    /// Fails with the reason if a cache is not synced.
-    pub(crate) fn check(&self) -> Result<(), Denial> {
-        match self.0.iter().find(|informer| !informer.is_synced()) {
-            None => Ok(()),
-            Some(informer) => {
-                let (name, reason) = (informer.name(), unsynced_reason(informer.state()));
-                Err(Denial::unavailable(format!("the webhook has not read {name} yet: {reason}")))
-            }
-        }
-    }
-
-    /// Waits until the caches are synced, but only for some seconds: the webhook may be needed to mend what is missing.
-    pub(crate) async fn wait_until_synced(&self) {
-        let synced = futures::future::join_all(self.0.iter().map(|informer| informer.synced()));
-        if timeout(SYNC_TIMEOUT, synced).await.is_err()
-            && let Err(reason) = self.check()
-        {
-            tracing::warn!(%reason, "requests whose rules read other objects are denied");
-        }
-    }
-}
-
-/// The reason why the objects of an informer are not cached.
-pub(crate) fn unsynced_reason(state: InformerState) -> String {
-    match state {
-        InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. }
-            if !reason.is_empty() =>
-        {
-            reason
-        }
-        _ => "not listed yet".into(),
     }
 }

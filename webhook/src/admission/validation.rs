@@ -7,11 +7,12 @@ use reknit_apis::{FieldError, Kind, Operation, Validatable};
 use serde_json::Value;
 
 use super::{
+    caches::Caches,
     decoding::Decoder,
     denial::{Denial, deny},
     group_version_kind::GroupVersionKind,
     review::{Change, Review, ReviewOutcome},
-    rules::{Caches, PendingRule, PrepareRule, Validator, judge, prepare},
+    rules::{PendingRule, PrepareRule, Validator, judge, prepare},
 };
 
 /// The Kinds with rules.

@@ -21,16 +21,16 @@ pub(crate) type ReadObject = Box<dyn Fn() -> Result<Option<Value>, String> + Sen
 /// An object that tells the API server how to call the webhook.
 pub(crate) struct Registration {
     pub(crate) name: String,
-    /// The name of the entries of a webhook configuration that concern this webhook.
-    entry: String,
+    /// The name of the entries of a webhook configuration that concern this webhook. By default the name of the object.
+    pub(crate) entry: String,
     pub(crate) resource: ApiResource,
     path: &'static str,
     /// The rules of the entries. `None` for a CustomResourceDefinition.
     rules: Option<Value>,
     /// True if the entries leave out the namespaces with [`EXCLUDE_LABEL`].
-    excludes_namespaces: bool,
+    pub(crate) excludes_namespaces: bool,
     /// The mutator that the entries call, if it is not a step of the webhook's own.
-    mutator: Option<Arc<dyn Mutator>>,
+    pub(crate) mutator: Option<Arc<dyn Mutator>>,
     /// Watches the object of this name, and returns a function that reads it. A change enqueues the key of the object
     /// and the key of the Secret, whose certificate may lack a new host.
     pub(crate) watch: fn(&mut Builder<Keys>, &str, &Key) -> ReadObject,
@@ -54,24 +54,9 @@ impl Registration {
         }
     }
 
-    /// Sets the name of the entries. The default is the name of the object.
-    pub(crate) fn with_entry(self, entry: String) -> Self {
-        Self { entry, ..self }
-    }
-
     /// Returns true for a webhook configuration.
     pub(crate) fn is_configuration(&self) -> bool {
         self.rules.is_some()
-    }
-
-    /// Sets whether the entries leave out labelled namespaces.
-    pub(crate) fn excluding_namespaces(self, excludes_namespaces: bool) -> Self {
-        Self { excludes_namespaces, ..self }
-    }
-
-    /// Lets the mutator change the entries.
-    pub(crate) fn with_mutator(self, mutator: Option<Arc<dyn Mutator>>) -> Self {
-        Self { mutator, ..self }
     }
 
     /// Returns the client configurations (`clientConfig`) by which the API server calls the webhook.
@@ -256,8 +241,10 @@ mod tests {
     #[test]
     fn a_webhook_that_no_label_turns_off_leaves_the_selector_alone() {
         let object = json!({"webhooks": [{"name": "x.dev", "clientConfig": {"service": {"name": "s"}}}]});
-        let patch =
-            registration().excluding_namespaces(false).patch(&object, "CA", |_| true).unwrap().unwrap();
+        let patch = Registration { excludes_namespaces: false, ..registration() }
+            .patch(&object, "CA", |_| true)
+            .unwrap()
+            .unwrap();
         assert_eq!(patch["webhooks"][0]["namespaceSelector"], Value::Null);
     }
 

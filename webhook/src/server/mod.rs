@@ -47,7 +47,7 @@ pub fn serve<S: Future<Output = ()> + Send + 'static>(
     let acceptors = Acceptors::new(identity, webhook.client_authority.clone()).context(FAILED)?;
     let (drain, limits) = (Drain::default(), webhook.limits.clone());
     let shutdown_timeout = webhook.shutdown_timeout;
-    let (request_values, caches) = (webhook.request_values.clone(), webhook.validation.caches.clone());
+    let (values, rules) = (webhook.request_values.caches.clone(), webhook.validation.caches.clone());
     let router = routes::router(Arc::new(webhook), metrics.clone(), drain.clone());
     // Draining takes twice the quiet period at most.
     let quiet_period = limits.quiet_period.min(shutdown_timeout.saturating_mul(2) / 5);
@@ -66,8 +66,7 @@ pub fn serve<S: Future<Output = ()> + Send + 'static>(
             drain.drain(quiet_period).await;
         });
         // Only for some seconds, even if nothing can be read.
-        let is_prepared =
-            async { tokio::join!(request_values.wait_until_read(), caches.wait_until_synced()) };
+        let is_prepared = async { tokio::join!(values.wait_until_synced(), rules.wait_until_synced()) };
         tokio::select! {
             biased;
             () = &mut drained => {}
