@@ -6,6 +6,7 @@
 
 use kube::api::ObjectMeta;
 use reknit_apis::{Key, Kind, qualified_name};
+use reknit_injection::internal::resource_name;
 use serde_json::{Value, json};
 
 use crate::{Error, Result, kind_client::KindClient, object_client::status_code, readable::Readable};
@@ -202,10 +203,7 @@ impl Finalizer {
 
 /// The default name of a controller and of its finalizer: `<plural>.<group>`.
 pub(crate) fn plural_and_group<K: Kind>() -> String {
-    match (K::plural(&()), K::group(&())) {
-        (plural, group) if group.is_empty() => plural.into_owned(),
-        (plural, group) => format!("{plural}.{group}"),
-    }
+    resource_name(&K::group(&()), &K::plural(&()), "")
 }
 
 async fn is_gone<K: Kind>(client: &KindClient<K>, object: &K) -> bool {

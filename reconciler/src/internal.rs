@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use reknit_apis::Key;
-use reknit_injection::Context;
 
 use crate::{Controller, Outcome, Result, ResultExt, driver::PassMode, outcome::Next};
 pub use crate::{
@@ -15,11 +14,6 @@ pub use crate::{
     stack::{Frame, Stack},
     waits::Waits,
 };
-
-/// Returns the log of the passes of all controllers of this process.
-pub fn passes(cx: &Context) -> PassLog {
-    cx.get()
-}
 
 /// Fails if the key has the wrong form for the controller's Kind: no name, or a namespace where the Kind has none, or
 /// the reverse.

@@ -73,14 +73,13 @@ impl Main {
 /// they do not wait for the informers of the webhook's code: their CustomResourceDefinitions may be missing.
 fn assemble(cx: &WebhookContexts<'_>, webhook: Webhook) -> Result<WebhookParts> {
     let settings = |cx: &Context| cx.provided::<WebhookSettings>().unwrap_or_default();
-    let webhook = validate_own_config_maps(cx.server().unwrap_or(cx.code), webhook);
-    let controller = cx
-        .controller()
-        .map(|cx| internal::certificate_controller(&webhook, &cx.scoped(), &service_names(settings(cx))));
-    let controller = controller.transpose()?;
+    let webhook = validate_own_config_maps(cx.server.unwrap_or(cx.code), webhook);
+    let controller =
+        |cx: &Context| internal::certificate_controller(&webhook, &cx.scoped(), &service_names(settings(cx)));
+    let controller = cx.controller.map(controller).transpose()?;
     let writes =
         WebhookWrites { secret: ServiceNames::default().secret, entries: internal::entries(&webhook) };
-    let server = cx.server().map(|cx| server(&cx.scoped(), webhook, settings(cx))).transpose()?;
+    let server = cx.server.map(|cx| server(&cx.scoped(), webhook, settings(cx))).transpose()?;
     Ok(WebhookParts { writes, controller, server })
 }
 

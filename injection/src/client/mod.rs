@@ -20,7 +20,7 @@ pub(crate) use self::{
 pub use self::{
     own_writes::is_dry_run,
     pass_requests::{PassRequest, PassRequests, RequestEnd, is_apply, is_watch, request_verb},
-    resource_path::ResourcePath,
+    resource_path::{ResourcePath, resource_name},
     retry_after::{retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status},
     term::{Term, TermBody, TermEnded, has_term_ended, within_term},
     transport::{HttpResponse, NoRetry, Transport},

@@ -7,7 +7,10 @@ use http::{Method, Request, Uri, header};
 use kube::client::Body;
 use tokio::time::Instant;
 
-use super::{resource_path::ResourcePath, transport::Transport};
+use super::{
+    resource_path::{ResourcePath, resource_name},
+    transport::Transport,
+};
 use crate::pass::CurrentPass;
 
 /// The maximum number of requests that a pass keeps. Earlier ones that have ended are only counted.
@@ -94,10 +97,7 @@ impl PassRequest {
     /// The resource, such as `deployments.apps/status`, or the path of a request without one.
     pub fn resource(&self) -> String {
         let Some(path) = ResourcePath::parse(&self.path) else { return self.path.to_string() };
-        let group = if path.group.is_empty() { String::new() } else { format!(".{}", path.group) };
-        let subresource =
-            path.subresource().map_or_else(String::new, |subresource| format!("/{subresource}"));
-        format!("{}{group}{subresource}", path.plural)
+        resource_name(path.group, path.plural, path.subresource().unwrap_or_default())
     }
 
     /// The key of the object, or the namespace of a collection. Empty for a collection of all namespaces.

@@ -31,6 +31,13 @@ pub struct ResourcePath<'a> {
     subresource: Option<&'a str>,
 }
 
+/// Returns the name of a resource with its group and subresource, each of which may be empty: `deployments.apps/scale`.
+pub fn resource_name(group: &str, plural: &str, subresource: &str) -> String {
+    let dot = if group.is_empty() { "" } else { "." };
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    format!("{plural}{dot}{group}{slash}{subresource}")
+}
+
 impl<'a> ResourcePath<'a> {
     /// Parses the path of a request, without its query. `None` if it does not name a resource.
     pub fn parse(path: &'a str) -> Option<Self> {

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     cache::Cache,
-    client::{ResourcePath, Transport, Writers},
+    client::{ResourcePath, Transport, Writers, resource_name},
     fights::Restored,
     object::{Object, RawObject, ResponseState},
     pass::CurrentPass,
@@ -376,9 +376,9 @@ impl<K: Cached> Member for SharedInformer<K> {
 
 /// The name of an informer, such as `deployments.apps [namespace=shop]`.
 fn name_of<K: Cached>(kind: &ApiResource, selection: &Selection) -> String {
-    let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
+    let resource = resource_name(&kind.group, &kind.plural, "");
     let metadata = if K::metadata_api() { " (metadata)" } else { "" };
     let selection = selection.to_string();
     let selection = if selection.is_empty() { selection } else { format!(" [{selection}]") };
-    format!("{}{group}{metadata}{selection}", kind.plural)
+    format!("{resource}{metadata}{selection}")
 }

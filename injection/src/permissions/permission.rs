@@ -6,7 +6,7 @@ use kube::{Resource, discovery::ApiResource};
 use reknit_apis::Scope;
 
 use super::Verb;
-use crate::Selection;
+use crate::{Selection, client::resource_name};
 
 /// Verbs on one resource, as one rule of RBAC grants them.
 ///
@@ -172,11 +172,8 @@ impl fmt::Display for RequestAttributes<'_> {
 
 /// The resource with its group as kubectl writes it: `deployments.apps/status`.
 fn qualified(resource: &str, group: &str) -> String {
-    match (group, resource.split_once('/')) {
-        ("", _) => resource.to_owned(),
-        (group, Some((plural, subresource))) => format!("{plural}.{group}/{subresource}"),
-        (group, None) => format!("{resource}.{group}"),
-    }
+    let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    resource_name(group, plural, subresource)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{Api, Client, client::Body};
 use reknit_injection::{Informer, Shutdown};
 use reknit_leadership::Leadership;
-use reknit_reconciler::{Event, ReconcileKey, Run, internal::passes};
+use reknit_reconciler::{Event, ReconcileKey, Run, internal::PassLog};
 use reknit_testing::{ApiServer, ControllerExt, InformerExt, given};
 use tokio::sync::mpsc;
 
@@ -105,7 +105,7 @@ async fn a_missed_deadline_and_the_log_of_passes_name_the_request_that_is_waited
     let error = controller.once(&key()).await.unwrap_err().to_string();
     let expected = "the pass took longer than 30 s and was dropped while it waited for the answer to get pods shop/web (30 s)";
     assert!(error.starts_with(expected), "{error}");
-    let finished = passes(&cx).finished(9, |controller, _| controller == "lamps.demo.reknit.dev");
+    let finished = cx.get::<PassLog>().finished(9, |controller, _| controller == "lamps.demo.reknit.dev");
     let request = &finished[0].requests[0];
     assert_eq!((finished[0].result, request.verb, request.state), (Some("deadline"), "get", "dropped"));
     assert_eq!((&*request.resource, &*request.object), ("pods", "shop/web"));

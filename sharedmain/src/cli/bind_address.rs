@@ -14,15 +14,11 @@ impl FromStr for EndpointAddress {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const INVALID: &str = "want [IP]:PORT, such as :8080 or 127.0.0.1:8080, or 0 for none";
         if text == "0" {
             return Ok(Self::Off);
         }
-        let (host, port) = text.rsplit_once(':').ok_or(INVALID)?;
-        let port = port.parse().map_err(|_| INVALID)?;
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let ip = if host.is_empty() { None } else { Some(listen::parse_host(host).ok_or(INVALID)?) };
-        Ok(Self::On { ip, port })
+        let address = listen::parse_address(text).map(|(ip, port)| Self::On { ip, port });
+        address.ok_or("want [IP]:PORT, such as :8080 or 127.0.0.1:8080, or 0 for none")
     }
 }
 

@@ -9,6 +9,7 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Regis
 use reknit_apis::internal::HashMap;
 use reknit_injection::internal::{
     CurrentPass, ResourcePath, is_apply, is_dry_run, register_durations, register_metric, request_verb,
+    resource_name,
 };
 use tokio::time::Instant;
 
@@ -166,7 +167,8 @@ impl Measured {
         // A refused request changes nothing, and may name a resource that does not exist.
         if let Some(pass) = unprompted.filter(|_| status.is_some_and(|status| status.is_success())) {
             pass.count_change();
-            metrics.unprompted.with_label_values(&[&*pass.controller, &labels.full_resource()]).inc();
+            let resource = resource_name(labels.group, labels.resource, labels.subresource);
+            metrics.unprompted.with_label_values(&[&*pass.controller, &resource]).inc();
         }
     }
 }
@@ -197,14 +199,6 @@ impl<'a> Labels<'a> {
             resource: path.map_or("", |path| path.plural),
             subresource: if is_known { subresource } else { "other" },
         }
-    }
-
-    /// The resource with its group and subresource, such as `deployments.apps/scale`.
-    fn full_resource(&self) -> String {
-        let Self { group, resource, subresource, .. } = self;
-        let dot = if group.is_empty() { "" } else { "." };
-        let slash = if subresource.is_empty() { "" } else { "/" };
-        format!("{resource}{dot}{group}{slash}{subresource}")
     }
 }
 

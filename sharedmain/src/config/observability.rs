@@ -165,18 +165,14 @@ impl Values<'_> {
 
     /// Parses the address that Prometheus scrapes.
     fn prometheus(&self, key: &str) -> Result<Metrics, String> {
-        let invalid = || {
+        let text = self.get(key);
+        if text.is_empty() {
+            return Ok(Metrics::default());
+        }
+        let address = listen::parse_address(text);
+        address.map(|(host, port)| Metrics::Prometheus { host, port: Some(port) }).ok_or_else(|| {
             self.invalid(key, "not [IP]:PORT to listen on, as metrics-protocol is prometheus, such as :9090")
-        };
-        let (host, port) = match self.get(key) {
-            "" => return Ok(Metrics::default()),
-            text => text.rsplit_once(':').ok_or_else(invalid)?,
-        };
-        let host = match host.trim_matches(['[', ']']) {
-            "" => None,
-            host => Some(listen::parse_host(host).ok_or_else(invalid)?),
-        };
-        Ok(Metrics::Prometheus { host, port: Some(port.parse().map_err(|_| invalid())?) })
+        })
     }
 
     /// Parses a duration. Returns `None` for an empty value or zero: then the default applies.

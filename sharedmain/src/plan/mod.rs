@@ -167,7 +167,7 @@ impl Plan {
             std::mem::take(&mut notes.outdated)
         };
         for path in outdated {
-            self.refresh(&path).await;
+            self.send(Request::get(&path), &path).await; // the answer enters the caches
         }
         if result.as_ref().is_err_and(|error| error.is_conflict()) {
             enqueue(controller, &key);
@@ -196,11 +196,6 @@ impl Plan {
             self.dry_run.notes.lock().cause = None;
         }
         true
-    }
-
-    /// Reads an object whose live state is newer than the cached one. The answer enters the caches.
-    async fn refresh(&self, path: &str) {
-        self.send(Request::get(path), path).await;
     }
 
     /// Sends a request whose answer enters the caches.

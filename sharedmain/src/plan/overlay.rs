@@ -7,7 +7,7 @@ use std::{
 
 use kube::discovery::ApiResource;
 use reknit_apis::Key;
-use reknit_injection::internal::ResourcePath;
+use reknit_injection::internal::{ResourcePath, resource_name};
 use reknit_reconciler::merge_patch;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -96,8 +96,7 @@ impl Id {
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let group = if self.group.is_empty() { "" } else { "." };
-        write!(f, "{}{group}{} {}", self.plural, self.group, self.key)
+        write!(f, "{} {}", resource_name(&self.group, &self.plural, ""), self.key)
     }
 }
 

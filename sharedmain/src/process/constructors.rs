@@ -69,20 +69,10 @@ impl<'a> Parts<'a> {
 pub(crate) struct WebhookContexts<'a> {
     /// That of the webhook's own code. Without the server it is a scratch Context, which opens no informers.
     pub(crate) code: &'a Context,
-    pub(crate) parts: Parts<'a>,
-}
-
-#[cfg_attr(not(feature = "webhook"), allow(dead_code, reason = "only the webhook calls it"))]
-impl<'a> WebhookContexts<'a> {
-    /// The Context of the controller that renews the certificate, if it runs.
-    pub(crate) fn controller(&self) -> Option<&'a Context> {
-        self.parts.controllers
-    }
-
-    /// The Context of the server, if it runs.
-    pub(crate) fn server(&self) -> Option<&'a Context> {
-        self.parts.webhook
-    }
+    /// That of the controller that renews the certificate, if it runs.
+    pub(crate) controller: Option<&'a Context>,
+    /// That of the server, if it runs.
+    pub(crate) server: Option<&'a Context>,
 }
 
 /// The objects that the controller of a webhook's certificate writes.
@@ -129,10 +119,10 @@ impl Constructors {
         let mut controllers = construct_in(parts.controllers, "controller", self.controllers)?;
         let (mut servers, mut webhook_checks, mut webhook_writes) = (Vec::new(), Vec::new(), None);
         let code = parts.webhook.unwrap_or(&scratch);
-        let webhooks = self
-            .webhooks
-            .into_iter()
-            .map(|construct| |cx: &Context| construct(WebhookContexts { code: cx, parts }));
+        let webhooks = self.webhooks.into_iter().map(|construct| {
+            let (controller, server) = (parts.controllers, parts.webhook);
+            move |code: &Context| construct(WebhookContexts { code, controller, server })
+        });
         for WebhookParts { writes, controller, server } in construct_all("webhook", webhooks, code)? {
             controllers.extend(controller);
             let (server, checks): (Option<_>, Option<_>) = server.unzip();
@@ -487,10 +477,9 @@ mod tests {
             tasks: vec![Box::new(|_| Ok(Task::new("task", async { Ok(()) })))],
             webhooks: vec![Box::new(|cx| {
                 let _nodes: Informer<Node> = cx.code.get();
-                let controller =
-                    cx.controller().map(|cx| controller("certificates", None)(cx)).transpose()?;
+                let controller = cx.controller.map(controller("certificates", None)).transpose()?;
                 let checks = || Box::new(|| Check::new("webhook", vec![]));
-                let server = cx.server().map(|_| {
+                let server = cx.server.map(|_| {
                     let checks = WebhookChecks { readiness: checks(), health: checks() };
                     (Task::new("server", async { Ok(()) }), checks)
                 });

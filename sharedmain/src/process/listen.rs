@@ -77,6 +77,16 @@ pub(crate) fn parse_host(host: &str) -> Option<IpAddr> {
     }
 }
 
+/// Parses the `[IP]:PORT` of a setting.
+pub(crate) fn parse_address(text: &str) -> Option<(Option<IpAddr>, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let ip = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host) {
+        "" => None,
+        host => Some(parse_host(host)?),
+    };
+    Some((ip, port.parse().ok()?))
+}
+
 /// Logs the address of the listener. For port 0 this shows the port that the system chose.
 pub(crate) fn log_address(purpose: &str, listener: &TcpListener) {
     let address = listener.local_addr().ok().map(tracing::field::display);

@@ -247,8 +247,8 @@ impl Program {
         });
         let controllers = constructed.controllers.iter().map(Controller::health).collect();
         Ok(Process {
-            pass_dump: Passes::new(reknit_reconciler::internal::passes(&cx), controllers),
-            replica: Replica::new(&cx, constructed, participant, lease_transport, control).shadow(shadow),
+            pass_dump: Passes::new(cx.get(), controllers),
+            replica: Replica::new(&cx, constructed, participant, lease_transport, control, shadow),
             bare: bare.client(),
             review_transport,
             component,
@@ -261,7 +261,7 @@ impl Program {
             registry,
             config,
             console,
-            passes: reknit_reconciler::internal::passes(&cx),
+            passes: cx.get(),
             _config_informers: config_informers,
         })
     }

@@ -45,6 +45,7 @@ impl Replica {
         participant: Option<&Participant>,
         lease_transport: Transport,
         control: Handle,
+        shadow: Option<Arc<Shadow>>,
     ) -> Self {
         Self {
             informers: cx.informers(),
@@ -54,12 +55,8 @@ impl Replica {
             constructed,
             leases: participant.and_then(|participant| participant.lease_informer(cx)),
             lease_transport,
-            shadow: None,
+            shadow,
         }
-    }
-
-    pub(super) fn shadow(self, shadow: Option<Arc<Shadow>>) -> Self {
-        Self { shadow, ..self }
     }
 
     pub(super) fn take_webhook_checks(&mut self) -> Vec<WebhookChecks> {

@@ -107,7 +107,7 @@ impl SimulatedProgram {
             .build();
         let constructed = self.constructors.run(Parts::of(None, &cx), &[])?;
         let participant = Participant::in_namespace(namespace, pod);
-        let replica = Replica::new(&cx, constructed, Some(&participant), bare, Handle::current());
+        let replica = Replica::new(&cx, constructed, Some(&participant), bare, Handle::current(), None);
         let pod = Pod { name: Some(pod), uid: None, termination_message_path: None };
         let election = replica.elect(participant, &self.component, pod, &self.election, &registry)?;
         let recorder = replica.recorder.clone();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{
     policy,
@@ -48,21 +49,16 @@ struct Object<'a> {
     kind: ObjectKind,
     metadata: Metadata<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    secrets: Option<[SecretName<'a>; 1]>,
+    secrets: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<&'a [Rule]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    subjects: Option<[Subject<'a>; 1]>,
+    subjects: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    role_ref: Option<RoleRef<'a>>,
+    role_ref: Option<Value>,
     /// The field `spec` in YAML.
     #[serde(skip)]
     spec: String,
-}
-
-#[derive(Serialize)]
-struct SecretName<'a> {
-    name: &'a str,
 }
 
 #[derive(Serialize)]
@@ -72,21 +68,6 @@ struct Metadata<'a> {
     namespace: Option<&'a str>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     labels: &'a BTreeMap<String, String>,
-}
-
-#[derive(Serialize)]
-struct Subject<'a> {
-    kind: ObjectKind,
-    name: &'a str,
-    namespace: &'a str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct RoleRef<'a> {
-    api_group: &'static str,
-    kind: ObjectKind,
-    name: &'a str,
 }
 
 /// Returns the objects of an account that the filter of kinds and namespaces admits, as YAML documents.
@@ -154,7 +135,7 @@ impl Names {
 
     fn service_account(&self) -> Object<'_> {
         let namespace = Some(self.system_namespace.as_str());
-        let secrets = self.secret.as_deref().map(|name| [SecretName { name }]);
+        let secrets = self.secret.as_deref().map(|name| json!([{"name": name}]));
         Object { secrets, ..self.object(ObjectKind::ServiceAccount, &self.service_account, namespace) }
     }
 
@@ -180,14 +161,11 @@ impl Names {
             Some(_) => ObjectKind::RoleBinding,
             None => ObjectKind::ClusterRoleBinding,
         };
-        let subject = Subject {
-            kind: ObjectKind::ServiceAccount,
-            name: &self.service_account,
-            namespace: &self.system_namespace,
-        };
-        let role_ref = RoleRef { api_group: API_GROUP, kind: role_kind(namespace), name: &self.role };
+        let (account, system_namespace) = (&self.service_account, &self.system_namespace);
+        let subjects = json!([{"kind": "ServiceAccount", "name": account, "namespace": system_namespace}]);
+        let role_ref = json!({"apiGroup": API_GROUP, "kind": role_kind(namespace), "name": self.role});
         Object {
-            subjects: Some([subject]),
+            subjects: Some(subjects),
             role_ref: Some(role_ref),
             ..self.object(kind, &self.role, namespace)
         }

@@ -11,7 +11,7 @@ use reknit_apis::kind;
 use reknit_apiserver::ApiServer;
 use reknit_injection::{Context, Shutdown, ShutdownTrigger, select};
 use reknit_leadership::internal::{BucketWriter, elected};
-use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKind, Result, Run, Tracked, internal};
+use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKind, Result, Run, Tracked};
 use reknit_testing::eventually;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -128,7 +128,7 @@ impl Process {
             vec![(health, leadership.clone())],
             cx.informers(),
             Some((leases, "shop".into())),
-            internal::passes(&cx),
+            cx.get(),
         ));
         buckets[0].lead(Instant::now() + Duration::from_secs(3600), "a test");
         add_webhook(&registry);
