@@ -28,7 +28,7 @@ pub use crate::{
         on_first_lists, on_kind_changed, start_on, writers,
     },
     log_limit::LogLimit,
-    metrics::{register_durations, register_metric},
+    metrics::{register_durations, register_metric, register_scraped},
     object::Parts,
     pass::CurrentPass,
     permissions::{Permissions, RequestAttributes, UnnamedKinds},

@@ -1,6 +1,13 @@
 //! Creates and registers metrics.
 
-use prometheus::{HistogramOpts, HistogramVec, Registry, core::Collector};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus::{
+    GaugeVec, HistogramOpts, HistogramVec, Opts, Registry,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
 
 /// The buckets of every duration, in seconds. They contain all buckets that controller-runtime and client-go have for
 /// the metrics of the same names, so queries for one bucket work too.
@@ -37,4 +44,42 @@ pub fn register_metric<C: Collector + Clone + 'static>(
 pub fn register_durations(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
     let opts = HistogramOpts::new(name, help).buckets(DURATIONS.into());
     register_metric(registry, HistogramVec::new(opts, labels))
+}
+
+/// Registers gauges by their names, descriptions and labels, as [`register_metric`] does. `measure` sets them at each
+/// scrape.
+///
+/// # Panics
+///
+/// Panics if the name or a label is not valid.
+#[expect(clippy::expect_used, reason = "names and labels are constants, and tests create every metric")]
+pub fn register_scraped<const N: usize>(
+    registry: &Registry,
+    gauges: [(&str, &str, &[&str]); N],
+    measure: impl FnMut(&[GaugeVec; N]) + Send + 'static,
+) {
+    let gauges = gauges.map(|(name, help, labels)| {
+        GaugeVec::new(Opts::new(name, help), labels).expect("the name of the metric is valid")
+    });
+    register_metric(registry, Ok(Scraped { gauges, measure: Arc::new(Mutex::new(measure)) }));
+}
+
+/// Gauges that are set at each scrape.
+#[derive(Clone)]
+struct Scraped<const N: usize> {
+    gauges: [GaugeVec; N],
+    /// Locked until the gauges are collected, so that another scrape does not reset them meanwhile.
+    measure: Arc<Mutex<dyn FnMut(&[GaugeVec; N]) + Send>>,
+}
+
+impl<const N: usize> Collector for Scraped<N> {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauges.iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut measure = self.measure.lock();
+        (*measure)(&self.gauges);
+        self.gauges.iter().flat_map(Collector::collect).collect()
+    }
 }

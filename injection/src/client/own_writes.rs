@@ -61,7 +61,7 @@ impl CacheableRequest {
         let path = ResourcePath::parse(request.uri().path())?;
         // A read without a name is a list. The API server may serve a read with a resourceVersion in its query from a
         // cache, whose state may be old.
-        let is_object = path.has_name() && path.subresource().is_none();
+        let is_object = path.name.is_some() && path.subresource().is_none();
         let is_read = *method == Method::GET && query.is_empty() && is_object;
         let is_write = is_deletion || [Method::POST, Method::PUT, Method::PATCH].contains(method);
         if !(is_read || is_write) {
@@ -120,7 +120,7 @@ impl CacheableRequest {
             informers.apply_response(path, &ResponseState::Deleted { key: &key, uid: uid.as_deref() });
             return Ok(());
         }
-        if self.is_deletion && !path.has_name() {
+        if self.is_deletion && path.name.is_none() {
             let deleted = deleted_objects(text);
             deleted.iter().for_each(|meta| record(meta.metadata.uid.as_deref().map(WrittenState::deleted)));
             return Err(deleted.iter().map(Key::of).collect());

@@ -67,11 +67,6 @@ impl<'a> ResourcePath<'a> {
         (self.group, self.version, self.plural) == (&kind.group, &kind.version, &kind.plural)
     }
 
-    /// Returns true if the path names an object or its subresource, not a collection.
-    pub(crate) fn has_name(&self) -> bool {
-        self.name.is_some()
-    }
-
     /// The key of the object; `None` for a collection.
     pub(crate) fn key(&self) -> Option<Key> {
         self.name.map(|name| Key::new(self.namespace, name))

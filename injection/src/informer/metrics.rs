@@ -6,15 +6,11 @@ use std::sync::{
 };
 
 use parking_lot::Mutex;
-use prometheus::{
-    GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    core::{Collector, Desc},
-    proto::MetricFamily,
-};
+use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 use reknit_apis::internal::HashMap;
 use tokio::time::Instant;
 
-use crate::metrics::register_metric;
+use crate::metrics::{register_metric, register_scraped};
 
 /// The metric families of all informers, with the label `name`. Metrics that client-go's reflectors also have carry
 /// client-go's names.
@@ -30,7 +26,8 @@ pub(crate) struct MetricFamilies {
     lists: IntCounterVec,
     watches: IntCounterVec,
     failures: IntCounterVec,
-    response_ages: ResponseAges,
+    /// The last responses to each informer, by its name.
+    responses: Arc<Mutex<Vec<(String, WeakResponses)>>>,
     /// The number of informers of each name.
     informers: Arc<Mutex<HashMap<String, usize>>>,
 }
@@ -76,45 +73,17 @@ impl LastResponses {
 /// The times of the last responses to the reflectors of an informer, while it runs.
 type WeakResponses = Weak<Mutex<Vec<Instant>>>;
 
-/// Measures the age of the last response to each informer at each scrape.
-#[derive(Clone)]
-struct ResponseAges {
-    informers: Arc<Mutex<Vec<(String, WeakResponses)>>>,
-    seconds: GaugeVec,
-}
-
-impl ResponseAges {
-    fn new() -> prometheus::Result<Self> {
-        let help = "Seconds since the API server last sent a page, an event or a bookmark to the informer";
-        let seconds = GaugeVec::new(Opts::new("reflector_last_response_age_seconds", help), &["name"])?;
-        Ok(Self { informers: Arc::default(), seconds })
-    }
-
-    fn add(&self, name: &str) -> LastResponses {
-        let last_responses = LastResponses::default();
-        self.informers.lock().push((name.into(), Arc::downgrade(&last_responses.0)));
-        last_responses
-    }
-}
-
-impl Collector for ResponseAges {
-    fn desc(&self) -> Vec<&Desc> {
-        self.seconds.desc()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let mut informers = self.informers.lock();
-        self.seconds.reset();
-        informers.retain(|(name, last_responses)| {
-            let Some(last_responses) = last_responses.upgrade() else { return false };
-            if let Some(earliest) = last_responses.lock().iter().min() {
-                let seconds = self.seconds.with_label_values(&[name]);
-                seconds.set(seconds.get().max(earliest.elapsed().as_secs_f64()));
-            }
-            true
-        });
-        self.seconds.collect()
-    }
+/// Measures the age of the last response to each informer.
+fn measure_ages(informers: &mut Vec<(String, WeakResponses)>, ages: &GaugeVec) {
+    ages.reset();
+    informers.retain(|(name, last_responses)| {
+        let Some(last_responses) = last_responses.upgrade() else { return false };
+        if let Some(earliest) = last_responses.lock().iter().min() {
+            let seconds = ages.with_label_values(&[name]);
+            seconds.set(seconds.get().max(earliest.elapsed().as_secs_f64()));
+        }
+        true
+    });
 }
 
 impl GaugeShare {
@@ -141,6 +110,11 @@ impl MetricFamilies {
             |name, help| register_metric(registry, IntGaugeVec::new(Opts::new(name, help), &["name"]));
         let counter =
             |name, help| register_metric(registry, IntCounterVec::new(Opts::new(name, help), &["name"]));
+        let responses: Arc<Mutex<Vec<(String, WeakResponses)>>> = Arc::default();
+        let help = "Seconds since the API server last sent a page, an event or a bookmark to the informer";
+        let (ages, measured) =
+            (("reflector_last_response_age_seconds", help, &["name"][..]), responses.clone());
+        register_scraped(registry, [ages], move |[ages]| measure_ages(&mut measured.lock(), ages));
         Self {
             objects: gauge("reflector_objects", "Objects in the cache of the informer"),
             bytes: gauge("reflector_object_bytes", "Size of these objects as compact JSON"),
@@ -152,7 +126,7 @@ impl MetricFamilies {
             lists: counter("reflector_lists_total", "Lists begun, the first and each one after a gap"),
             watches: counter("reflector_watches_total", "Watches opened"),
             failures: counter("reflector_failures_total", "Lists and watches that failed"),
-            response_ages: register_metric(registry, ResponseAges::new()),
+            responses,
             informers: Arc::default(),
         }
     }
@@ -160,6 +134,8 @@ impl MetricFamilies {
     pub(crate) fn of(&self, name: &str) -> InformerMetrics {
         let mut informers = self.informers.lock();
         *informers.entry(name.into()).or_default() += 1;
+        let last_responses = LastResponses::default();
+        self.responses.lock().push((name.into(), Arc::downgrade(&last_responses.0)));
         InformerMetrics {
             objects: GaugeShare::of(self.objects.with_label_values(&[name])),
             bytes: GaugeShare::of(self.bytes.with_label_values(&[name])),
@@ -167,7 +143,7 @@ impl MetricFamilies {
             lists: self.lists.with_label_values(&[name]),
             watches: self.watches.with_label_values(&[name]),
             failures: self.failures.with_label_values(&[name]),
-            last_responses: self.response_ages.add(name),
+            last_responses,
             name: name.into(),
             families: self.clone(),
         }

@@ -6,12 +6,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use prometheus::{
-    GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    core::{Collector, Desc},
-    proto::MetricFamily,
-};
-use reknit_injection::internal::{register_durations, register_metric};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use reknit_injection::internal::{register_durations, register_scraped};
 
 use super::{counters, gauges};
 
@@ -33,7 +29,7 @@ pub(crate) struct QueueFamilies {
     causes: IntCounterVec,
     held: IntGaugeVec,
     storm_passes: IntCounterVec,
-    running: RunningTimes,
+    measured: Arc<Mutex<Vec<MeasuredQueue>>>,
 }
 
 /// The metrics of one queue.
@@ -73,6 +69,8 @@ impl QueueFamilies {
         );
         let counters = |name: &str, help: &str| counters(registry, name, help, &LABELS);
         let durations = |name: &str, help: &str| register_durations(registry, name, help, &LABELS);
+        let measured = Arc::default();
+        register_running(registry, Arc::clone(&measured));
         Self {
             depth: gauges(
                 registry,
@@ -99,7 +97,7 @@ impl QueueFamilies {
                 &["controller"],
             ),
             storm_passes,
-            running: register_metric(registry, RunningTimes::new()),
+            measured,
         }
     }
 
@@ -110,7 +108,7 @@ impl QueueFamilies {
         slow_after: Duration,
         queue: Weak<dyn RunningPasses>,
     ) -> QueueMetrics {
-        self.running.queues.lock().push(MeasuredQueue { controller: controller.into(), slow_after, queue });
+        self.measured.lock().push(MeasuredQueue { controller: controller.into(), slow_after, queue });
         let labels = [controller; 2];
         self.storm_passes.with_label_values(&[controller, "object", ""]); // exported before the first storm
         QueueMetrics {
@@ -162,74 +160,45 @@ struct MeasuredQueue {
     queue: Weak<dyn RunningPasses>,
 }
 
-/// Collects the gauges of running passes, which grow while a pass runs: a pass that never ends is in no histogram.
-#[derive(Clone)]
-struct RunningTimes {
-    queues: Arc<Mutex<Vec<MeasuredQueue>>>,
-    unfinished: GaugeVec,
-    longest: GaugeVec,
-    active: GaugeVec,
-    slow: GaugeVec,
-}
-
-impl RunningTimes {
-    fn new() -> prometheus::Result<Self> {
-        let gauge = |name: &str, help: &str, labels: &[&str]| GaugeVec::new(Opts::new(name, help), labels);
-        Ok(Self {
-            queues: Arc::default(),
-            unfinished: gauge(
-                "workqueue_unfinished_work_seconds",
-                "How many seconds of work has been done that is in progress and hasn't been observed by \
-                 work_duration. Large values indicate stuck workers.",
-                &LABELS,
-            )?,
-            longest: gauge(
-                "workqueue_longest_running_processor_seconds",
-                "How many seconds has the longest running processor for workqueue been running",
-                &LABELS,
-            )?,
-            active: gauge(
-                "controller_runtime_active_workers",
-                "Number of currently used workers per controller",
-                &["controller"],
-            )?,
-            slow: gauge(
-                "reknit_slow_reconciles",
-                "Number of running reconciles that have taken longer than the controller's slow_after",
-                &["controller"],
-            )?,
-        })
-    }
-
-    fn gauges(&self) -> [&GaugeVec; 4] {
-        [&self.unfinished, &self.longest, &self.active, &self.slow]
-    }
-
-    fn measure(&self, measured: &MeasuredQueue, ages: &[Duration]) {
-        let controller = measured.controller.as_str();
-        let slow = ages.iter().filter(|age| **age > measured.slow_after).count();
-        let longest = ages.iter().max().copied().unwrap_or_default();
-        let unfinished: Duration = ages.iter().sum();
-        self.unfinished.with_label_values(&[controller; 2]).set(unfinished.as_secs_f64());
-        self.longest.with_label_values(&[controller; 2]).set(longest.as_secs_f64());
-        self.active.with_label_values(&[controller]).set(ages.len() as f64);
-        self.slow.with_label_values(&[controller]).set(slow as f64);
-    }
-}
-
-impl Collector for RunningTimes {
-    fn desc(&self) -> Vec<&Desc> {
-        self.gauges().into_iter().flat_map(Collector::desc).collect()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        self.queues.lock().retain(|measured| {
-            let Some(queue) = measured.queue.upgrade() else { return false };
-            self.measure(measured, &queue.ages());
+/// Registers the gauges of running passes, which grow while a pass runs: a pass that never ends is in no histogram.
+fn register_running(registry: &Registry, queues: Arc<Mutex<Vec<MeasuredQueue>>>) {
+    let gauges: [(&str, &str, &[&str]); 4] = [
+        (
+            "workqueue_unfinished_work_seconds",
+            "How many seconds of work has been done that is in progress and hasn't been observed by \
+             work_duration. Large values indicate stuck workers.",
+            &LABELS,
+        ),
+        (
+            "workqueue_longest_running_processor_seconds",
+            "How many seconds has the longest running processor for workqueue been running",
+            &LABELS,
+        ),
+        (
+            "controller_runtime_active_workers",
+            "Number of currently used workers per controller",
+            &["controller"],
+        ),
+        (
+            "reknit_slow_reconciles",
+            "Number of running reconciles that have taken longer than the controller's slow_after",
+            &["controller"],
+        ),
+    ];
+    register_scraped(registry, gauges, move |[unfinished, longest, active, slow]| {
+        queues.lock().retain(|MeasuredQueue { controller, slow_after, queue }| {
+            let Some(queue) = queue.upgrade() else { return false };
+            let ages = queue.ages();
+            let slow_passes = ages.iter().filter(|age| *age > slow_after).count();
+            let longest_age = ages.iter().max().copied().unwrap_or_default();
+            let sum: Duration = ages.iter().sum();
+            unfinished.with_label_values(&[controller; 2]).set(sum.as_secs_f64());
+            longest.with_label_values(&[controller; 2]).set(longest_age.as_secs_f64());
+            active.with_label_values(&[controller]).set(ages.len() as f64);
+            slow.with_label_values(&[controller]).set(slow_passes as f64);
             true
         });
-        self.gauges().into_iter().flat_map(Collector::collect).collect()
-    }
+    });
 }
 
 #[cfg(test)]

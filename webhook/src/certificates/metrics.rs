@@ -4,30 +4,37 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
-use prometheus::{
-    GaugeVec, IntCounter, Opts, Registry,
-    core::{Collector, Desc},
-    proto::MetricFamily,
-};
-use reknit_injection::internal::{now, register_metric};
+use prometheus::{IntCounter, Registry};
+use reknit_injection::internal::{now, register_metric, register_scraped};
 
 /// The metrics of one serving certificate. Two have the names of controller-runtime's certificate watcher.
 pub(super) struct CertificateMetrics {
     reads: IntCounter,
     errors: IntCounter,
-    expiry: Expiry,
+    /// The expiry of the certificate that is served, from which each scrape computes the remaining time.
+    not_after: Arc<Mutex<Option<Timestamp>>>,
 }
 
 impl CertificateMetrics {
     pub(super) fn new(registry: &Registry) -> Self {
         let counter = |name, help| register_metric(registry, IntCounter::new(name, help));
+        let not_after: Arc<Mutex<Option<Timestamp>>> = Arc::default();
+        let help = "Seconds until the certificate that the webhook serves expires, negative after that";
+        let (expiry, served) =
+            (("reknit_webhook_certificate_expiry_seconds", help, &[][..]), not_after.clone());
+        register_scraped(registry, [expiry], move |[seconds]| {
+            if let Some(not_after) = *served.lock() {
+                let left = not_after.duration_since(now()).as_secs_f64();
+                seconds.with_label_values::<&str>(&[]).set(left);
+            }
+        });
         Self {
             reads: counter("certwatcher_read_certificate_total", "Total number of certificate reads"),
             errors: counter(
                 "certwatcher_read_certificate_errors_total",
                 "Total number of certificate read errors",
             ),
-            expiry: register_metric(registry, Expiry::new()),
+            not_after,
         }
     }
 
@@ -35,38 +42,9 @@ impl CertificateMetrics {
     pub(super) fn record_read(&self, not_after: Option<Timestamp>) {
         self.reads.inc();
         match not_after {
-            Some(not_after) => *self.expiry.not_after.lock() = Some(not_after),
+            Some(not_after) => *self.not_after.lock() = Some(not_after),
             None => self.errors.inc(),
         }
-    }
-}
-
-/// Computes the time until the served certificate expires, at each scrape.
-#[derive(Clone)]
-struct Expiry {
-    not_after: Arc<Mutex<Option<Timestamp>>>,
-    seconds: GaugeVec,
-}
-
-impl Expiry {
-    fn new() -> prometheus::Result<Self> {
-        let help = "Seconds until the certificate that the webhook serves expires, negative after that";
-        let seconds = GaugeVec::new(Opts::new("reknit_webhook_certificate_expiry_seconds", help), &[])?;
-        Ok(Self { not_after: Arc::default(), seconds })
-    }
-}
-
-impl Collector for Expiry {
-    fn desc(&self) -> Vec<&Desc> {
-        self.seconds.desc()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        if let Some(not_after) = *self.not_after.lock() {
-            let seconds = not_after.duration_since(now()).as_secs_f64();
-            self.seconds.with_label_values::<&str>(&[]).set(seconds);
-        }
-        self.seconds.collect()
     }
 }
 
