@@ -27,7 +27,7 @@ use crate::{
     metrics::PassMetrics,
     per_key::PerKeyStores,
     readable::Readable,
-    status::{self, StatusChange, UnstoredChanges},
+    status::{StatusChange, StatusWriter, UnstoredChanges},
     tracker::Trackers,
 };
 
@@ -414,16 +414,16 @@ impl<R: ReconcileKind> KindDriver<R> {
         if let Ok(Some(change)) = &change {
             self.report_bounded(&change.bounded);
         }
+        let (client, unstored, metrics) = (&self.client, &self.unstored, &self.metrics);
+        let writer = StatusWriter { client, object, unstored, metrics };
         let written = match change {
             _ if size_of::<StatusFor<R>>() > 0
                 && let Some(unreadable) = unreadable =>
             {
-                status::replace(&self.client, object, unreadable, after, &self.unstored, &self.metrics).await
+                writer.replace(unreadable, after).await
             }
             Ok(None) => return Ok(Some(object.meta().into())),
-            Ok(Some(change)) => {
-                status::write(&self.client, object, stored, change, &self.unstored, &self.metrics).await
-            }
+            Ok(Some(change)) => writer.write(stored, change).await,
             Err(error) => Err(error),
         };
         written.map_err(|error| {

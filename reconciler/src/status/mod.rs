@@ -74,106 +74,100 @@ impl StatusChange {
     }
 }
 
-/// Writes the change to the object, and returns the metadata for the next write. `None` if another client has changed
-/// or deleted the object since the pass read it; that change has enqueued the key. `before` is the stored status from
-/// which the change was computed.
-///
-/// After a conflict the object is read again and the remaining change is written, in up to five attempts. If another
-/// client changed the same values, the conflict is returned, and the next pass starts from the new state. An object
-/// that is gone is not an error.
-pub(crate) async fn write<K: Kind>(
-    client: &KindClient<K>,
-    object: &K,
-    before: Option<&StatusOf<K>>,
-    change: StatusChange,
-    unstored: &UnstoredChanges,
-    metrics: &PassMetrics,
-) -> Result<Option<WriteMeta>> {
-    let key = Arc::new(Key::of(object));
-    if unstored.contains(object, &change.patch) {
-        return Ok(Some(object.meta().into()));
-    }
-    let version = object.meta().resource_version.as_deref();
-    let answer = client.patch_status(&key, version, &change.patch, Attempt::First).await;
-    metrics.record_status_write(answer.is_ok());
-    match answer {
-        Ok(answer) => {
-            unstored.check(object, &change.patch, &answer.status);
-            Ok(Some(answer.metadata))
-        }
-        // Boxed, so that this rare future does not enlarge the future of every pass.
-        Err(error) => Box::pin(write_again(client, object, before, change, unstored, metrics, error)).await,
-    }
+/// Writes the status of one object.
+pub(crate) struct StatusWriter<'a, K: Kind> {
+    pub(crate) client: &'a KindClient<K>,
+    /// The object as the pass read it.
+    pub(crate) object: &'a K,
+    pub(crate) unstored: &'a UnstoredChanges,
+    pub(crate) metrics: &'a PassMetrics,
 }
 
-/// Replaces a stored status that cannot be decoded. Returns the metadata for the next write, or `None` if the object is
-/// gone. A conflict is not retried here: the next pass starts from the new state.
-pub(crate) async fn replace<K: Kind>(
-    client: &KindClient<K>,
-    object: &K,
-    unreadable: &Value,
-    status: &StatusOf<K>,
-    unstored: &UnstoredChanges,
-    metrics: &PassMetrics,
-) -> Result<Option<WriteMeta>> {
-    let patch = replacement(unreadable, to_json(status)?);
-    let key = Arc::new(Key::of(object));
-    let version = object.meta().resource_version.as_deref();
-    let answer = client.patch_status(&key, version, &patch, Attempt::First).await;
-    metrics.record_status_write(answer.is_ok());
-    match answer {
-        Err(error) if status_code(&error) == Some(404) && client.is_gone(object).await? => Ok(None),
-        answer => {
-            let answer = answer?;
-            unstored.check(object, &patch, &answer.status);
-            Ok(Some(answer.metadata))
+impl<K: Kind> StatusWriter<'_, K> {
+    /// Writes the change to the object, and returns the metadata for the next write. `None` if another client has
+    /// changed or deleted the object since the pass read it; that change has enqueued the key. `before` is the stored
+    /// status from which the change was computed.
+    ///
+    /// After a conflict the object is read again and the remaining change is written, in up to five attempts. If another
+    /// client changed the same values, the conflict is returned, and the next pass starts from the new state. An object
+    /// that is gone is not an error.
+    pub(crate) async fn write(
+        &self,
+        before: Option<&StatusOf<K>>,
+        change: StatusChange,
+    ) -> Result<Option<WriteMeta>> {
+        if self.unstored.contains(self.object, &change.patch) {
+            return Ok(Some(self.object.meta().into()));
+        }
+        match self.send(self.object, &change.patch, Attempt::First).await {
+            Ok(meta) => Ok(Some(meta)),
+            // Boxed, so that this rare future does not enlarge the future of every pass.
+            Err(error) => Box::pin(self.write_again(before, change, error)).await,
         }
     }
-}
 
-/// Retries after a first attempt that failed with this error.
-async fn write_again<K: Kind>(
-    client: &KindClient<K>,
-    object: &K,
-    before: Option<&StatusOf<K>>,
-    mut change: StatusChange,
-    unstored: &UnstoredChanges,
-    metrics: &PassMetrics,
-    mut error: kube::Error,
-) -> Result<Option<WriteMeta>> {
-    let key = &Arc::new(Key::of(object));
-    let mut last_read: Option<K> = None;
-    for attempt in 1.. {
-        let code = status_code(&error);
-        let may_retry = code == Some(409) && attempt < ATTEMPTS;
-        if !may_retry && code != Some(404) {
-            return Err(error.into());
-        }
-        let pause = jittered(format_args!("status/{}/{key}", K::kind(&())), RETRY_PAUSE, 0.7);
-        tokio::time::sleep(pause).await;
-        let Some(now) = client.get(key).await?.filter(|now| now.meta().uid == object.meta().uid) else {
-            return Ok(None);
-        };
-        if !may_retry {
-            return Err(error.into()); // 404 although the object exists: it has no status subresource
-        }
-        let Some(remaining) = change.remaining(&now)? else { break };
-        let before = last_read.as_ref().map_or(before, K::read_status);
-        if change.overwrites::<K>(before, now.read_status())? {
-            return Err(error.into());
-        }
-        change = remaining;
-        let version = now.meta().resource_version.as_deref();
-        let answer = client.patch_status(key, version, &change.patch, Attempt::Later).await;
-        metrics.record_status_write(answer.is_ok());
-        match answer {
-            Ok(answer) => {
-                unstored.check(object, &change.patch, &answer.status);
-                break;
+    /// Replaces a stored status that cannot be decoded. Returns the metadata for the next write, or `None` if the object
+    /// is gone. A conflict is not retried here: the next pass starts from the new state.
+    pub(crate) async fn replace(
+        &self,
+        unreadable: &Value,
+        status: &StatusOf<K>,
+    ) -> Result<Option<WriteMeta>> {
+        let patch = replacement(unreadable, to_json(status)?);
+        match self.send(self.object, &patch, Attempt::First).await {
+            Err(error) if status_code(&error) == Some(404) && self.client.is_gone(self.object).await? => {
+                Ok(None)
             }
-            Err(next) => error = next,
+            sent => Ok(Some(sent?)),
         }
-        last_read = Some(now);
     }
-    Ok(None)
+
+    /// Sends a patch, on the condition that the object is still as it was `read`.
+    async fn send(&self, read: &K, patch: &Value, attempt: Attempt) -> kube::Result<WriteMeta> {
+        let key = Arc::new(Key::of(self.object));
+        let version = read.meta().resource_version.as_deref();
+        let answer = self.client.patch_status(&key, version, patch, attempt).await;
+        self.metrics.record_status_write(answer.is_ok());
+        let answer = answer?;
+        self.unstored.check(self.object, patch, &answer.status);
+        Ok(answer.metadata)
+    }
+
+    /// Retries after a first attempt that failed with this error.
+    async fn write_again(
+        &self,
+        before: Option<&StatusOf<K>>,
+        mut change: StatusChange,
+        mut error: kube::Error,
+    ) -> Result<Option<WriteMeta>> {
+        let (key, uid) = (Key::of(self.object), &self.object.meta().uid);
+        let mut last_read: Option<K> = None;
+        for attempt in 1.. {
+            let code = status_code(&error);
+            let may_retry = code == Some(409) && attempt < ATTEMPTS;
+            if !may_retry && code != Some(404) {
+                return Err(error.into());
+            }
+            let pause = jittered(format_args!("status/{}/{key}", K::kind(&())), RETRY_PAUSE, 0.7);
+            tokio::time::sleep(pause).await;
+            let Some(now) = self.client.get(&key).await?.filter(|now| now.meta().uid == *uid) else {
+                return Ok(None);
+            };
+            if !may_retry {
+                return Err(error.into()); // 404 although the object exists: it has no status subresource
+            }
+            let Some(remaining) = change.remaining(&now)? else { break };
+            let before = last_read.as_ref().map_or(before, K::read_status);
+            if change.overwrites::<K>(before, now.read_status())? {
+                return Err(error.into());
+            }
+            change = remaining;
+            match self.send(&now, &change.patch, Attempt::Later).await {
+                Ok(_) => break,
+                Err(next) => error = next,
+            }
+            last_read = Some(now);
+        }
+        Ok(None)
+    }
 }
