@@ -111,11 +111,6 @@ impl Request {
         }
     }
 
-    /// Returns the same request as a dry run.
-    pub(crate) fn as_dry_run(&self) -> Self {
-        Self { is_dry_run: true, ..self.clone() }
-    }
-
     pub(crate) fn resource(&self) -> String {
         resource(&self.collection.plural, self.subresource.as_deref())
     }

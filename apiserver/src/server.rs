@@ -106,7 +106,7 @@ impl ApiServer {
     /// Runs the [garbage collector](Self::collect_garbage) after each change, until nothing is left to do.
     #[must_use]
     pub fn with_garbage_collector(self) -> Self {
-        self.state().objects.enable_garbage_collector();
+        self.state().objects.collects_garbage = true;
         self
     }
 
@@ -321,7 +321,7 @@ impl State {
 
     fn handle(&mut self, request: &Request, answer: Option<Response>) -> Result<Answer, Response> {
         let Self { objects, failures, authorizer, writes, .. } = self;
-        objects.mark_served();
+        objects.has_served = true;
         if let Some(refusal) = authorizer.as_mut().and_then(|authorizer| authorizer.refuse(request, objects))
         {
             return Err(refusal);
@@ -335,7 +335,7 @@ impl State {
         }
         let result = match injected {
             // The write is recorded, and nothing is stored.
-            Some(_) => objects.handle(&request.as_dry_run()),
+            Some(_) => objects.handle(&Request { is_dry_run: true, ..request.clone() }),
             None => objects.handle(request),
         };
         objects.settle();

@@ -20,8 +20,10 @@ use crate::{server::Server, time::Time};
 pub struct Cluster {
     server: Server,
     now: Time,
-    wake: Option<Time>,
-    has_written: bool,
+    /// The earliest time of [`wake_after`](Self::wake_after).
+    pub(crate) wake: Option<Time>,
+    /// True if an object was written through this since the stubs were last called.
+    pub(crate) has_written: bool,
 }
 
 impl Cluster {
@@ -53,16 +55,6 @@ impl Cluster {
             .unwrap_or_default();
         let items = list["items"].as_array().into_iter().flatten();
         items.filter_map(|item| item["metadata"]["name"].as_str().map(ToOwned::to_owned)).collect()
-    }
-
-    /// Takes the earliest time of [`wake_after`](Self::wake_after).
-    pub(crate) fn take_wake(&mut self) -> Option<Time> {
-        self.wake.take()
-    }
-
-    /// Returns true if an object was written through this since the last call.
-    pub(crate) fn take_written(&mut self) -> bool {
-        std::mem::take(&mut self.has_written)
     }
 
     /// Returns the simulated time. It starts at 2026-01-01T00:00:00Z.

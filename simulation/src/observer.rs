@@ -170,12 +170,7 @@ struct Fields {
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        match field.name() {
-            "knative.dev/controller" => self.controller = format!("{value:?}"),
-            "knative.dev/key" => self.key = format!("{value:?}"),
-            "result" => self.result = Some(format!("{value:?}")),
-            _ => {}
-        }
+        self.record_str(field, &format!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {

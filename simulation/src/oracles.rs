@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::Cluster,
-    scenario::{COMPONENT, Scenario},
+    scenario::{COMPONENT, REST, Scenario},
     time::Time,
     trace::{RequestId, Sent, Stored, Trace},
 };
@@ -29,7 +29,7 @@ pub(crate) struct Violation {
 }
 
 impl Violation {
-    fn new(oracle: &str, message: String, keys: Vec<String>, at: Time) -> Self {
+    pub(crate) fn new(oracle: &str, message: String, keys: Vec<String>, at: Time) -> Self {
         Self { oracle: oracle.into(), message, keys, at }
     }
 }
@@ -240,7 +240,7 @@ fn is_time(text: &str) -> bool {
 pub(crate) fn check_end(trace: &Trace, cluster: &Cluster, scenario: &Scenario, end: Time) -> Vec<Violation> {
     let mut violations = Vec::new();
     violations.extend(storm(cluster, end));
-    violations.extend(writes_at_rest(trace, scenario, end));
+    violations.extend(writes_at_rest(trace, end));
     violations.extend(write_fight(trace, end));
     violations.extend(unfinished_deletion(cluster, end));
     violations.extend(orphan(cluster, end));
@@ -263,8 +263,8 @@ fn storm(cluster: &Cluster, end: Time) -> Option<Violation> {
 }
 
 /// The first write in the last part of the run, in which nothing happens.
-fn writes_at_rest(trace: &Trace, scenario: &Scenario, end: Time) -> Option<Violation> {
-    let is_late = |sent: &&Sent| end.since(sent.at) < scenario.rest();
+fn writes_at_rest(trace: &Trace, end: Time) -> Option<Violation> {
+    let is_late = |sent: &&Sent| end.since(sent.at) < REST;
     let sent = trace.requests.iter().rev().take_while(is_late).find(|sent| sent.is_effect())?;
     let pass = sent.pass.and_then(|pass| trace.passes.get(&pass));
     let keys = pass.map_or_else(|| sent.key(), |pass| pass.key.clone());

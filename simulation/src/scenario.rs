@@ -13,8 +13,8 @@ use crate::{admission::Attempt, cluster::Cluster, faults::Plan, time::Time};
 pub(crate) const COMPONENT: &str = "controller";
 /// The time after the last step in which faults are injected.
 const FAULTS_AFTER_LAST_STEP: Duration = Duration::from_secs(60);
-/// The time without a write at the end, at least. Longer than the wait between the passes of a storm.
-const MIN_REST: Duration = Duration::from_secs(65);
+/// The time at the end in which nobody may write. Longer than the wait between the passes of a storm.
+pub(crate) const REST: Duration = Duration::from_secs(65);
 
 pub(crate) type Constructor = Arc<dyn Fn(&Context) -> Result<Controller> + Send + Sync>;
 pub(crate) type Provide = Arc<dyn Fn(&Context) + Send + Sync>;
@@ -67,11 +67,6 @@ impl Scenario {
         let faults = self.last_step() + FAULTS_AFTER_LAST_STEP;
         let takeover = self.election.lease_duration * 3;
         let quiet = if plan.kinds.is_empty() { self.last_step() } else { faults * 2 };
-        (Time::after_start(faults), Time::after_start(quiet + takeover + self.rest()))
-    }
-
-    /// The time at the end in which nobody may write.
-    pub(crate) fn rest(&self) -> Duration {
-        MIN_REST
+        (Time::after_start(faults), Time::after_start(quiet + takeover + REST))
     }
 }

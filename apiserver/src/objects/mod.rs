@@ -40,7 +40,7 @@ pub(crate) struct Objects {
     history: History,
     garbage: Garbage,
     /// True if the garbage is collected after each change.
-    collects_garbage: bool,
+    pub(crate) collects_garbage: bool,
     /// True if objects can be created only in namespaces that exist.
     requires_namespaces: bool,
     identities: Identities,
@@ -48,7 +48,7 @@ pub(crate) struct Objects {
     /// The collection of all objects of each Kind of which an object has been stored, by apiVersion and kind.
     kinds: BTreeMap<(String, String), Collection>,
     /// True once a request was handled. Objects that a test adds before that have no history.
-    has_served: bool,
+    pub(crate) has_served: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -121,16 +121,6 @@ impl Objects {
             verbs::DELETE => self.delete(request, name, old.clone()),
             _ => self.change(request, name, old.clone()),
         }
-    }
-
-    /// Marks the start of the history: objects that are added from now on are reported by watches.
-    pub(crate) fn mark_served(&mut self) {
-        self.has_served = true;
-    }
-
-    /// Collects the garbage after each change from now on.
-    pub(crate) fn enable_garbage_collector(&mut self) {
-        self.collects_garbage = true;
     }
 
     /// Collects all garbage, if that is to be done after each change.

@@ -10,7 +10,7 @@ pub(crate) fn set_defaults(value: &mut Value, schema: &Value) {
         Value::Object(fields) => {
             fields.retain(|name, value| {
                 let schema = of_field(schema, name);
-                schema.is_none_or(|schema| !is_refused_null(value, schema) || has_default(schema))
+                schema.is_none_or(|schema| !is_refused_null(value, schema) || schema.get("default").is_some())
             });
             insert_defaults(fields, schema);
             for (name, value) in fields {
@@ -35,10 +35,6 @@ fn insert_defaults(fields: &mut Map<String, Value>, schema: &Value) {
             fields.insert(name.clone(), default.clone());
         }
     }
-}
-
-fn has_default(schema: &Value) -> bool {
-    schema.get("default").is_some()
 }
 
 fn is_refused_null(value: &Value, schema: &Value) -> bool {

@@ -61,7 +61,8 @@ pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
         (Some(list), _) => from_files(&list, flags).await?,
         (None, server) => {
             refuse_context_and_cluster(flags)?;
-            server.as_deref().map_or_else(in_cluster, from_server)?
+            let from_server = |server: &String| Ok(Access::without_credentials(url(server)?));
+            server.as_ref().map_or_else(in_cluster, from_server)?
         }
     };
     if let Some(server) = &flags.server {
@@ -178,10 +179,6 @@ fn warn_of_unknown_user(files: &Kubeconfig, context: &str) {
 fn list_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.collect();
     if names.is_empty() { "(none)".into() } else { names.join(", ") }
-}
-
-fn from_server(server: &str) -> Result<Access, Failure> {
-    Ok(Access::without_credentials(url(server)?))
 }
 
 fn url(server: &str) -> Result<http::Uri, Failure> {

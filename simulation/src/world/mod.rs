@@ -272,11 +272,11 @@ impl<'a> World<'a> {
     fn changed(&mut self) {
         for _ in 0..MAX_STUB_CALLS {
             self.scenario.stubs.iter().for_each(|stub| stub(&mut self.cluster));
-            if !self.cluster.take_written() {
+            if !std::mem::take(&mut self.cluster.has_written) {
                 break;
             }
         }
-        if let Some(wake) = self.cluster.take_wake() {
+        if let Some(wake) = self.cluster.wake.take() {
             self.schedule(wake, Event::Stubs);
         }
         if !self.is_collecting {
@@ -285,18 +285,16 @@ impl<'a> World<'a> {
             self.schedule(self.now + wait, Event::CollectGarbage);
         }
         self.schedule_notifications();
-        for (name, check) in &self.scenario.always {
+        let scenario = self.scenario;
+        for (name, check) in &scenario.always {
             if let Err(message) = check(&self.cluster) {
-                let violation = Violation { oracle: name.clone(), message, keys: Vec::new(), at: self.now };
-                self.violations.push(violation);
+                self.violate(name, message, None);
             }
         }
     }
 
     fn violate(&mut self, oracle: &str, message: String, key: Option<String>) {
-        let violation =
-            Violation { oracle: oracle.into(), message, keys: key.into_iter().collect(), at: self.now };
-        self.violations.push(violation);
+        self.violations.push(Violation::new(oracle, message, key.into_iter().collect(), self.now));
     }
 
     /// Checks the final state, and ends the replicas.

@@ -63,7 +63,7 @@ impl Effects {
         let mut actual = ComparableEffects::of_result(&self.result);
         actual.writes = self.writes.iter().map(WriteEffect::of).collect();
         actual.events = self.events();
-        actual.difference(&want.into_comparable())
+        actual.difference(&want.0)
     }
 
     /// Returns all write requests except events, in order, with the verbs and resources of RBAC:

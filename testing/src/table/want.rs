@@ -71,7 +71,7 @@ use super::comparable::{ComparableEffects, WriteEffect};
 /// ```
 #[must_use = "it is compared by `effects.check(…)`"]
 #[derive(Clone, Debug)]
-pub struct Want(ComparableEffects);
+pub struct Want(pub(super) ComparableEffects);
 
 impl Want {
     /// Expects the outcome [`Outcome::done`].
@@ -239,10 +239,6 @@ impl Want {
     pub fn event(mut self, event: Event) -> Self {
         self.0.events.push(event);
         self
-    }
-
-    pub(super) fn into_comparable(self) -> ComparableEffects {
-        self.0
     }
 
     #[expect(clippy::expect_used, reason = "a failed assertion of a test panics")]
