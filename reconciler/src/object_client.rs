@@ -10,7 +10,10 @@ use kube::{
 };
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reknit_apis::{Bounds, Key, Scope};
-use reknit_injection::{Context, internal::Transport};
+use reknit_injection::{
+    Context,
+    internal::{Transport, is_absence},
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -75,10 +78,10 @@ impl ObjectClient {
         Self { kind, ..self.clone() }
     }
 
-    /// Reads an object. `None` if it does not exist.
+    /// Reads an object. `None` if it does not exist. Fails if the API server does not serve the Kind.
     pub(crate) async fn get<T: Decode>(&self, key: &Key) -> kube::Result<Option<T>> {
         match self.send(key, self.at(key).get(&segment(&key.name), &GetParams::default())).await {
-            Err(error) if status_code(&error) == Some(404) => Ok(None),
+            Err(error) if is_absence(&error) => Ok(None),
             answer => answer.map(Some),
         }
     }

@@ -23,7 +23,7 @@ pub use self::{
     resource_path::{ResourcePath, resource_name},
     retry_after::{retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status},
     term::{Term, TermBody, TermEnded, has_term_ended, within_term},
-    transport::{HttpResponse, NoRetry, Transport},
+    transport::{HttpResponse, NoRetry, Transport, is_absence},
     warnings::header_warnings,
     writers::{Writers, WrittenState},
 };

@@ -13,7 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{
     Client,
     client::{Body, DynBody},
-    core::Status,
+    core::{Status, response::reason},
 };
 use serde::de::{DeserializeOwned, Error};
 use tower::{BoxError, Service, ServiceExt};
@@ -150,6 +150,18 @@ fn check_uri(uri: &Uri) -> kube::Result<()> {
 #[derive(Clone, Copy, Debug)]
 pub struct NoRetry;
 
+/// The message of a 404 about a resource that the API server does not serve.
+const NO_SUCH_RESOURCE: &str = "the server could not find the requested resource";
+
+/// Returns true if the API server answered that the object does not exist.
+///
+/// Any other 404 says nothing about the object: the API server does not serve the resource, because it is starting or because
+/// the version is disabled, or a proxy has answered.
+pub fn is_absence(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.code == 404 && status.reason == reason::NOT_FOUND && status.message != NO_SUCH_RESOURCE
+}
+
 /// Returns the `Status` in an error response of the API server, with the wait that its headers ask for. The error
 /// response of a proxy contains no `Status`, so its text becomes the message.
 pub(crate) fn error_status(head: &Parts, body: &[u8]) -> Status {
@@ -241,6 +253,22 @@ mod tests {
             matches!(&error, kube::Error::Api(status) if status.code == 429 && status.message == by_a_proxy),
             "{error:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn only_a_404_about_the_object_shows_that_it_does_not_exist() {
+        for (body, expected) in [
+            (r#"{"kind":"Status","message":"lamps \"x\" not found","reason":"NotFound","code":404}"#, true),
+            (
+                r#"{"kind":"Status","message":"the server could not find the requested resource","reason":"NotFound"}"#,
+                false,
+            ),
+            ("404 page not found", false),
+            (r#"{"error":"default backend"}"#, false),
+        ] {
+            let error = request_config_map(&responding(StatusCode::NOT_FOUND, body)).await.unwrap_err();
+            assert_eq!(is_absence(&error), expected, "{body}");
+        }
     }
 
     #[tokio::test]

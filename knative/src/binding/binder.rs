@@ -9,7 +9,7 @@ use kube::{
     discovery::Scope,
 };
 use reknit_apis::{Key, Reference, StatusOf};
-use reknit_injection::{Informers, Verb};
+use reknit_injection::{Informers, Verb, internal::is_absence};
 use reknit_reconciler::{
     Builder, Error, Kinds, Result, ResultExt, TrackedAny, internal::field_manager, merge_patch,
 };
@@ -260,7 +260,7 @@ impl<K: Bindable> Binder<K> {
         };
         let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
         match api.patch(&name, &params, &Patch::Merge(patch)).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()), // deleted meanwhile
+            Err(error) if is_absence(&error) => Ok(()), // deleted meanwhile
             // An invalid object is invalid in a retry, too.
             Err(kube::Error::Api(status)) if status.code == 422 => Err(kube::Error::Api(status)).permanent(),
             answer => Ok(answer.map(drop)?),

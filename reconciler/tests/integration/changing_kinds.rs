@@ -6,15 +6,20 @@ use k8s_openapi::{
     api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ObjectMeta, PostParams},
+    Api, Client, CustomResource, CustomResourceExt,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ObjectMeta, Patch, PatchParams,
+        PostParams,
+    },
 };
-use reknit_apis::KReference;
+use reknit_apis::{KReference, kind};
 use reknit_injection::{Context, select};
 use reknit_reconciler::{
-    Controller, Kinds, Outcome, OwnedAny, OwnedOptions, ReconcileKind, Result, TrackedAny,
+    Controller, FinalizeKind, Key, Kinds, Outcome, OwnedAny, OwnedOptions, ReconcileKind, Result, TrackedAny,
 };
-use reknit_testing::{ControlPlane, Controllers, eventually};
+use reknit_testing::{ControlPlane, ControllerExt, Controllers, eventually};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
@@ -122,4 +127,63 @@ async fn a_kind_that_is_created_anew_with_another_plural_or_scope_is_read_and_wr
         eventually("children of the removed Kind are none", TIMEOUT, is_empty).await;
     }
     controllers.stop().await;
+}
+
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+#[kube(group = "served.reknit.dev", version = "v1", kind = "Widget", namespaced)]
+struct WidgetSpec {}
+
+kind!(Widget {});
+
+/// A reconciler that has nothing to do.
+struct Idle;
+
+impl ReconcileKind for Idle {
+    type Kind = Widget;
+    async fn reconcile_kind(&self, _: &Widget, _: &mut ()) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+impl FinalizeKind for Idle {
+    async fn finalize_kind(&self, _: &Widget, _: &mut ()) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+/// The API server answers 404 then, which does not mean that the object is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_whose_version_is_not_served_for_a_while_is_finalized_afterwards() {
+    let plane = ControlPlane::shared().await.unwrap();
+    let (client, namespace) = (plane.client().unwrap(), plane.namespace("served").await.unwrap());
+    plane.install_crd(Widget::crd()).await.unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let widgets: Api<Widget> = Api::namespaced(client.clone(), &namespace);
+    let mut widget = Widget::new("w", WidgetSpec {});
+    widget.metadata.finalizers = Some(vec!["served.reknit.dev/w".into()]);
+    widgets.create(&PostParams::default(), &widget).await.unwrap();
+    widgets.delete("w", &DeleteParams::default()).await.unwrap();
+    let terminating = widgets.get("w").await.unwrap();
+    let controller = {
+        let cx = Context::preloaded("test", client.clone(), vec![json!(terminating)]);
+        let build = Controller::of::<Widget>(&cx).finalizer("served.reknit.dev/w");
+        build.reconciler(Idle).finalizing().build()
+    };
+    let set_served = async |is_served: bool| {
+        let mut versions = json!(Widget::crd().spec.versions);
+        versions[0]["served"] = json!(is_served);
+        let patch = Patch::Merge(json!({"spec": {"versions": versions}}));
+        let name = Widget::crd_name();
+        definitions.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        let is_seen = async || widgets.get("w").await.is_ok() == is_served;
+        eventually(format!("served: {is_served}"), TIMEOUT, is_seen).await;
+    };
+
+    set_served(false).await;
+    let error = controller.once(&Key::of(&terminating)).await.unwrap_err();
+    println!("{}", error.in_full());
+    set_served(true).await;
+    assert!(widgets.get("w").await.unwrap().metadata.finalizers.is_some());
+    let _done = controller.once(&Key::of(&terminating)).await.unwrap();
+    assert!(widgets.get_opt("w").await.unwrap().is_none());
 }

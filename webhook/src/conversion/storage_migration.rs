@@ -7,6 +7,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
 };
+use reknit_injection::internal::is_absence;
 use reknit_reconciler::{Error, Result, ResultExt};
 use serde_json::json;
 
@@ -93,7 +94,7 @@ async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<(usi
             // The API server writes even an empty patch if the object is stored in another version.
             match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(json!({}))).await {
                 Ok(_) => count += 1,
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) if is_absence(&error) => {}
                 // Another client has just written the object, and thereby stored it again.
                 Err(kube::Error::Api(status)) if status.is_conflict() => count += 1,
                 // The next objects would fail, too.
