@@ -8,8 +8,11 @@ use std::{
     time::Instant,
 };
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, ResourceExt, api::PostParams};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Namespace};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams},
+};
 use reknit_leadership::internal::lease_client;
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
@@ -63,6 +66,56 @@ async fn a_process_without_permissions_leads_once_it_has_them() {
     }
     process.wait_for_leadership().await;
     process.stop().await;
+}
+
+/// Other candidates would see the lease as free while the process leads.
+#[tokio::test]
+async fn a_process_does_not_lead_while_an_admission_policy_shortens_its_lease() {
+    let plane = ControlPlane::shared().await.unwrap();
+    let (client, namespace) = (plane.client().unwrap(), plane.namespace("short").await.unwrap());
+    let policies = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicy"),
+        "mutatingadmissionpolicies",
+    );
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": namespace},
+        "spec": {
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "resourceRules": [{"apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"], "resources": ["leases"]}],
+            },
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {
+                "expression": "Object{spec: Object.spec{leaseDurationSeconds: 1}}"}}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": namespace}, "spec": {"policyName": namespace},
+    });
+    for object in [&policy, &binding] {
+        plane.apply_yaml(&object.to_string()).await.unwrap();
+    }
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
+    let lease =
+        json!({"metadata": {"name": "dry"}, "spec": {"holderIdentity": "x", "leaseDurationSeconds": 60}});
+    let lease: Lease = serde_json::from_value(lease).unwrap();
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let is_shortened = async || {
+        let stored = leases.create(&dry_run, &lease).await.unwrap();
+        stored.spec.unwrap().lease_duration_seconds == Some(1)
+    };
+    eventually("the policy", TIMEOUT, is_shortened).await;
+
+    let (counted, requests) = client_with_request_count(elector_client(plane));
+    let mut process = Process::start(counted, &namespace, &config());
+    eventually("a few attempts", TIMEOUT, async || requests.load(Ordering::SeqCst) >= 4).await;
+    assert!(!process.leads());
+    let policies: Api<DynamicObject> = Api::all_with(client, &policies);
+    policies.delete(&namespace, &DeleteParams::default()).await.unwrap();
+    process.wait_for_leadership().await;
 }
 
 fn client_with_request_count(client: Client) -> (Client, Arc<AtomicUsize>) {
