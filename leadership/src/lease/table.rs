@@ -1,6 +1,6 @@
 //! The Leases of the system namespace as this process observed them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{ResourceExt, api::Preconditions};
@@ -12,6 +12,8 @@ use super::{Announcement, LeaseState};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
     states: BTreeMap<String, LeaseState>,
+    /// The names of the leases that were deleted while they were held.
+    deleted: BTreeSet<String>,
     members: BTreeMap<String, ObservedMember>,
     /// The holders that were proven dead, each with the time from which its leases are free.
     dead: BTreeMap<String, Instant>,
@@ -78,6 +80,7 @@ impl Leases {
     /// Records a state of a lease. Returns true if it is new.
     pub(crate) fn record(&mut self, lease: &Lease, now: Instant) -> bool {
         let name = lease.name_any();
+        self.deleted.remove(&name);
         let is_new_announcement = self.record_announcement(&name, lease, now);
         if let Some(state) = self.states.get_mut(&name).filter(|state| state.is_state_of(lease)) {
             state.version = lease.resource_version();
@@ -134,11 +137,51 @@ impl Leases {
     /// Records the deletion of a lease. A deleted lease of a bucket counts as held until it would have expired, because
     /// its holder may not know of the deletion. A member that leaves deletes its own lease. Always returns true.
     pub(crate) fn record_deletion(&mut self, name: &str, now: Instant) -> bool {
-        let is_member = self.members.remove(name).is_some();
-        let is_held = self.states.get(name).is_some_and(|state| state.live_holder(now).is_some());
-        if is_member || !is_held {
+        if self.members.remove(name).is_some() {
             self.states.remove(name);
         }
+        self.deleted.insert(name.into());
+        self.forget_expired(now);
         true
+    }
+
+    /// Forgets the deleted leases that are not held any more.
+    fn forget_expired(&mut self, now: Instant) {
+        let states = &mut self.states;
+        self.deleted.retain(|name| {
+            let is_held = states.get(name).is_some_and(|state| state.live_holder(now).is_some());
+            if !is_held {
+                states.remove(name);
+            }
+            is_held
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn held(name: &str) -> Lease {
+        let spec = json!({"holderIdentity": "other", "leaseDurationSeconds": 15});
+        serde_json::from_value(json!({"metadata": {"name": name, "uid": name}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn a_lease_that_was_deleted_while_it_was_held_is_kept_until_it_would_have_expired() {
+        let (mut leases, now) = (Leases::default(), Instant::now());
+        for name in ["a", "b", "again"] {
+            leases.record(&held(name), now);
+            leases.record_deletion(name, now);
+        }
+        assert_eq!(leases.states.len(), 3);
+        leases.record(&held("again"), now);
+        leases.record_deletion("c", now + Duration::from_secs(16));
+        assert_eq!(leases.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["again"]);
+        assert!(leases.deleted.is_empty());
     }
 }
