@@ -3,6 +3,7 @@
 mod content;
 mod meaning;
 mod ownership;
+mod policies;
 mod restore;
 
 use std::sync::{Arc, Mutex};
