@@ -16,6 +16,9 @@ use crate::Verb;
 /// not taken away either, since an event is patched only when a later reconcile repeats it, nor are `impersonate` and
 /// [other](Verb::Other) verbs, which the server in memory does not check.
 ///
+/// As in a cluster, a binding needs `bind` only if the controller does not hold everything that the role grants. So the
+/// role of the case has to grant more than that, or be absent: one without rules grants nothing.
+///
 /// ```
 /// use k8s_openapi::api::core::v1::Namespace;
 /// use reknit_injection::{Context, Permission, Verb};
@@ -55,19 +58,25 @@ pub async fn each_permission_is_needed<C: Fn(&Context) -> Result<Controller>>(ca
     if !failures.is_empty() {
         panic!("{} cases failed with all permissions:\n{}", failures.len(), failures.concat());
     }
-    let mut unneeded = Vec::new();
+    let (mut unneeded, mut hint) = (Vec::new(), "");
     for (verb, resource) in verbs_to_take_away(&permissions) {
         if cases().denying(verb, &resource).run_all().await.failures.is_empty() {
             unneeded.push(format!("{verb} {resource}"));
+            hint = if verb == Verb::Bind { WHEN_BIND_IS_NEEDED } else { hint };
         }
     }
     if !unneeded.is_empty() {
         let unneeded = unneeded.join(", ");
         panic!(
-            "no case fails without these permissions: {unneeded}: add a case that needs them, or do not declare them"
+            "no case fails without these permissions: {unneeded}: add a case that needs them, or do not declare \
+             them{hint}"
         );
     }
 }
+
+const WHEN_BIND_IS_NEEDED: &str = ". A case needs `bind` if it writes a binding to a role that it does not have, or \
+                                   whose rules grant more than the controller may do itself: leave the role out, or \
+                                   give it rules";
 
 fn verbs_to_take_away(permissions: &[Permission]) -> BTreeSet<(Verb, String)> {
     let verbs = permissions

@@ -114,6 +114,21 @@ async fn a_table_names_the_permissions_that_no_case_needs() {
 }
 
 #[tokio::test]
+async fn an_unneeded_bind_is_reported_with_the_roles_that_need_it() {
+    let granting =
+        |cx: &Context| granting(cx, OwnedOptions::default().bind_cluster_roles(["edit"]), &[get_pods()]);
+    let edit =
+        |rules| serde_json::from_value::<ClusterRole>(json!({"metadata": {"name": "edit"}, "rules": rules}));
+    let cases =
+        |rules| table(granting).unchecked_row("granted", "shop", given(shop()).and(edit(rules).unwrap()));
+    let message = panic_of(each_permission_is_needed(|| cases(json!([])))).await;
+    assert!(message.contains("bind clusterroles") && message.contains("give it rules"), "{message}");
+    let more = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["delete"]}]);
+    let message = panic_of(each_permission_is_needed(|| cases(more.clone()))).await;
+    assert!(!message.contains("bind"), "{message}");
+}
+
+#[tokio::test]
 async fn a_case_without_expected_effects_fails_only_for_a_missing_permission() {
     let cases = || table(parent).unchecked_row("a child is applied", "shop", given(shop()));
     cases().run().await;
