@@ -4,10 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use parking_lot::Mutex;
 use reknit_apiserver::RequestInfo;
-use reknit_injection::{
-    Permission,
-    internal::{Permissions, RequestAttributes},
-};
+use reknit_injection::internal::{Permissions, RequestAttributes};
 use serde_json::Value;
 
 use crate::{ApiServer, Verb};
@@ -25,18 +22,21 @@ pub(super) fn authorize(
     let record = refused.clone();
     server.authorize(move |info| {
         let Some(request) = attributes(info) else { return Ok(()) };
-        let is_denied =
-            denied.iter().any(|(verb, resource)| *verb == request.verb && resource == request.resource);
+        let is_denied = |request: &RequestAttributes<'_>| {
+            denied.iter().any(|(verb, resource)| *verb == request.verb && resource == request.resource)
+        };
         let declared = permissions.declared();
-        if !is_denied && declared.iter().any(|permission| permission.covers(&request)) {
+        let is_held = |request: &RequestAttributes<'_>| {
+            !is_denied(request) && declared.iter().any(|permission| permission.covers(request))
+        };
+        if is_held(&request) {
             return Ok(());
         }
         // Who holds what it grants needs no right to grant it.
-        if info.grants.as_ref().is_some_and(|rules| are_covered(rules, info.namespace.as_deref(), &declared))
-        {
+        if info.grants.as_ref().is_some_and(|rules| are_held(rules, info.namespace.as_deref(), &is_held)) {
             return Ok(());
         }
-        let remedy = match is_denied {
+        let remedy = match is_denied(&request) {
             true => "the test takes this permission away".to_owned(),
             false => permissions.suggest(&request),
         };
@@ -53,12 +53,20 @@ fn attributes(info: &RequestInfo) -> Option<RequestAttributes<'_>> {
     Some(RequestAttributes { verb, group, resource, namespace, name })
 }
 
-/// Returns true if the permissions cover all rules of a role that is granted in this namespace.
-fn are_covered(rules: &Value, namespace: Option<&str>, permissions: &[Permission]) -> bool {
-    rules.as_array().into_iter().flatten().all(|rule| is_covered(rule, namespace, permissions))
+/// Returns true if all rights that the rules of a role grant in this namespace are held.
+fn are_held(
+    rules: &Value,
+    namespace: Option<&str>,
+    is_held: &impl Fn(&RequestAttributes<'_>) -> bool,
+) -> bool {
+    rules.as_array().into_iter().flatten().all(|rule| is_rule_held(rule, namespace, is_held))
 }
 
-fn is_covered(rule: &Value, namespace: Option<&str>, permissions: &[Permission]) -> bool {
+fn is_rule_held(
+    rule: &Value,
+    namespace: Option<&str>,
+    is_held: &impl Fn(&RequestAttributes<'_>) -> bool,
+) -> bool {
     let texts = |field: &str| -> Vec<&str> {
         rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     };
@@ -68,10 +76,8 @@ fn is_covered(rule: &Value, namespace: Option<&str>, permissions: &[Permission])
     };
     let (groups, resources) = (texts("apiGroups"), texts("resources"));
     let is_held = |verb: &str, group, resource, name| {
-        Verb::parse(verb).is_some_and(|verb| {
-            let request = RequestAttributes { verb, group, resource, namespace, name };
-            permissions.iter().any(|permission| permission.covers(&request))
-        })
+        Verb::parse(verb)
+            .is_some_and(|verb| is_held(&RequestAttributes { verb, group, resource, namespace, name }))
     };
     texts("nonResourceURLs").is_empty()
         && texts("verbs").into_iter().all(|verb| {

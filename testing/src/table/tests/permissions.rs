@@ -187,6 +187,10 @@ async fn a_role_may_grant_only_what_the_controller_may_do_itself() {
     let without = |cx: &Context| granting(cx, options(), &[]);
     let message = panic_of(given(shop()).reconcile(without, "shop")).await;
     assert!(message.contains("escalate roles") && message.contains("what it holds itself"), "{message}");
+    // A right that is declared only to grant it is needed, too.
+    let held = |cx: &Context| granting(cx, options(), &[get_pods()]);
+    let message = panic_of(given(shop()).denying(Verb::Get, "pods").reconcile(held, "shop")).await;
+    assert!(message.contains("escalate roles"), "{message}");
     let escalate = Permission::of::<Role>([Verb::Escalate]);
     let by_hand = |cx: &Context| granting(cx, options(), std::slice::from_ref(&escalate));
     assert!(given(shop()).reconcile(by_hand, "shop").await.result.is_ok());
