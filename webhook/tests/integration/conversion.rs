@@ -57,7 +57,11 @@ async fn wait_until_trusted(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_that_a_test_serves_converts_objects() {
     let plane = ControlPlane::start().await.unwrap();
-    let crd = merge_crds(vec![v1::Bulb::crd(), v1alpha1::Bulb::crd()], "v1").unwrap();
+    let mut crd = merge_crds(vec![v1::Bulb::crd(), v1alpha1::Bulb::crd()], "v1").unwrap();
+    // A definition as it is deployed names the Service of the webhook.
+    let service = json!({"clientConfig": {"service": {"name": "webhook", "namespace": "lamps"}},
+        "conversionReviewVersions": ["v1"]});
+    crd.spec.conversion = serde_json::from_value(json!({"strategy": "Webhook", "webhook": service})).unwrap();
     plane.install_crd(crd).await.unwrap();
     let webhook = Webhook::new("tests.reknit.dev").conversion::<v1alpha1::Bulb>();
     let _server = plane.serve_webhook("default", |_| Ok(webhook)).await.unwrap();
