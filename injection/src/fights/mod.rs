@@ -30,7 +30,7 @@ use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
 pub(crate) use self::text::describe_change;
-use self::{field::restored_fields, managers::rival_of, text::Restored as RestoredText};
+use self::{field::restored_fields, managers::rival_of, text::RestoredText};
 use crate::object::{Object, Parts, RawObject};
 
 /// The maximum number of objects of an informer whose last states are kept.

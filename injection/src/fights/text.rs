@@ -15,7 +15,7 @@ use crate::object::Object;
 const MAX_VALUE: usize = 80;
 
 #[derive(Clone, Debug)]
-pub(super) struct Restored {
+pub(super) struct RestoredText {
     rival: Option<Rival>,
     field: String,
     others: usize,
@@ -25,7 +25,7 @@ pub(super) struct Restored {
     within: Duration,
 }
 
-impl Restored {
+impl RestoredText {
     pub(super) fn new(
         kind: &ApiResource,
         rival: Option<Rival>,
@@ -41,7 +41,7 @@ impl Restored {
 }
 
 /// Formats as `capacity-bot set spec.replicas to 5, restored to 2, 900 times in 12 minutes`.
-impl fmt::Display for Restored {
+impl fmt::Display for RestoredText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, others, theirs, ours, times, within, .. } = self;
         match &self.rival {

@@ -8,7 +8,7 @@ use reknit_reconciler::{Controller, Result};
 use crate::{
     cli::flags::{self, AugmentArgs, Part},
     process::Task,
-    process::constructors::{Constructors, Parts, WEBHOOK},
+    process::constructors::{Constructors, PartContexts, WEBHOOK},
     process::program::Program,
 };
 
@@ -229,7 +229,7 @@ impl Main {
         let args = [OsString::from(&self.component)];
         let constructors = self.into_program(&args)?.constructors;
         let constructed =
-            constructors.run(Parts::of(None, cx), &[]).map_err(|failure| failure.to_string())?;
+            constructors.run(PartContexts::of(None, cx), &[]).map_err(|failure| failure.to_string())?;
         Ok((constructed.controllers, constructed.tasks))
     }
 }
@@ -255,7 +255,7 @@ mod tests {
             let program = Main::new("test").flags::<NamespaceFlag>().into_program(&args).unwrap();
             program
                 .constructors
-                .run(Parts::of(None, &cx), &[])
+                .run(PartContexts::of(None, &cx), &[])
                 .map(drop)
                 .map_err(|failure| failure.to_string())
                 .unwrap();

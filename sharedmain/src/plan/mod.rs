@@ -47,7 +47,7 @@ pub(crate) use self::{guard::guarded, report::Report, shadow::Shadow};
 use crate::{
     Main,
     process::{
-        constructors::{Constructors, Parts},
+        constructors::{Constructors, PartContexts},
         failure::Failure,
     },
 };
@@ -96,7 +96,8 @@ impl Plan {
             .system_namespace(system_namespace)
             .build();
         dry_run.read_from(&cx.informers());
-        let constructed = constructors.for_plan(dry_run.effects()).run(Parts::of(None, &cx), disabled)?;
+        let constructed =
+            constructors.for_plan(dry_run.effects()).run(PartContexts::of(None, &cx), disabled)?;
         let (informers, transport) = (cx.informers(), cx.transport());
         Ok(Self { controllers: constructed.controllers, informers, transport, dry_run })
     }

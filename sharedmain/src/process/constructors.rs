@@ -40,7 +40,7 @@ pub(crate) struct Constructors {
 
 /// The Contexts in which the parts of a program are constructed. A part without a Context does not run.
 #[derive(Clone, Copy)]
-pub(crate) struct Parts<'a> {
+pub(crate) struct PartContexts<'a> {
     any: &'a Context,
     /// The controllers, with that of the webhook's certificate, and the tasks.
     controllers: Option<&'a Context>,
@@ -48,7 +48,7 @@ pub(crate) struct Parts<'a> {
     webhook: Option<&'a Context>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> PartContexts<'a> {
     /// All parts in one process, or only one of them.
     pub(crate) fn of(only: Option<Part>, cx: &'a Context) -> Self {
         Self {
@@ -103,7 +103,11 @@ pub(crate) struct Constructed {
 impl Constructors {
     /// Provides flags and values, which all constructors can use, and then constructs controllers, webhook and tasks,
     /// except the disabled ones.
-    pub(crate) fn run(mut self, parts: Parts<'_>, disabled: &[String]) -> Result<Constructed, Failure> {
+    pub(crate) fn run(
+        mut self,
+        parts: PartContexts<'_>,
+        disabled: &[String],
+    ) -> Result<Constructed, Failure> {
         check_webhooks(&self.webhooks)?;
         for cx in [parts.controllers, parts.webhook].into_iter().flatten() {
             self.provide(cx)?;
@@ -360,7 +364,7 @@ mod tests {
         let constructors = Constructors { controllers, ..Constructors::default() };
         let disabled: Vec<_> = disabled.iter().map(ToString::to_string).collect();
         let constructed = constructors
-            .run(Parts::of(None, &context()), &disabled)
+            .run(PartContexts::of(None, &context()), &disabled)
             .map_err(|failure| failure.to_string())?;
         Ok(constructed.controllers.iter().map(|controller| controller.name().to_owned()).collect())
     }
@@ -375,7 +379,7 @@ mod tests {
     async fn two_webhooks_are_refused() {
         let webhook = || -> ConstructWebhook { Box::new(|_| Err("not called".into())) };
         let constructors = Constructors { webhooks: vec![webhook(), webhook()], ..Constructors::default() };
-        let failure = constructors.run(Parts::of(None, &context()), &[]).err().unwrap();
+        let failure = constructors.run(PartContexts::of(None, &context()), &[]).err().unwrap();
         assert!(failure.to_string().starts_with("2 webhooks in one process"), "{failure}");
     }
 
@@ -412,7 +416,7 @@ mod tests {
         };
         for (disabled, expected) in [(vec![], 2), (vec!["nodes".to_owned()], 1)] {
             let cx = context();
-            let _constructed = constructors().run(Parts::of(None, &cx), &disabled).unwrap();
+            let _constructed = constructors().run(PartContexts::of(None, &cx), &disabled).unwrap();
             assert_eq!(cx.informers().states().len(), expected);
             let permissions = format!("{:?}", cx.permissions().declared());
             assert_eq!(permissions.contains("nodes"), expected == 2, "{permissions}");
@@ -429,15 +433,15 @@ mod tests {
         let names = |constructed: Constructed| {
             constructed.controllers.iter().map(|controller| controller.name().to_owned()).collect::<Vec<_>>()
         };
-        let failure = with_webhook().run(Parts::of(None, &context()), &[]).err().unwrap();
+        let failure = with_webhook().run(PartContexts::of(None, &context()), &[]).err().unwrap();
         assert!(failure.to_string().contains("constructed"), "{failure}");
         assert_eq!(
-            names(with_webhook().run(Parts::of(None, &context()), &["webhook".into()]).unwrap()),
+            names(with_webhook().run(PartContexts::of(None, &context()), &["webhook".into()]).unwrap()),
             ["a"]
         );
         let cx = context();
         cx.provide(WebhookSettings { enabled: false, ..WebhookSettings::default() });
-        assert_eq!(names(with_webhook().run(Parts::of(None, &cx), &[]).unwrap()), ["a"]);
+        assert_eq!(names(with_webhook().run(PartContexts::of(None, &cx), &[]).unwrap()), ["a"]);
         assert_eq!(
             construct_enabled(vec![controller("a", None)], &["webhook"]).unwrap_err(),
             "--disable-controllers: there is no controller \"webhook\", only: a"
@@ -452,7 +456,7 @@ mod tests {
         });
         let controllers = vec![reads_nodes, controller("other", None)];
         let constructed = Constructors { controllers, ..Constructors::default() }
-            .run(Parts::of(None, &context()), &[])
+            .run(PartContexts::of(None, &context()), &[])
             .unwrap();
         let informers = |controller: &Controller| {
             controller.informers().iter().map(|informer| informer.name().to_owned()).collect::<Vec<_>>()
@@ -466,7 +470,7 @@ mod tests {
         let mut constructors = Constructors::default();
         constructors.tasks.push(Box::new(|cx| Ok(Task::new(&cx.provided::<String>()?, async { Ok(()) }))));
         constructors.values.push(Box::new(|cx| cx.provide("named by a value".to_owned())));
-        let constructed = constructors.run(Parts::of(None, &context()), &[]).unwrap();
+        let constructed = constructors.run(PartContexts::of(None, &context()), &[]).unwrap();
         assert_eq!(constructed.tasks[0].name(), "named by a value");
     }
 
@@ -497,7 +501,7 @@ mod tests {
             (Some(Part::Webhook), vec![], vec!["server"], true),
         ] {
             let cx = context();
-            let constructed = with_all_parts().run(Parts::of(only, &cx), &[]).unwrap();
+            let constructed = with_all_parts().run(PartContexts::of(only, &cx), &[]).unwrap();
             let names: Vec<_> = constructed.controllers.iter().map(Controller::name).collect();
             assert_eq!(names, controllers, "{only:?}");
             assert_eq!(constructed.tasks.iter().map(Task::name).collect::<Vec<_>>(), tasks, "{only:?}");
@@ -512,7 +516,7 @@ mod tests {
         let none = Constructors { controllers: vec![controller("a", None)], ..Constructors::default() };
         for (constructors, disabled) in [(none, vec![]), (with_all_parts(), vec!["webhook".to_owned()])] {
             let failure =
-                constructors.run(Parts::of(Some(Part::Webhook), &context()), &disabled).err().unwrap();
+                constructors.run(PartContexts::of(Some(Part::Webhook), &context()), &disabled).err().unwrap();
             assert_eq!(failure.to_string(), expected);
         }
     }

@@ -12,7 +12,7 @@ use reknit_server::Plain;
 use tokio::runtime::Handle;
 
 use super::{
-    constructors::{Constructors, Parts},
+    constructors::{Constructors, PartContexts},
     failure::Failure,
     lifecycle::Lifecycle,
     listen::{self, Host},
@@ -232,7 +232,7 @@ impl Program {
         webhook.port = flags.webhook_port.unwrap_or(webhook.port);
         cx.provide(webhook);
         cx.provide(environment.config_maps.clone());
-        let constructed = constructors.run(Parts::of(flags.only, &cx), &flags.disable_controllers)?;
+        let constructed = constructors.run(PartContexts::of(flags.only, &cx), &flags.disable_controllers)?;
         if flags.only.is_none() && access.origin == Origin::Pod && !constructed.webhook_checks.is_empty() {
             tracing::warn!(
                 "the webhook is served with the rights of the controllers: run --only=controllers and --only=webhook in \

@@ -21,7 +21,7 @@ use crate::{
     plan::Shadow,
 };
 
-/// The constructed parts of a process. Nothing has started.
+/// One replica of a program: what its constructors returned, and what these need to run. Nothing has started.
 pub(super) struct Replica {
     pub(super) informers: Informers,
     pub(super) recorder: Recorder,

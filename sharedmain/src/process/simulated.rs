@@ -8,7 +8,7 @@ use reknit_reconciler::{Controller, Recorder, Result};
 use tokio::runtime::Handle;
 
 use super::{
-    constructors::{Constructors, Parts},
+    constructors::{Constructors, PartContexts},
     failure::Failure,
     lifecycle::Lifecycle,
     replica::Replica,
@@ -105,7 +105,7 @@ impl SimulatedProgram {
             .metrics(registry.clone())
             .shutdown(lifecycle.shutdown.clone())
             .build();
-        let constructed = self.constructors.run(Parts::of(None, &cx), &[])?;
+        let constructed = self.constructors.run(PartContexts::of(None, &cx), &[])?;
         let participant = Participant::in_namespace(namespace, pod);
         let replica = Replica::new(&cx, constructed, Some(&participant), bare, Handle::current(), None);
         let pod = Pod { name: Some(pod), uid: None, termination_message_path: None };

@@ -24,7 +24,7 @@ use crate::{
     cli::flags::{self, Flags},
     config::maps::ConfigMapNames,
     process::{
-        constructors::{Parts, WEBHOOK, WebhookWrites, unreachable_client},
+        constructors::{PartContexts, WEBHOOK, WebhookWrites, unreachable_client},
         failure::Failure,
         runtimes::build_workers,
     },
@@ -380,7 +380,7 @@ impl Permissions {
                 .build()
         };
         let (controllers, webhook) = (context(), context());
-        let parts = Parts::separate(&controllers, &webhook);
+        let parts = PartContexts::separate(&controllers, &webhook);
         // The controllers and tasks are dropped, and their declarations stay in the Contexts.
         let constructors = program.into_constructors(matches);
         let constructors = match is_shadow {
