@@ -64,12 +64,15 @@ pub fn register_scraped<const N: usize>(
     register_metric(registry, Ok(Scraped { gauges, measure: Arc::new(Mutex::new(measure)) }));
 }
 
+/// Sets gauges to what it measures.
+type Measure<const N: usize> = dyn FnMut(&[GaugeVec; N]) + Send;
+
 /// Gauges that are set at each scrape.
 #[derive(Clone)]
 struct Scraped<const N: usize> {
     gauges: [GaugeVec; N],
     /// Locked until the gauges are collected, so that another scrape does not reset them meanwhile.
-    measure: Arc<Mutex<dyn FnMut(&[GaugeVec; N]) + Send>>,
+    measure: Arc<Mutex<Measure<N>>>,
 }
 
 impl<const N: usize> Collector for Scraped<N> {
