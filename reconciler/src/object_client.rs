@@ -14,8 +14,8 @@ use reknit_injection::{
     Context,
     internal::{Transport, is_absence},
 };
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 /// The characters that are encoded in a segment of a path.
 const RESERVED: &AsciiSet = &CONTROLS
@@ -102,6 +102,19 @@ impl ObjectClient {
     /// Sends a merge patch.
     pub(crate) fn merge<T: Decode>(&self, key: &Key, patch: Value) -> Answer<T> {
         self.patch(key, &self.patch_params(), &Patch::Merge(patch))
+    }
+
+    /// Replaces a field of the metadata, on the condition that the object is unchanged.
+    pub(crate) fn replace_metadata<T: Decode>(
+        &self,
+        object: &impl Resource,
+        field: &str,
+        value: &impl Serialize,
+    ) -> Answer<T> {
+        let meta = object.meta();
+        let mut metadata = json!({"uid": meta.uid, "resourceVersion": meta.resource_version});
+        metadata[field] = json!(value);
+        self.merge(&Key::of(object), json!({"metadata": metadata}))
     }
 
     /// Sends a merge patch of the status.

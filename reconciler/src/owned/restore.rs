@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use reknit_injection::{Cached, controller_name};
-use serde_json::json;
 
 use super::{
     annotation::was_written_by,
@@ -39,12 +38,9 @@ impl<T: Cached> Owned<T> {
         if controller_of(&*restored).is_none() || is_controlled_by(owner, &*restored) {
             return Ok(restored);
         }
-        let meta = restored.meta();
-        let owners = meta.owner_references.iter().flatten().filter(|owner| owner.controller != Some(true));
-        let body = json!({ "metadata": {
-            "uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": owners.collect::<Vec<_>>(),
-        } });
-        let patched = self.shared.client.merge(&desired.key, body).await;
+        let owners = restored.meta().owner_references.iter().flatten();
+        let others: Vec<_> = owners.filter(|owner| owner.controller != Some(true)).collect();
+        let patched = self.shared.client.replace_metadata(&*restored, "ownerReferences", &others).await;
         Ok(Arc::new(patched.map_err(|error| desired.refused(error))?))
     }
 }

@@ -44,11 +44,7 @@ impl<T: Cached + Serialize> Owned<T> {
         let applier = self.manager_for(owner);
         let is_earlier = |entry: &ManagedFieldsEntry| self.is_earlier(entry);
         let Some(upgraded) = upgrade(entries, is_earlier, &applier) else { return Ok(Some(live)) };
-        let meta = live.meta();
-        let body = json!({ "metadata": {
-            "uid": meta.uid, "resourceVersion": meta.resource_version, "managedFields": upgraded,
-        } });
-        let patched = self.shared.client.merge(&desired.key, body).await;
+        let patched = self.shared.client.replace_metadata(&*live, "managedFields", &upgraded).await;
         Ok(Some(Arc::new(patched.map_err(|error| desired.refused(error))?)))
     }
 

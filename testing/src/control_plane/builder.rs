@@ -32,18 +32,18 @@ impl Builder {
     /// Fails if the programs are not installed, and names the script that installs them. Fails if a program exits, with
     /// the end of its log, or if the API server is not ready after two minutes.
     pub async fn start(self) -> Result<ControlPlane, Error> {
-        for _ in 0..4 {
+        let mut attempt = 1;
+        let processes = loop {
             match Processes::start(self.audited, &self.arguments).await {
                 // Another process took a port after it was found to be free.
-                Err(error) if error.to_string().contains("address already in use") => {}
-                result => return aggregated(ControlPlane::new(result?)?).await,
+                Err(error) if attempt < 5 && error.to_string().contains("address already in use") => {
+                    attempt += 1
+                }
+                result => break result?,
             }
-        }
-        aggregated(ControlPlane::new(Processes::start(self.audited, &self.arguments).await?)?).await
+        };
+        let plane = ControlPlane::new(processes)?;
+        plane.aggregate_cluster_roles().await?;
+        Ok(plane)
     }
-}
-
-async fn aggregated(plane: ControlPlane) -> Result<ControlPlane, Error> {
-    plane.aggregate_cluster_roles().await?;
-    Ok(plane)
 }

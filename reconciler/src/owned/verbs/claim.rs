@@ -6,7 +6,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, api::DynamicObject, core::PartialObjectMeta};
 use reknit_apis::{Key, Kind};
 use reknit_injection::Cached;
-use serde_json::json;
 
 use crate::{
     Error, Result, ResultExt,
@@ -93,16 +92,12 @@ impl<T: Cached> Owned<T> {
 
     /// Replaces the owner references if the object is unchanged. An object that is gone is not an error.
     async fn set_owners(&self, object: &T, owners: Vec<OwnerReference>) -> Result<()> {
-        let (key, meta) = (Key::of(object), object.meta());
-        let body = json!({ "metadata": {
-            "uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": owners,
-        } });
         let client = &self.shared.client;
-        match client.merge::<Metadata>(&key, body).await {
+        match client.replace_metadata::<Metadata>(object, "ownerReferences", &owners).await {
             Err(error) if status_code(&error) == Some(404) => Ok(()),
             answer => answer.map(drop).context(format_args!(
                 "failed to change the owner references of {}",
-                client.kind.with_key(&key)
+                client.kind.with_key(&Key::of(object))
             )),
         }
     }
