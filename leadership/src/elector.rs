@@ -33,7 +33,7 @@ const CONFLICTS_TO_WARN: u32 = 10;
 
 pub(crate) struct Elector {
     candidate: Candidate,
-    balance: Arc<Balance>,
+    pub(crate) balance: Arc<Balance>,
     bucket: BucketWriter,
     lock: LeaseLock,
     /// True if the lease may name this process as its holder: the lease was acquired, an attempt is running, or the

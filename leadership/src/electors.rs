@@ -27,8 +27,8 @@ impl Electors {
     pub fn new(candidate: &Candidate, controller: &str) -> Result<(Leadership, Self), Error> {
         let buckets = Buckets::unknown(candidate.lease_names(controller)?);
         let balance = Arc::new(Balance::new(candidate.clone(), controller, buckets.clone()));
-        let sampled = balance.clone();
-        candidate.metrics.add(controller, move || sampled.sample());
+        let sampled = Arc::downgrade(&balance); // which has the metrics
+        candidate.metrics.add(controller, move || Some(sampled.upgrade()?.sample()));
         let writers = buckets.writers(&candidate.identity).into_iter();
         let electors =
             writers.map(|bucket| Elector::new(candidate.clone(), balance.clone(), bucket)).collect();
@@ -104,6 +104,16 @@ mod tests {
         assert!(leadership.leads(&Key::new("default", "web")) && leadership.has_known_leaders());
         assert_eq!(gauge_values(), [1.0, 1.0]);
         run.abort();
+    }
+
+    #[tokio::test]
+    async fn electors_that_have_ended_are_freed_although_their_metrics_stay() {
+        let registry = Registry::new();
+        let candidate = candidate(&Default::default(), &registry).unwrap();
+        let (_leadership, electors) = Electors::new(&candidate, "lamps.demo").unwrap();
+        let balance = Arc::downgrade(&electors.electors[0].balance);
+        drop(electors);
+        assert_eq!((balance.strong_count(), registry.gather().len()), (0, 0));
     }
 
     #[tokio::test]

@@ -21,8 +21,8 @@ pub(crate) struct Sample {
     pub(crate) last_handover: f64,
 }
 
-/// Takes a sample of the buckets of one controller.
-type Sampler = Box<dyn Fn() -> Sample + Send + Sync>;
+/// Takes a sample of the buckets of one controller. `None` after its electors have ended.
+type Sampler = Box<dyn Fn() -> Option<Sample> + Send + Sync>;
 
 /// The metrics of leader election of one process. They are computed at each scrape, because a lease expires without an
 /// event.
@@ -75,7 +75,7 @@ impl ElectionMetrics {
     }
 
     /// Samples the buckets of this controller at each scrape.
-    pub(crate) fn add(&self, controller: &str, sample: impl Fn() -> Sample + Send + Sync + 'static) {
+    pub(crate) fn add(&self, controller: &str, sample: impl Fn() -> Option<Sample> + Send + Sync + 'static) {
         self.controllers.lock().push((controller.into(), Box::new(sample)));
     }
 
@@ -91,7 +91,7 @@ impl Collector for ElectionMetrics {
 
     fn collect(&self) -> Vec<MetricFamily> {
         for (controller, sample) in &*self.controllers.lock() {
-            let sample = sample();
+            let Some(sample) = sample() else { continue };
             for (lease, is_led) in &sample.leases {
                 self.status.with_label_values(&[lease]).set(f64::from(u8::from(*is_led)));
             }
