@@ -71,11 +71,10 @@ async fn a_process_with_the_account_of_the_shadow_works_and_writes_nothing() -> 
             .items
             .is_empty()
     );
-    // The API server itself records events about addresses of Services that it repairs.
+    // The API server itself records events when it repairs the addresses and the ports of Services.
     let mut events = Api::<Event>::all(client).list(&ListParams::default()).await?.items;
-    let is_about_service =
-        |event: &Event| event.regarding.as_ref()?.kind.as_deref().map(|kind| kind == "Service");
-    events.retain(|event| is_about_service(event) != Some(true));
+    let is_repair = |reporter: &String| reporter.ends_with("-repair-controller");
+    events.retain(|event| !event.reporting_controller.as_ref().is_some_and(is_repair));
     assert!(events.is_empty(), "{events:#?}");
     assert!(deployments.get("web").await?.status.is_none());
     let log = shadow.stop().await;
