@@ -27,7 +27,7 @@ impl Electors {
     pub fn new(candidate: &Candidate, controller: &str) -> Result<(Leadership, Self), Error> {
         let buckets = Buckets::unknown(candidate.lease_names(controller)?);
         let balance = Arc::new(Balance::new(candidate.clone(), controller, buckets.clone()));
-        let sampled = Arc::downgrade(&balance); // which has the metrics
+        let sampled = Arc::downgrade(&balance); // weak, because the candidate in it has the metrics
         candidate.metrics.add(controller, move || Some(sampled.upgrade()?.sample()));
         let writers = buckets.writers(&candidate.identity).into_iter();
         let electors =

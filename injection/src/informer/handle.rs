@@ -127,11 +127,11 @@ impl Progress {
     /// synced: the failure then concerns this part alone, such as an object that a conversion webhook refuses.
     pub(crate) fn mark_failed(&self, part: usize, why: &str) {
         self.change(|parts| {
-            let is_alone = parts.iter().any(InformerState::is_synced);
+            let is_another_synced = parts.iter().any(InformerState::is_synced);
             let Some(state) = parts.get_mut(part) else { return };
             match state {
                 InformerState::Waiting { since, .. }
-                    if is_alone && since.elapsed() >= MAX_WAIT_FOR_NAMESPACE =>
+                    if is_another_synced && since.elapsed() >= MAX_WAIT_FOR_NAMESPACE =>
                 {
                     let (since, reason) = (*since, why.into());
                     *state = InformerState::Unavailable { since, reason, was_synced: false };

@@ -33,8 +33,8 @@ pub(crate) use self::{
 ///
 /// The text begins with the length of the rest of the metadata (four bytes), the lengths of namespace, name, uid and
 /// resourceVersion (two bytes each) and the flags. The four texts follow, then the rest of the metadata and the rest of
-/// the object, both as the fields of a JSON object without its braces. Of each byte of a length, seven bits are used, so
-/// that all is a `str`, whose parts need no validation when they are read.
+/// the object, both as the fields of a JSON object without its braces. A byte of a length holds seven bits, so the whole is
+/// a `str`, and its parts need no validation when they are read.
 #[derive(Clone, Debug)]
 pub(crate) struct Object(Arc<str>);
 
@@ -48,10 +48,10 @@ pub(crate) struct ObjectParts<'a> {
     pub(crate) rest: &'a [u8],
 }
 
-/// The length of the head before the texts: five lengths and the flags.
+/// The number of bytes of the head before the texts: five lengths and the flags.
 const HEAD_LENGTH: usize = 13;
-/// The length of the first length.
-const METADATA_LENGTH: usize = 4;
+/// The number of bytes of the first length, that of the rest of the metadata.
+const FIRST_LENGTH: usize = 4;
 
 /// The bits of the flags.
 const NAMESPACED: u8 = 1;
@@ -67,7 +67,7 @@ impl Object {
             .map(Option::unwrap_or_default);
         let length = HEAD_LENGTH + texts.map(str::len).iter().sum::<usize>() + metadata.len() + rest.len();
         let mut bytes = Vec::with_capacity(length);
-        bytes.extend(length_bytes::<METADATA_LENGTH>(metadata.len())?);
+        bytes.extend(length_bytes::<FIRST_LENGTH>(metadata.len())?);
         for text in texts {
             bytes.extend(length_bytes::<2>(text.len())?);
         }
@@ -190,7 +190,7 @@ impl Object {
     /// The four texts of the head, and the text after them.
     fn texts(&self) -> ([&str; 4], &str) {
         let mut rest = &self.0[HEAD_LENGTH..];
-        let length_positions = [METADATA_LENGTH, 6, 8, 10];
+        let length_positions = [FIRST_LENGTH, 6, 8, 10];
         let texts = length_positions.map(|at| {
             let text;
             (text, rest) = rest.split_at(length_in(&self.0.as_bytes()[at..at + 2]));
@@ -201,7 +201,7 @@ impl Object {
 
     /// The rest of the metadata, and the rest of the object.
     fn fields(&self) -> [&str; 2] {
-        self.texts().1.split_at(length_in(&self.0.as_bytes()[..METADATA_LENGTH])).into()
+        self.texts().1.split_at(length_in(&self.0.as_bytes()[..FIRST_LENGTH])).into()
     }
 }
 
@@ -248,6 +248,18 @@ mod tests {
         assert_eq!(cached(&object).decode::<Value>(&kind).unwrap(), object);
         let bare = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
         assert_eq!(cached(&bare).decode::<Value>(&kind).unwrap(), bare);
+    }
+
+    #[test]
+    fn lengths_of_several_bytes_are_read_as_they_were_written() {
+        let (kind, long) = (ApiResource::erase::<Pod>(&()), "x".repeat(300));
+        let mut object = pod();
+        (object["metadata"]["name"], object["metadata"]["labels"]["long"]) =
+            (json!(long), json!("y".repeat(70_000)));
+        let cached = cached(&object);
+        assert_eq!((cached.name(), cached.state().uid), (&*long, Some("u")));
+        assert_eq!(cached.decode::<Value>(&kind).unwrap(), object);
+        assert_eq!([1 << 14, (1 << 14) - 1].map(length_bytes::<2>), [None, Some([0x7f; 2])]);
     }
 
     #[test]

@@ -96,7 +96,8 @@ impl Controller {
         }
     }
 
-    /// Returns the key unless it is held. Reports the first key that the brake holds.
+    /// Returns the key unless it is held. Reports the first key that the brake holds. Without a brake, the pass itself finds
+    /// a new generation, since it decodes the object anyhow.
     fn begin_or_hold(&self, mut claimed: ClaimedKey) -> Option<ClaimedKey> {
         if self.parts.queue.has_brake()
             && !claimed.causes.is_prompted()
@@ -132,7 +133,7 @@ impl Controller {
             None => Some(pass.await),
         };
         if current.is_prompted() {
-            claimed.set_prompted();
+            claimed.set_prompted(); // for the passes that continue this one
         }
         let claimed = &claimed;
         match result {

@@ -465,14 +465,14 @@ struct Stored<'a, S> {
     unreadable: Option<&'a Value>,
 }
 
-/// Returns true if the pass waits for the first list of a Kind. Then it writes no status: what it computed lacks the
-/// objects of that Kind.
 /// Returns true if the status of the object does not show its generation yet.
 fn has_unobserved_generation<K: Kind>(object: &K) -> bool {
     let observed = K::observed_generation(object.read_status());
     object.meta().generation.is_some() && observed.is_some_and(|seen| seen != object.meta().generation)
 }
 
+/// Returns true if the pass waits for the first list of a Kind. Then it writes no status: what it computed lacks the
+/// objects of that Kind.
 fn is_waiting(result: &Result<Outcome>) -> bool {
     result.as_ref().is_err_and(Error::is_waiting)
 }

@@ -78,7 +78,7 @@ impl Retries {
         had_failed && self.next_due().is_some()
     }
 
-    /// Resets the key's backoff and drops its retry. Returns true if the key had failed.
+    /// Resets the key's backoff and drops its retry. Returns true if the key had failed. No other key waits for a retry.
     pub(super) fn forget(&mut self, key: &Key) -> bool {
         let had_failed = self.backoff.forget(key);
         if had_failed {

@@ -181,7 +181,7 @@ async fn an_object_whose_version_is_not_served_for_a_while_is_finalized_afterwar
 
     set_served(false).await;
     let error = controller.once(&Key::of(&terminating)).await.unwrap_err();
-    println!("{}", error.in_full());
+    assert!(error.in_full().contains("404"), "{}", error.in_full());
     set_served(true).await;
     assert!(widgets.get("w").await.unwrap().metadata.finalizers.is_some());
     let _done = controller.once(&Key::of(&terminating)).await.unwrap();

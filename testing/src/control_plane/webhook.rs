@@ -173,7 +173,8 @@ fn certificate() -> Result<(String, Identity), Error> {
 /// Has the API server convert the objects of a CustomResourceDefinition by the webhook.
 async fn convert_by(client: &Client, crd: &str, client_config: &WebhookClientConfig) -> Result<(), Error> {
     let mut client_config = json!(client_config);
-    client_config["service"] = Value::Null; // of the definition that is deployed: only one of url and service may be set
+    // The definition may name a Service, as it does when it is deployed. Only one of url and service may be set.
+    client_config["service"] = Value::Null;
     let webhook = json!({"conversionReviewVersions": ["v1"], "clientConfig": client_config});
     let conversion = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": webhook}}});
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
