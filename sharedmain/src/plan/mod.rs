@@ -106,17 +106,14 @@ impl Plan {
     pub(crate) async fn run(self, timeout: Duration) -> Report {
         let deadline = Instant::now() + timeout;
         self.informers.start();
-        self.wait_for_lists(deadline).await;
+        self.wait_for_first_lists(deadline).await;
         let (ready, not_synced) = self.split_by_sync();
         let (mut runs, mut collected) = (BTreeMap::new(), 0);
         ready.iter().for_each(|controller| enqueue_all(controller));
         loop {
+            self.wait_for_first_lists(deadline).await; // of informers that passes have opened
             let round: Vec<_> = ready.iter().flat_map(|controller| queued(controller)).collect();
-            // A pass may have opened an informer, whose first list enqueues the key again.
-            if round.is_empty()
-                && !self.wait_for_lists(deadline).await
-                && !self.collect_garbage(&mut collected).await
-            {
+            if round.is_empty() && !self.collect_garbage(&mut collected).await {
                 break;
             }
             for (controller, key) in round {
@@ -126,16 +123,12 @@ impl Plan {
         Report::new(self.dry_run.take_overlay().await, &self.dry_run.notes.lock(), runs, not_synced)
     }
 
-    /// Waits for the first lists. Returns true if there was one to wait for.
-    async fn wait_for_lists(&self, deadline: Instant) -> bool {
+    async fn wait_for_first_lists(&self, deadline: Instant) {
         let is_waiting =
             |(_, state): &(String, InformerState)| matches!(state, InformerState::Waiting { .. });
-        let mut has_waited = false;
         while self.informers.states().iter().any(is_waiting) && Instant::now() < deadline {
-            has_waited = true;
             sleep(POLL).await;
         }
-        has_waited
     }
 
     /// Returns the controllers whose informers have listed their objects, and the reasons why others have not.
@@ -170,7 +163,7 @@ impl Plan {
         for path in outdated {
             self.send(Request::get(&path), &path).await; // the answer enters the caches
         }
-        if result.as_ref().is_err_and(|error| error.is_conflict()) {
+        if result.as_ref().is_err_and(|error| error.is_conflict() || error.is_waiting()) {
             enqueue(controller, &key);
         }
         run.error = result.err().map(|error| error.in_full());
