@@ -1,5 +1,8 @@
 //! The error of a failed pass.
 
+#[cfg(test)]
+mod tests;
+
 use std::{error::Error as StdError, fmt, ops::RangeInclusive, time::Duration};
 
 use kube::core::Status;
@@ -8,6 +11,9 @@ use reknit_injection::internal::retry_after_of_status;
 use crate::tracker::NotListedYet;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// The longest backoff of a pass with a request that the API server has forbidden (403).
+const FORBIDDEN_RETRY: Duration = Duration::from_secs(60);
 
 /// The error of a failed pass. The pass is retried with backoff, unless the error is [permanent](Error::permanent).
 ///
@@ -165,8 +171,12 @@ impl Error {
 
     /// Returns true if the API server refused a request for a reason that a retry does not resolve.
     pub(crate) fn is_refused(&self) -> bool {
-        let is_refusal = |code: u16| matches!(code, 400 | 403 | 404 | 413 | 422);
-        sources(&*self.source).any(|error| api_status(error).is_some_and(|status| is_refusal(status.code)))
+        self.has_answer(|status| matches!(status.code, 400 | 403 | 404 | 413 | 422))
+    }
+
+    /// Returns true if the API server answered a request with a status that meets the condition.
+    fn has_answer(&self, condition: fn(&Status) -> bool) -> bool {
+        sources(&*self.source).any(|error| api_status(error).is_some_and(condition))
     }
 
     /// Returns true if the pass read objects of a Kind that is not listed yet, through
@@ -232,7 +242,7 @@ impl Error {
     pub(crate) fn followed_by(self, second: Error) -> Self {
         let reason = self.reason.clone();
         let retry_within = [self.retry_within, second.retry_within].into_iter().flatten().min();
-        Self { source: Box::new(TwoErrors { first: self, second }), permanent: false, reason, retry_within }
+        Self { reason, retry_within, ..Self::from(TwoErrors { first: self, second }) }
     }
 
     /// Limits the backoff until the retry, for a temporary fault whose end no watch reports. A
@@ -254,10 +264,13 @@ impl Error {
     }
 
     /// The limits of the wait for the retry: at least as long as an overloaded API server asked, otherwise at most as
-    /// long as [`retry_within`](Self::retry_within) says.
+    /// long as [`retry_within`](Self::retry_within) says. After a refusal for lack of a permission or of quota, at most a
+    /// minute by default: no watch reports that it was granted.
     pub(crate) fn retry_wait(&self) -> RangeInclusive<Duration> {
         let least = self.retry_after().unwrap_or_default();
-        least..=self.retry_within.unwrap_or(Duration::MAX).max(least)
+        let is_forbidden = self.has_answer(|status| status.code == 403);
+        let most = self.retry_within.or(is_forbidden.then_some(FORBIDDEN_RETRY));
+        least..=most.unwrap_or(Duration::MAX).max(least)
     }
 
     /// The wait that the API server asked for when it refused a request (`Retry-After`).
@@ -361,133 +374,5 @@ impl fmt::Display for TwoErrors {
 impl StdError for TwoErrors {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&*self.first.source)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("creating the pod failed")]
-    struct WrappedKubeError(#[source] kube::Error);
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("creating the pod failed")]
-    struct BoxedKubeError(#[source] Box<kube::Error>);
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("creating the pod failed")]
-    struct WrappedStatus(#[source] Box<Status>);
-
-    /// Has the text and the source of kube's error, like `anyhow::Error`.
-    #[derive(Debug, thiserror::Error)]
-    #[error(transparent)]
-    struct TransparentKubeError(kube::Error);
-
-    fn conflict() -> kube::Error {
-        kube::Error::Api(Box::new(kube::core::Status::failure("stale", "Conflict").with_code(409)))
-    }
-
-    #[test]
-    fn a_conflict_is_found_in_the_sources_of_a_users_error() {
-        assert!(Error::from(WrappedKubeError(conflict())).is_conflict());
-        assert!(Error::from(BoxedKubeError(Box::new(conflict()))).is_conflict());
-        assert!(Error::from(TransparentKubeError(conflict())).is_conflict());
-        assert!(!Error::from("no API error").is_conflict());
-        let taken = kube::core::Status::failure("a name is taken", "AlreadyExists").with_code(409);
-        assert!(!Error::from(kube::Error::Api(Box::new(taken))).is_conflict());
-    }
-
-    #[test]
-    fn a_field_of_another_manager_is_not_a_conflict() {
-        let apply_failed = r#"{"status": "Failure", "reason": "Conflict", "code": 409, "message": "Apply failed",
-            "details": {"causes": [{"reason": "FieldManagerConflict", "field": ".spec.replicas"}]}}"#;
-        let error = kube::Error::Api(Box::new(serde_json::from_str(apply_failed).unwrap()));
-        assert!(!Error::from(error).is_conflict());
-    }
-
-    #[test]
-    fn the_question_mark_operator_keeps_an_error_permanent() {
-        let fails = || -> Result<()> { Err(Error::permanent("no"))? };
-        assert!(fails().unwrap_err().is_permanent());
-    }
-
-    #[test]
-    fn an_error_converts_back_to_its_source() {
-        let fails = || -> Result<()> { Err(WrappedKubeError(conflict())).permanent() };
-        let fails_boxed = || -> Result<(), Box<dyn StdError + Send + Sync>> {
-            fails().map_err(Error::into_source)?;
-            Ok(())
-        };
-        assert!(fails_boxed().unwrap_err().is::<WrappedKubeError>());
-    }
-
-    #[test]
-    fn the_full_text_contains_each_source_once() {
-        let text = Error::from(WrappedKubeError(conflict())).in_full();
-        assert_eq!(text, "creating the pod failed: stale (409 Conflict)");
-        assert_eq!(Error::from(TransparentKubeError(conflict())).in_full(), "stale (409 Conflict)");
-        let kube::Error::Api(status) = conflict() else { unreachable!() };
-        let text = Error::from(WrappedStatus(status)).in_full();
-        assert_eq!(text, "creating the pod failed: stale (409 Conflict)");
-    }
-
-    #[test]
-    fn context_keeps_permanence_reason_retry_limit_and_conflicts() {
-        let limit = Duration::from_secs(30);
-        let fails = || -> Result<()> { Err(Error::permanent("no").reason("Refused").retry_within(limit)) };
-        let error = fails().context("asking").context("beginning").unwrap_err();
-        assert!(error.is_permanent());
-        assert_eq!(error.event_reason(), "Refused");
-        assert_eq!(*error.retry_wait().end(), limit);
-        assert_eq!(
-            (error.to_string(), format!("{error:#}")),
-            ("beginning".into(), "beginning: asking: no".into())
-        );
-
-        let late: Result<()> = Err("no").context("asking").reason("Refused").retry_within(limit).permanent();
-        let late = late.unwrap_err();
-        assert_eq!(
-            (late.event_reason(), *late.retry_wait().end(), late.is_permanent()),
-            ("Refused", limit, true)
-        );
-
-        let stale = Error::from(conflict()).context("writing");
-        assert!(stale.is_conflict());
-        assert_eq!(stale.in_full(), "writing: stale (409 Conflict)");
-        let half_stale = Error::from(conflict()).followed_by("no".into()).context("writing");
-        assert!(!half_stale.is_conflict());
-    }
-
-    #[test]
-    fn the_retry_waits_at_least_as_long_as_the_server_asked() {
-        let refused = || {
-            let status = r#"{"message": "slow down", "code": 429, "details": {"retryAfterSeconds": 60}}"#;
-            Error::from(kube::Error::Api(Box::new(serde_json::from_str(status).unwrap())))
-        };
-        let (asked, limit) = (Duration::from_secs(60), Duration::from_secs(30));
-        assert_eq!(refused().context("writing").retry_wait(), asked..=Duration::MAX);
-        assert_eq!(refused().retry_within(limit).retry_wait(), asked..=asked);
-        assert_eq!(Error::from("no").followed_by(refused()).retry_wait(), asked..=Duration::MAX);
-        assert_eq!(Error::from("no").retry_within(limit).retry_wait(), Duration::ZERO..=limit);
-    }
-
-    #[test]
-    fn two_errors_are_a_conflict_only_if_both_are() {
-        assert!(!Error::from(conflict()).followed_by("the disk is full".into()).is_conflict());
-        assert!(!Error::from("no").followed_by(conflict().into()).is_conflict());
-        assert!(Error::from(conflict()).followed_by(conflict().into()).is_conflict());
-    }
-
-    #[test]
-    fn two_errors_are_both_reported_and_retried() {
-        let limit = Duration::from_secs(30);
-        let first = Error::permanent("the first").reason("FirstReason").retry_within(limit);
-        let both = first.followed_by("the second".into());
-        assert_eq!(*both.retry_wait().end(), limit);
-        assert_eq!(both.to_string(), "the first; then: the second");
-        assert!(!both.is_permanent());
-        assert_eq!(both.event_reason(), "FirstReason");
     }
 }
