@@ -171,7 +171,7 @@ impl Error {
 
     /// Returns true if the API server refused a request for a reason that a retry does not resolve.
     pub(crate) fn is_refused(&self) -> bool {
-        self.has_answer(|status| matches!(status.code, 400 | 403 | 404 | 413 | 422))
+        self.has_answer(|status| matches!(status.code, 400 | 403 | 404 | 413 | 422) || is_too_large(status))
     }
 
     /// Returns true if the API server answered a request with a status that meets the condition.
@@ -332,6 +332,12 @@ fn downcast<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> O
 /// Returns true if the API server refused a request because another client changed the object first.
 fn is_conflict(status: &Status) -> bool {
     status.code == 409 && !status.is_already_exists() && !is_field_conflict(status)
+}
+
+/// Returns true if the object is too large for etcd, or for the request that stores it. The API server answers 500 then, as
+/// for a fault that passes by itself, and only the text of etcd or gRPC shows the difference.
+fn is_too_large(status: &Status) -> bool {
+    ["request is too large", "message larger than max"].iter().any(|text| status.message.contains(text))
 }
 
 /// Returns true if server-side apply without force was refused because other managers own the fields.

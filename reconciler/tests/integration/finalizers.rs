@@ -278,6 +278,41 @@ async fn a_status_that_cannot_be_decoded_is_overwritten() {
     running.stop().await;
 }
 
+/// Sets a status that is too large for etcd when it finalizes.
+struct Verbose;
+
+impl ReconcileKind for Verbose {
+    type Kind = Bulb;
+    async fn reconcile_kind(&self, _: &Bulb, _: &mut BulbStatus) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+impl FinalizeKind for Verbose {
+    async fn finalize_kind(&self, _: &Bulb, status: &mut BulbStatus) -> Result<Outcome> {
+        status.color = Some("x".repeat(2_000_000));
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test]
+async fn a_status_that_is_too_large_to_be_stored_does_not_keep_the_finalizer() {
+    let bulbs = Bulbs::new().await;
+    bulbs.create("a", json!({"finalizers": [FINALIZER, "other.io/x"]})).await;
+    bulbs.delete("a").await;
+    let selection = bulbs.selected();
+    let controllers = Controllers::new(bulbs.fixture.client.clone()).controller(move |cx| {
+        Ok(Controller::selected::<Bulb>(cx, selection).reconciler(Verbose).finalizing().build())
+    });
+    let running = controllers.start();
+    eventually("the removal of the finalizer", TIMEOUT, async || {
+        bulbs.api().get("a").await.unwrap().metadata.finalizers == Some(vec!["other.io/x".into()])
+    })
+    .await;
+    running.stop().await;
+    bulbs.patch("a", json!({"metadata": {"finalizers": null}})).await;
+}
+
 #[tokio::test]
 async fn an_object_with_an_undecodable_status_gets_its_finalizer() {
     let bulbs = Bulbs::new().await;

@@ -92,7 +92,7 @@ async fn a_finalizer_is_kept_if_the_status_cannot_be_written() {
 
 #[tokio::test]
 async fn a_status_that_the_api_server_refuses_does_not_keep_the_finalizer() {
-    for code in [403, 422] {
+    for code in [403, 413, 422] {
         let effects = given(terminating(&[FINALIZER, "other.io/x"]))
             .failing(Verb::Patch, "lamps/status", code)
             .reconcile(finalizing(unplug), "default/x")
