@@ -46,6 +46,8 @@ pub struct Error {
     permanent: bool,
     reason: Option<String>,
     retry_within: Option<Duration>,
+    /// True if the error is reported although it is a conflict.
+    is_lasting: bool,
 }
 
 /// A result whose error is an [`Error`] by default.
@@ -118,7 +120,7 @@ impl<T, E: Into<Error>> ResultExt<T> for Result<T, E> {
 
 impl<E: Into<BoxError>> From<E> for Error {
     fn from(source: E) -> Self {
-        Self { source: source.into(), permanent: false, reason: None, retry_within: None }
+        Self { source: source.into(), permanent: false, reason: None, retry_within: None, is_lasting: false }
     }
 }
 
@@ -161,12 +163,19 @@ impl Error {
 
     /// Returns true if another client changed the object first: the API server answered 409. The whole chain of sources
     /// is searched for that answer, even behind a type such as `anyhow::Error`. A pass that fails with a conflict is
-    /// retried without an event or an error in the log.
+    /// retried without an event or an error in the log, unless it is the tenth failure of the key in a row.
     ///
     /// If two errors occurred in one pass, both have to be conflicts. Two kinds of 409 do not count, since a retry may
     /// not resolve them: the object already exists, or another field manager owns a field applied without force.
     pub fn is_conflict(&self) -> bool {
-        self.has_source(|error| api_status(error).is_some_and(is_conflict))
+        !self.is_lasting && self.has_source(|error| api_status(error).is_some_and(is_conflict))
+    }
+
+    /// Turns a conflict that does not resolve itself into an error that is reported, and retried like any other.
+    pub(crate) fn into_lasting_conflict(self) -> Self {
+        let error = self.context("the conflict does not resolve itself");
+        let reason = error.reason.or_else(|| Some("ConflictPersists".into()));
+        Self { permanent: false, is_lasting: true, reason, ..error }
     }
 
     /// Returns true if the API server refused a request for a reason that a retry does not resolve.

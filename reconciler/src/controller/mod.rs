@@ -48,6 +48,10 @@ use crate::{
 /// The longest wait for the retry of a pass in a namespace whose objects cannot be listed.
 const UNLISTED_RETRY: Duration = Duration::from_secs(30);
 
+/// The number of failures of a key in a row after which another conflict is reported. By then, about three seconds have
+/// passed.
+const FAILURES_BEFORE_REPORT: u32 = 9;
+
 /// A controller, built by a constructor and run by the process.
 ///
 /// [`Controller::of`] starts to build one.
@@ -242,6 +246,7 @@ impl Controller {
             if has_term_ended() {
                 return std::future::pending().await; // the worker drops the pass, whose error may be the lost lead
             }
+            let result = self.report_lasting_conflict(key, result);
             self.report_fights(key, &current, &mut logged);
             if mode == PassMode::Leading {
                 self.report_deletions(key, causes, &mut logged);
@@ -261,6 +266,19 @@ impl Controller {
         let span = span::pass_span(&self.parts.name, &self.parts.kind, key, causes);
         current.link_span(&span, || causes.writers());
         current.clone().scope(pass).instrument(span).await
+    }
+
+    /// Turns a conflict into an error that is reported, and records its event, if the key has failed for long: such a
+    /// conflict does not resolve itself.
+    fn report_lasting_conflict(&self, key: &Key, result: Result<Outcome>) -> Result<Outcome> {
+        match result {
+            Err(error) if error.is_conflict() && self.parts.queue.failures(key) >= FAILURES_BEFORE_REPORT => {
+                let error = error.into_lasting_conflict();
+                self.record_event(key, Event::warning(error.event_reason(), error.in_full()));
+                Err(error)
+            }
+            result => result,
+        }
     }
 
     /// Counts and logs the fields that the writes of the pass have restored in fights, and reports each fight in the log and

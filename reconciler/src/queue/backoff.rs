@@ -35,6 +35,11 @@ impl Backoff {
         failed.map_or((Cause::After, false), |(_, cause, prompted)| (cause.clone(), *prompted))
     }
 
+    /// The number of failures of the key since its last success.
+    pub(super) fn failures(&self, key: &Key) -> u32 {
+        self.failures.get(key).map_or(0, |(failures, ..)| *failures)
+    }
+
     /// Resets the key's failures. Returns true if there were any.
     pub(super) fn forget(&mut self, key: &Key) -> bool {
         self.failures.remove(key).is_some()

@@ -252,6 +252,11 @@ impl Queue {
         self.0.state.lock().retries.forget(key);
     }
 
+    /// The number of failed passes of the key since its last success.
+    pub(crate) fn failures(&self, key: &Key) -> u32 {
+        self.0.state.lock().retries.failures(key)
+    }
+
     /// Drops all queued, delayed and failed keys, and the sources of keys, which may hold informers. After that, the
     /// queue neither returns nor accepts keys.
     pub(crate) fn close(&self) {

@@ -133,6 +133,11 @@ impl Retries {
         self.backoff.cause(key).0
     }
 
+    /// The number of failures of the key since its last success.
+    pub(super) fn failures(&self, key: &Key) -> u32 {
+        self.backoff.failures(key)
+    }
+
     /// Drops all retries.
     pub(super) fn clear(&mut self) {
         (self.waiting, self.ready, self.tickets) = (Delayed::default(), Turns::default(), HashMap::default());

@@ -142,6 +142,35 @@ fn run_as_leader() -> Run {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_conflict_is_reported_once_the_key_has_failed_ten_times_in_a_row() {
+    let server = ApiServer::new();
+    let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
+    let (sender, mut passes) = mpsc::unbounded_channel();
+    let conflicting = move |_: &Lamp, _: &mut LampStatus| {
+        sender.send(()).unwrap();
+        let status = kube::core::Status::failure("stale", "Conflict").with_code(409);
+        Err(kube::Error::Api(Box::new(status)).into())
+    };
+    let controller = builder(&cx, conflicting).build();
+    tokio::spawn(controller.run(run_as_leader()));
+    let events = || {
+        let writes = server.take_writes().into_iter().filter(|write| write.resource == "events");
+        writes.map(|write| write.body["note"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for _ in 0..9 {
+        passes.recv().await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(events(), [""; 0], "a conflict usually resolves itself");
+    passes.recv().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(events(), ["the conflict does not resolve itself: stale (409 Conflict)"]);
+    let families = cx.metrics().gather();
+    let failing = families.iter().find(|family| family.name() == "reknit_failing_keys").unwrap();
+    assert_eq!(failing.get_metric()[0].get_gauge().get_value(), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn at_each_resync_a_mapping_that_panics_at_one_object_still_maps_the_others() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let maps: Informer<ConfigMap> = cx.get();
