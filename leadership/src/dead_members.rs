@@ -7,8 +7,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::DeleteParams};
+use kube::{
+    Api,
+    api::{DeleteParams, Preconditions},
+};
 use reknit_injection::internal::LogLimit;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
@@ -31,10 +35,8 @@ const READ_PERIOD: Duration = Duration::from_secs(1);
 
 pub(crate) struct DeadMembers {
     candidate: Candidate,
-    /// The lease of this process's own member.
-    own_lease: String,
-    /// The time at which the Pod of each live member was last read.
-    reads: BTreeMap<String, Instant>,
+    /// The earliest time of the next read of the Pod of each live member.
+    next_reads: BTreeMap<String, Instant>,
     /// The members that were alive within the last lease duration.
     seen: BTreeMap<String, Seen>,
     log_limit: LogLimit<String>,
@@ -47,31 +49,28 @@ struct Seen {
 }
 
 impl DeadMembers {
-    pub(crate) fn new(candidate: &Candidate, own_lease: &str) -> Self {
-        let (candidate, own_lease) = (candidate.clone(), own_lease.into());
-        Self {
-            candidate,
-            own_lease,
-            reads: BTreeMap::new(),
-            seen: BTreeMap::new(),
-            log_limit: LogLimit::default(),
-        }
+    pub(crate) fn new(candidate: &Candidate) -> Self {
+        let (candidate, log_limit) = (candidate.clone(), LogLimit::default());
+        Self { candidate, next_reads: BTreeMap::new(), seen: BTreeMap::new(), log_limit }
     }
 
-    /// Looks for dead members at each change of a lease, and when one is due. Never resolves.
+    /// Reads Pods at each change of a lease, and when one is due. An answer that does not come delays no other read. Never
+    /// resolves.
     pub(crate) async fn find(mut self) {
         self.candidate.watch.synced().await;
         let mut leases = self.candidate.watch.subscribe();
+        let mut reads = FuturesUnordered::new();
         loop {
             leases.mark_unchanged();
             self.look_for_restarts();
             for identity in self.due_members() {
-                self.read_pod(&identity).await;
+                self.next_reads.insert(identity.clone(), Instant::now() + self.candidate.config.retry_period);
+                reads.push(read_pod(self.candidate.clone(), identity));
             }
-            self.delete_leases().await;
             let next = self.next_time();
             tokio::select! {
                 biased;
+                Some((identity, read)) = reads.next() => self.finish_read(identity, read),
                 () = sleep_until(next) => {}
                 _ = leases.changed() => {}
             }
@@ -103,7 +102,7 @@ impl DeadMembers {
     /// The live members whose Pods are due to be read.
     fn due_members(&mut self) -> Vec<String> {
         let (now, times) = (Instant::now(), self.times_to_read());
-        self.reads.retain(|identity, _| times.contains_key(identity));
+        self.next_reads.retain(|identity, _| times.contains_key(identity));
         times.into_iter().filter(|(_, time)| *time <= now).map(|(identity, _)| identity).collect()
     }
 
@@ -115,10 +114,9 @@ impl DeadMembers {
             leases.oldest_renewals(component, Instant::now()).filter(|(member, _)| *member != own.as_str());
         let time = |(member, renewed): (&str, Instant)| {
             let overdue = renewed + config.retry_period + OVERDUE.min(config.retry_period / 2);
-            let next = |read: &Instant| *read + READ_PERIOD.min(config.retry_period / 2);
-            let time = match self.reads.get(member) {
-                read if self.has_just_restarted(member) => read.map_or(renewed, next),
-                Some(read) => overdue.max(next(read)),
+            let time = match self.next_reads.get(member) {
+                next if self.has_just_restarted(member) => next.map_or(renewed, |next| *next),
+                Some(next) => overdue.max(*next),
                 None if pod_of(member) == pod_of(own.as_str()) => renewed,
                 None => overdue,
             };
@@ -127,57 +125,82 @@ impl DeadMembers {
         others.map(time).collect()
     }
 
-    /// Reads the Pod of a member. If it proves the member's death, the leases of the member are free after the fence.
-    async fn read_pod(&mut self, identity: &str) {
-        let pod = pod_of(identity);
-        let pods: Api<Pod> = Api::namespaced(self.candidate.client(), self.candidate.namespace());
-        let read = timeout(self.candidate.config.retry_period, pods.get_opt(pod)).await;
-        self.reads.insert(identity.into(), Instant::now());
-        match read {
-            Ok(Ok(Some(found))) if proves_death(&found, identity) => {
-                info!(
-                    member = identity,
-                    pod, "the termination message of the Pod's container proves that this replica is dead"
-                );
-                self.candidate.watch.record_death(identity, Instant::now() + FENCE);
-            }
-            Ok(Ok(_)) => debug!(member = identity, pod, "renewals are overdue, and the Pod proves no death"),
-            Ok(Err(error)) => {
-                let error = error.to_string();
-                if self.log_limit.allows(&error) {
-                    warn!(
-                        member = identity,
-                        pod,
-                        namespace = self.candidate.namespace(),
-                        error,
-                        "cannot read the Pod of a replica whose renewals are overdue, which requires get on pods: its leases are taken over once they expire"
-                    );
-                }
-            }
-            Err(_) => debug!(member = identity, pod, "no answer to a read of the Pod"),
+    fn finish_read(&mut self, identity: String, read: kube::Result<()>) {
+        if let Err(error) = read {
+            self.log_refusal(&identity, &error);
+        }
+        let period = READ_PERIOD.min(self.candidate.config.retry_period / 2);
+        self.next_reads.insert(identity, Instant::now() + period);
+    }
+
+    fn log_refusal(&mut self, identity: &str, error: &kube::Error) {
+        let error = error.to_string();
+        if self.log_limit.allows(&error) {
+            warn!(
+                member = identity,
+                pod = pod_of(identity),
+                namespace = self.candidate.namespace(),
+                error,
+                "cannot read the Pod of a replica whose renewals are overdue, which requires get on pods: its leases are taken over once they expire"
+            );
         }
     }
 
-    /// Deletes the leases of dead members, such as those of killed processes. A process that starts now cannot know
-    /// that such a lease has expired, and would count its member as alive. A member that comes back creates its lease
-    /// again. If a member has renewed its lease although the watch did not report that, the API server refuses.
-    async fn delete_leases(&self) {
-        let dead = self.candidate.watch.read().dead_members(&self.candidate.component, Instant::now());
-        for (name, preconditions) in dead.into_iter().filter(|(name, _)| *name != self.own_lease) {
-            let deletion = DeleteParams { preconditions: Some(preconditions), ..Default::default() };
-            let leases = self.candidate.leases();
-            let deleted = timeout(self.candidate.config.retry_period, leases.delete(&name, &deletion));
-            if let Ok(Err(error)) = deleted.await {
-                debug!(lease = name, %error, "the lease of a dead member was not deleted");
-            }
-        }
-    }
-
-    /// The time of the next read or deletion. A deletion that failed is repeated after the retry period.
+    /// The time of the next read. New members are looked for at least once in a retry period.
     fn next_time(&self) -> Instant {
-        let now = Instant::now();
-        let expiry = self.candidate.watch.read().next_member_expiry(&self.candidate.component, now);
-        let times = self.times_to_read().into_values().chain(expiry.map(|expiry| expiry + TICK));
-        times.chain([now + self.candidate.config.retry_period]).min().unwrap_or(now)
+        let latest = Instant::now() + self.candidate.config.retry_period;
+        self.times_to_read().into_values().min().map_or(latest, |time| time.min(latest))
+    }
+}
+
+/// Reads the Pod of a member, and returns its identity. If the Pod proves the member's death, the leases of the member are
+/// free after the fence.
+async fn read_pod(candidate: Candidate, identity: String) -> (String, kube::Result<()>) {
+    let (pod, member) = (pod_of(&identity), &identity);
+    let pods: Api<Pod> = Api::namespaced(candidate.client(), candidate.namespace());
+    match timeout(candidate.config.retry_period, pods.get_opt(pod)).await {
+        Ok(Ok(Some(found))) if proves_death(&found, member) => {
+            info!(
+                member,
+                pod, "the termination message of the Pod's container proves that this replica is dead"
+            );
+            candidate.watch.record_death(member, Instant::now() + FENCE);
+        }
+        Ok(Ok(_)) => debug!(member, pod, "renewals are overdue, and the Pod proves no death"),
+        Ok(Err(error)) => return (identity, Err(error)),
+        Err(_) => debug!(member, pod, "no answer to a read of the Pod"),
+    }
+    (identity, Ok(()))
+}
+
+/// Deletes the leases of dead members, such as those of killed processes, but not that of this process. A process that
+/// starts now cannot know that such a lease has expired, and would count its member as alive. A member that comes back
+/// creates its lease again. If a member has renewed its lease although the watch did not report that, the API server
+/// refuses. A deletion that failed is repeated after the retry period. Never resolves.
+pub(crate) async fn delete_leases(candidate: &Candidate, own_lease: &str) {
+    let Candidate { watch, component, config, .. } = candidate;
+    watch.synced().await;
+    let mut leases = watch.subscribe();
+    loop {
+        leases.mark_unchanged();
+        let dead = watch.read().dead_members(component, Instant::now());
+        let others = dead.into_iter().filter(|(name, _)| name != own_lease);
+        join_all(others.map(|(name, preconditions)| delete_lease(candidate, name, preconditions))).await;
+        let latest = Instant::now() + config.retry_period;
+        let expiry = watch.read().next_member_expiry(component, Instant::now());
+        tokio::select! {
+            biased;
+            () = sleep_until(expiry.map_or(latest, |expiry| latest.min(expiry + TICK))) => {}
+            _ = leases.changed() => {}
+        }
+    }
+}
+
+async fn delete_lease(candidate: &Candidate, name: String, preconditions: Preconditions) {
+    let deletion = DeleteParams { preconditions: Some(preconditions), ..Default::default() };
+    let leases = candidate.leases();
+    let deleted = timeout(candidate.config.retry_period, leases.delete(&name, &deletion));
+    if let Ok(Err(error)) = deleted.await {
+        debug!(lease = name, %error, "the lease of a dead member was not deleted");
     }
 }

@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 use crate::{
     candidate::Candidate,
     config::is_lease_name,
-    dead_members::DeadMembers,
+    dead_members::{DeadMembers, delete_leases},
     lease::{Announcement, LeaseError},
 };
 
@@ -48,12 +48,14 @@ impl Member {
     ///
     /// Announces nothing while leases cannot be watched, since this process would not know of the other members.
     pub async fn run(mut self, stopping: impl Future<Output = ()> + Send) {
-        let dead_members = DeadMembers::new(&self.candidate, &self.lease);
+        let dead_members = DeadMembers::new(&self.candidate);
+        let (candidate, own_lease) = (self.candidate.clone(), self.lease.clone());
         tokio::select! {
             biased;
             () = stopping => {}
             () = self.announce() => {}
             () = dead_members.find() => {}
+            () = delete_leases(&candidate, &own_lease) => {}
         }
         let is_announced = self.candidate.member_until.lock().take().is_some();
         if is_announced

@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::replica::{Replica, wait_for_shares};
-use crate::{LeaderElectionConfig, fake::FakeApi};
+use crate::{
+    LeaderElectionConfig,
+    fake::{FakeApi, Fault},
+};
 
 /// The Pod of a process with this identity; `None` if there is none.
 type PodOf = fn(&str) -> Option<Value>;
@@ -92,6 +95,26 @@ async fn the_death_of_a_leader_of_many_buckets_is_noticed_within_a_few_seconds()
     api.put_pod("a", terminated("state", "Error", &dead));
     let taken = wait_for_shares(&[&standby], &[10]).await;
     assert!(taken < config.retry_period, "{taken:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_of_pods_without_an_answer_delay_no_other_proof() {
+    let config = LeaderElectionConfig { buckets: 4, ..Default::default() };
+    let api = FakeApi::default();
+    let start = |name| Replica::start_configured(&api, name, &config, &["lamps"]);
+    let leaders = ["a", "b", "c", "d"].map(start);
+    wait_for_shares(&leaders.each_ref(), &[1; 4]).await;
+    let standby = start("standby");
+    sleep(config.retry_period * 3).await;
+    drop(leaders);
+    for holder in (0..4).map(|bucket| api.holder(&format!("test.lamps.{bucket:02}-of-04"))) {
+        api.put_pod(&holder[..1], terminated("state", "Error", &holder));
+    }
+    for _ in 0..3 {
+        api.inject_fault(Method::GET, Fault::AnswerLost);
+    }
+    let taken = wait_for_shares(&[&standby], &[1]).await;
+    assert!(taken < config.retry_period + FENCE + SECOND, "{taken:?}"); // one after another, more than 20 seconds
 }
 
 /// All leases of a restarted process are new, so none is overdue before the retry period of ten seconds.

@@ -12,6 +12,8 @@ mod collector;
 #[cfg(test)]
 mod credentials;
 #[cfg(test)]
+mod debugging;
+#[cfg(test)]
 mod life_cycle;
 #[cfg(test)]
 mod observability;
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         bad_input::trials(),
         brake::trials(),
         credentials::trials(),
+        debugging::trials(),
         life_cycle::trials(),
         cluster::trials(),
         observability::trials(),

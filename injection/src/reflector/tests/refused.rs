@@ -1,0 +1,136 @@
+//! Lists and watches that the API server refuses.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_kind_is_logged_every_minute_and_found_when_it_is_installed() {
+    let log = Log::start();
+    let (maps, calls, mut server) = start();
+    let before = Instant::now();
+    while before.elapsed() < Duration::from_secs(150) {
+        let waiting = Instant::now();
+        server.list().await.respond(404, "404 page not found");
+        assert!(waiting.elapsed() <= Duration::from_secs(2), "listed again after {:?}", waiting.elapsed());
+    }
+    let InformerState::Unavailable { reason: why, was_synced: false, .. } = maps.state() else {
+        panic!("{:?}", maps.state())
+    };
+    assert!(
+        why.contains("configmaps of v1 (ConfigMap)") && why.contains("CustomResourceDefinition"),
+        "{why}"
+    );
+    assert_eq!(
+        log.lines("WARN").len(),
+        3,
+        "expected warnings at once, after one minute and after two: {:?}",
+        log.lines("")
+    );
+    let _watch = server.sync("10", &[map("a", "5")]).await;
+    maps.synced().await;
+    assert_eq!(calls.take(), ["+a@5"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_removed_and_installed_again_is_listed_again() {
+    let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
+    watch.event("DELETED", &map("a", "11"));
+    drop(watch);
+    server.watch("11").await.respond(404, "404 page not found");
+    server.list().await.respond(404, "404 page not found");
+    let _watch = server.sync("30", &[map("b", "29")]).await;
+    until_called(&calls, "+b@29").await;
+    assert_eq!(calls.take(), ["-a@5", "+b@29"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_a_removed_kind_stay_cached_while_the_informer_waits() {
+    let (maps, calls, mut server, watch) = start_synced("10", &[map("a", "5"), map("b", "6")]).await;
+    watch.cut();
+    server.version_check().await.respond(404, "404 page not found");
+    for _ in 0..2 {
+        server.list().await.respond(404, "404 page not found");
+    }
+    let third = server.list().await;
+    assert!(
+        matches!(maps.state(), InformerState::Synced { .. }),
+        "two 404 may come from a server that is starting"
+    );
+    third.respond(404, "404 page not found");
+    let fourth = server.list().await;
+    let InformerState::Unavailable { reason: why, was_synced: true, .. } = maps.state() else {
+        panic!("{:?}", maps.state())
+    };
+    assert!(why.contains("CustomResourceDefinition"), "{why}");
+    assert_eq!((calls.take().len(), maps.len()), (0, 2), "the objects may still exist in another version");
+    fourth.respond(404, "404 page not found");
+    let _watch = server.sync("30", &[map("a", "29")]).await;
+    maps.synced().await;
+    assert_eq!(calls.take(), ["~a@29", "-b@6"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_that_may_no_longer_list_is_unavailable_and_keeps_its_objects() {
+    let (maps, _calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
+    watch.cut();
+    server.version_check().await.fail(403, "configmaps is forbidden");
+    for _ in 0..3 {
+        server.list().await.fail(403, "configmaps is forbidden");
+    }
+    let fourth = server.list().await;
+    let InformerState::Unavailable { reason: why, was_synced: true, .. } = maps.state() else {
+        panic!("{:?}", maps.state())
+    };
+    assert!(why.contains("verbs list and watch") && maps.len() == 1, "{why}");
+    fourth.items("30", &[map("a", "29")]);
+    maps.synced().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_404_from_a_starting_server_deletes_nothing() {
+    let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
+    watch.cut();
+    server.version_check().await.respond(404, "404 page not found");
+    for _ in 0..3 {
+        server.list().await.respond(404, "404 page not found");
+        server.list().await.respond(404, "404 page not found");
+        server.list().await.refuse();
+        assert_eq!(calls.take(), [""; 0]);
+    }
+    let _watch = server.sync("12", &[map("a", "11")]).await;
+    until_called(&calls, "~a@11").await;
+    assert_eq!(calls.take(), ["~a@11"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forbidden_list_backs_off_and_names_the_missing_verbs() {
+    let log = Log::start();
+    let (maps, _calls, mut server) = start();
+    let before = Instant::now();
+    for _ in 0..10 {
+        server.list().await.fail(403, "configmaps is forbidden");
+    }
+    assert!(before.elapsed() > Duration::from_secs(60), "{:?}", before.elapsed());
+    let InformerState::Unavailable { reason: why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    assert!(why.starts_with("configmaps is forbidden") && why.contains("verbs list and watch"), "{why}");
+    assert!(log.lines("WARN").len() <= 4, "{:?}", log.lines("WARN"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_without_permission_to_watch_lists_repeatedly_with_backoff() {
+    let (maps, _calls, mut server) = start();
+    let before = Instant::now();
+    for (version, code) in [("11", 403), ("12", 405), ("13", 501), ("14", 403), ("15", 403), ("16", 403)] {
+        server.list().await.items(version, &[map("a", version)]);
+        server.watch(version).await.fail(code, "you may not watch");
+    }
+    let pending = server.list().await;
+    let why = maps.handle().watch_refusal().unwrap_or_default();
+    assert!(why.starts_with("you may not watch") && why.contains("verbs list and watch"), "{why}");
+    pending.items("17", &[]);
+    let _watch = server.watch("17").await.stream();
+    while maps.handle().watch_refusal().is_some() {
+        tokio::task::yield_now().await;
+    }
+    assert!(before.elapsed() > Duration::from_secs(7), "{:?}", before.elapsed());
+    assert!(maps.get(&Key::new("n", "a")).is_none(), "each list updates the cache");
+}

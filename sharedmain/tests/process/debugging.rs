@@ -1,0 +1,191 @@
+//! Tests of what a process shows of itself on request: profiles, running passes, the console and recorded passes.
+use std::{net::TcpListener, time::Duration};
+
+use kube::api::ListParams;
+use prost::Message;
+use reknit_testing::eventually;
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::{TIMEOUT, TestCluster, with_cluster},
+    life_cycle::{self, wait_for_status},
+    observability::wait_for_all_reconciles,
+    server, trials,
+};
+
+trials![
+    profiles_are_served_while_the_config_map_enables_them,
+    the_console_is_on_localhost_at_the_port_of_its_flag_and_refuses_other_names,
+    log_event_and_dump_say_where_a_pass_waits_for_a_silent_server,
+    failed_passes_are_recorded_while_the_config_map_names_a_folder,
+];
+
+impl TestCluster {
+    /// The notes of the events with this reason.
+    async fn notes(&self, reason: &str) -> Vec<String> {
+        let events = self.events().list(&ListParams::default()).await.unwrap().items.into_iter();
+        events
+            .filter(|event| event.reason.as_deref() == Some(reason))
+            .filter_map(|event| event.note)
+            .collect()
+    }
+}
+
+/// The parts of pprof's format that the test reads.
+#[derive(prost::Message)]
+struct Profile {
+    #[prost(message, repeated, tag = "2")]
+    samples: Vec<Sample>,
+    #[prost(message, repeated, tag = "5")]
+    functions: Vec<Function>,
+    #[prost(string, repeated, tag = "6")]
+    strings: Vec<String>,
+    #[prost(int64, tag = "10")]
+    nanoseconds: i64,
+}
+
+#[derive(prost::Message)]
+struct Sample {
+    #[prost(uint64, repeated, tag = "1")]
+    locations: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    values: Vec<i64>,
+}
+
+#[derive(prost::Message)]
+struct Function {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "2")]
+    name: i64,
+}
+
+fn profiles_are_served_while_the_config_map_enables_them() {
+    with_cluster(async |cluster| {
+        let child = cluster.command("burns").arg("--disable-ha").spawn();
+        wait_for_status(&child, "/readiness", 200);
+        let address = child.wait_for_address("profiling");
+        assert!(address.starts_with("127.0.0.1:"), "{address}");
+        let (status, why) = life_cycle::get(&address, "/debug/pprof/profile?seconds=1");
+        assert_eq!(status, 404);
+        assert!(why.starts_with("profiling is not enabled"), "{why}");
+        cluster.configure_observability(json!({"runtime-profiling": "enabled"})).await;
+        child.wait_for_line("profiling is enabled");
+        let (status, body) = life_cycle::get_bytes(&address, "/debug/pprof/profile?seconds=2");
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+        // KEEP_PROFILE is a path at which the profile is kept for go tool pprof.
+        if let Some(path) = std::env::var_os("KEEP_PROFILE") {
+            std::fs::write(path, &body).unwrap();
+        }
+        let profile = Profile::decode(&*body).unwrap();
+        let samples: i64 = profile.samples.iter().map(|sample| sample.values[0]).sum();
+        let name = |function: &Function| &profile.strings[function.name as usize];
+        let burn_cpu = profile.functions.iter().filter(|function| name(function).contains("burn_cpu"));
+        let burn_cpu_ids: Vec<_> = burn_cpu.map(|function| function.id).collect();
+        let burning = profile
+            .samples
+            .iter()
+            .filter(|sample| sample.locations.iter().any(|location| burn_cpu_ids.contains(location)));
+        let burning: i64 = burning.map(|sample| sample.values[0]).sum();
+        println!("{samples} samples in two seconds, {burning} of them in burn_cpu");
+        assert_eq!(profile.nanoseconds, 2_000_000_000);
+        assert!(burning > 5 && burning * 2 > samples, "{burning} of {samples}: {:#?}", profile.strings);
+        assert_eq!(life_cycle::get(&address, "/debug/pprof/heap").0, 501);
+        cluster.configure_observability(json!({"runtime-profiling": "disabled"})).await;
+        child.wait_for_line("profiling is disabled");
+        assert_eq!(life_cycle::get(&address, "/debug/pprof/profile?seconds=1").0, 404);
+    });
+}
+
+fn the_console_is_on_localhost_at_the_port_of_its_flag_and_refuses_other_names() {
+    with_cluster(async |cluster| {
+        let command = cluster.command_with_three_maps().await.arg("--console-bind-address=:0");
+        let child = command.spawn();
+        wait_for_all_reconciles(&child);
+        let address = child.wait_for_address("the console");
+        assert!(address.starts_with("127.0.0.1:"), "{address}");
+        let (status, why) = life_cycle::get(&address, "/debug/reknit/v1/passes");
+        assert_eq!((status, why.contains("localhost")), (403, true), "{why}");
+        let passes = life_cycle::get_as("localhost", &address, "/debug/reknit/v1/passes");
+        let passes: Value = serde_json::from_slice(&passes.1).unwrap();
+        let finished = passes["finished"].as_array().unwrap();
+        for name in ["a", "b", "c"] {
+            let is_of =
+                |pass: &Value| pass["key"].as_str().is_some_and(|key| key.ends_with(&format!("/{name}")));
+            assert!(finished.iter().any(is_of), "{passes:#}");
+        }
+    });
+}
+
+fn log_event_and_dump_say_where_a_pass_waits_for_a_silent_server() {
+    with_cluster(async |cluster| {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap(); // accepts, and never answers
+        let address = server.local_addr().unwrap().to_string();
+        cluster.apply_map("asking", json!({"ask": address})).await;
+        cluster.apply_map("blocking", json!({"block": "30000"})).await;
+        let child = cluster.command("slow maps").arg("--disable-ha").spawn();
+        let line = child.wait_for_line("the pass is slow");
+        println!("{line}");
+        assert!(line.contains("\"waits\":\"in ") && line.contains("scenarios.rs:"), "{line}");
+        let again = format!("{:?}", Duration::from_secs(3));
+        child.wait_for_line(&format!("\"age\":\"{again}\""));
+        let note = eventually("the event of the slow pass", TIMEOUT, async || {
+            cluster.notes("SlowReconcile").await.into_iter().next().ok_or("none")
+        })
+        .await;
+        println!("{note}");
+        assert!(
+            note.starts_with("the pass has been running for ") && note.contains("scenarios.rs:"),
+            "{note}"
+        );
+
+        let address = child.wait_for_address("profiling");
+        assert_eq!(life_cycle::get(&address, "/debug/passes").0, 404);
+        cluster.configure_observability(json!({"runtime-profiling": "enabled"})).await;
+        child.wait_for_line("profiling is enabled");
+        assert!(life_cycle::get(&address, "/debug/").1.contains("/debug/passes"));
+        let (status, dump) = life_cycle::get(&address, "/debug/passes");
+        println!("{dump}");
+        assert_eq!(status, 200);
+        let asking = format!("maps {}/asking, pass ", cluster.namespace);
+        assert!(dump.contains("running passes: 2\n") && dump.contains(&asking), "{dump}");
+        assert!(dump.contains("TcpStream") && dump.contains("scenarios.rs:"), "{dump}");
+        assert!(dump.contains("  its code has not returned for a second"), "{dump}");
+    });
+}
+
+fn failed_passes_are_recorded_while_the_config_map_names_a_folder() {
+    with_cluster(async |cluster| {
+        let (_closed, address) = server::closed_port();
+        let asking = json!({"ask": address.to_string()});
+        let folder = tempfile::tempdir().unwrap();
+        let is_recorded = |name: &str| {
+            let mut files = std::fs::read_dir(folder.path()).unwrap();
+            files.any(|file| file.unwrap().file_name().to_str().unwrap().ends_with(&format!("_{name}.json")))
+        };
+        let child = cluster.command("maps").arg("--disable-ha").spawn();
+        let fails = async |name: &str| {
+            cluster.apply_map(name, asking.clone()).await;
+            let key = format!("\"{}/{name}\"", cluster.namespace);
+            eventually("a second pass to fail", TIMEOUT, async || {
+                let lines = child.lines();
+                let is_second =
+                    |line: &&String| line.contains("the pass failed") && line.contains("retry 1 after");
+                lines.iter().find(|line| line.contains(&key) && is_second(line)).map(drop).ok_or(lines.len())
+            })
+            .await;
+        };
+        fails("before").await;
+        cluster.configure_observability(json!({"record-failures": folder.path()})).await;
+        child.wait_for_line("failed passes are recorded");
+        fails("meanwhile").await;
+        eventually("the pass to be recorded", TIMEOUT, async || {
+            is_recorded("meanwhile").then_some(()).ok_or("none")
+        })
+        .await;
+        cluster.configure_observability(json!({})).await;
+        child.wait_for_line("failed passes are no longer recorded");
+        fails("after").await;
+        assert!(!is_recorded("after"));
+    });
+}
