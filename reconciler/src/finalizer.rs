@@ -132,7 +132,8 @@ impl Finalizer {
         finalizers.iter().any(|name| self.former.contains(name))
     }
 
-    /// Adds the finalizer, removes the former ones, and returns the changed object, or `None` if it is gone.
+    /// Adds the finalizer, removes the former ones, and returns the changed object, or `None` if it is gone or being
+    /// deleted: the API server accepts no new finalizer then, and the watch reports the deletion.
     pub(crate) async fn update<K: Kind>(
         &self,
         client: &KindClient<K>,
@@ -140,7 +141,10 @@ impl Finalizer {
     ) -> kube::Result<Option<Readable<K>>> {
         match self.try_update(client, object).await {
             // The object was deleted, or replaced by another one of the same name.
-            Err(error) if matches!(status_code(&error), Some(404 | 409)) && is_gone(client, object).await => {
+            Err(error)
+                if matches!(status_code(&error), Some(404 | 409 | 422))
+                    && !is_alive(client, object).await =>
+            {
                 Ok(None)
             }
             updated => updated.map(Some),
@@ -204,6 +208,10 @@ impl Finalizer {
 /// The default name of a controller and of its finalizer: `<plural>.<group>`.
 pub(crate) fn plural_and_group<K: Kind>() -> String {
     resource_name(&K::group(&()), &K::plural(&()), "")
+}
+
+async fn is_alive<K: Kind>(client: &KindClient<K>, object: &K) -> bool {
+    client.is_alive(object).await.unwrap_or(true)
 }
 
 async fn is_gone<K: Kind>(client: &KindClient<K>, object: &K) -> bool {

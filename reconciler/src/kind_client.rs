@@ -88,6 +88,12 @@ impl<K: Kind> KindClient<K> {
         Ok(found.is_none_or(|found| found.uid != object.meta().uid))
     }
 
+    /// Returns true if the object exists and is not being deleted.
+    pub(crate) async fn is_alive(&self, object: &K) -> kube::Result<bool> {
+        let found = self.get_meta(&Key::of(object)).await?;
+        Ok(found.is_some_and(|found| found.uid == object.meta().uid && found.deletion_timestamp.is_none()))
+    }
+
     /// Merge-patches the finalizers if the object is unchanged. The echo does not enqueue the key.
     pub(crate) async fn patch_finalizers(
         &self,

@@ -267,6 +267,19 @@ async fn a_finalizer_is_kept_if_the_object_changed_since_it_was_finalized() {
 }
 
 #[tokio::test]
+async fn a_finalizer_is_not_placed_on_an_object_that_is_being_deleted() {
+    for patch_type in [FinalizerPatch::Merge, FinalizerPatch::Apply] {
+        let fixture = Fixture::new("finalizers").await;
+        let created = fixture.create("a", &["other.io/x"]).await;
+        fixture.maps().delete("a", &DeleteParams::default()).await.unwrap();
+        assert_eq!(fixture.pass(&created, patch_type).await.unwrap(), Outcome::skip(), "{patch_type:?}");
+        assert_eq!(fixture.finalizers("a").await.unwrap(), ["other.io/x"]);
+        assert!(fixture.events_about(&fixture.namespace, &created.uid().unwrap()).await.is_empty());
+        fixture.merge("a", json!({"metadata": {"finalizers": null}})).await;
+    }
+}
+
+#[tokio::test]
 async fn a_finalizer_added_by_a_merge_patch_is_removed_by_server_side_apply() {
     let fixture = Fixture::new("switched").await;
     let created = fixture.create("a", &[]).await;
