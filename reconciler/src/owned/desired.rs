@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use super::{
     annotation::{APPLIED, applied, applied_value},
     error::{NotApplied, kind_and_key},
-    owner::controller_reference,
+    owner::{controller_reference, other_owners},
 };
 use crate::object_client::ObjectKind;
 
@@ -120,7 +120,8 @@ impl Desired {
     }
 }
 
-/// The key of the child. A namespaced child of a namespaced owner is in the owner's namespace.
+/// The key of the child. A namespaced child of a namespaced owner is in the owner's namespace. The namespace of a
+/// cluster-scoped child is ignored, as by the API server.
 fn key_of<O, T>(owner: &O, child: &T, kind: &ObjectKind) -> Result<Key, NotApplied>
 where
     O: Resource<DynamicType = ()>,
@@ -133,14 +134,14 @@ where
     if matches!(&*key.name, "." | "..") || key.name.contains(['/', '%']) {
         return Err(unusable(kind, format!("of the invalid name {:?}", key.name)));
     }
-    let namespace = owner.meta().namespace.clone().filter(|_| kind.is_namespaced);
-    match (&key.namespace, namespace) {
+    if !kind.is_namespaced {
+        return Ok(Key { namespace: None, ..key });
+    }
+    match (&key.namespace, owner.meta().namespace.clone()) {
         (Some(own), Some(namespace)) if *own != namespace => {
             Err(NotApplied::OtherNamespace { child: kind.with_key(&key), owner: kind_and_key(owner) })
         }
-        (None, None) if kind.is_namespaced => {
-            Err(unusable(kind, "without a namespace, of an owner without one,"))
-        }
+        (None, None) => Err(unusable(kind, "without a namespace, of an owner without one,")),
         (_, namespace) => {
             key.namespace = namespace.or(key.namespace);
             Ok(key)
@@ -158,8 +159,8 @@ fn unusable(kind: &ObjectKind, problem: impl Into<String>) -> NotApplied {
 
 /// The metadata to apply: the owner becomes the controller, and fields that the API server sets are left out.
 fn metadata_to_apply<O: Resource<DynamicType = ()>>(owner: &O, child: &ObjectMeta, key: &Key) -> ObjectMeta {
-    let other_owners = child.owner_references.iter().flatten().filter(|owner| owner.controller != Some(true));
-    let owners = iter::once(controller_reference(owner)).chain(other_owners.cloned()).collect();
+    let controller = controller_reference(owner);
+    let owners = iter::once(&controller).chain(other_owners(child, &controller)).cloned().collect();
     let mut annotations = child.annotations.clone();
     // A child that was read from the cache has the annotation. It must not enter the next hash.
     annotations.iter_mut().for_each(|annotations| drop(annotations.remove(APPLIED)));

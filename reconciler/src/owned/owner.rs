@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
-use reknit_apis::{Key, Scope};
+use reknit_apis::{Key, Scope, internal::HashSet};
 use reknit_injection::controller_name;
 
 /// An object of a Kind that is known at compile time, which may control others.
@@ -33,9 +33,20 @@ pub(super) fn is_controlled_by<O: Resource<DynamicType = ()>, T: Resource>(owner
 
 /// Makes `owner` the controller of the object instead of another one.
 pub(super) fn set_controller<O: Resource<DynamicType = ()>>(meta: &mut ObjectMeta, owner: &O) {
-    let owners = meta.owner_references.get_or_insert_default();
-    owners.retain(|other| other.controller != Some(true));
-    owners.push(controller_reference(owner));
+    let controller = controller_reference(owner);
+    let owners = other_owners(meta, &controller).cloned().chain([controller.clone()]).collect();
+    meta.owner_references = Some(owners);
+}
+
+/// The owners of an object that stay beside this controller, each once: the API server refuses to apply two references
+/// with the same uid.
+pub(super) fn other_owners<'a>(
+    meta: &'a ObjectMeta,
+    controller: &'a OwnerReference,
+) -> impl Iterator<Item = &'a OwnerReference> {
+    let mut uids = HashSet::from_iter([&controller.uid]);
+    let owners = meta.owner_references.iter().flatten();
+    owners.filter(move |owner| owner.controller != Some(true) && uids.insert(&owner.uid))
 }
 
 /// Sets the version of the reference to this owner, which is an older one if the Kind has got a new version.

@@ -54,10 +54,10 @@ impl<T: Cached> Owned<T> {
         T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
     {
         let meta = child.meta_mut();
-        if let Some(namespace) =
-            owner.meta().namespace.as_ref().filter(|_| self.shared.client.kind.is_namespaced)
-        {
-            meta.namespace = Some(namespace.clone());
+        match (self.shared.client.kind.is_namespaced, &owner.meta().namespace) {
+            (true, Some(namespace)) => meta.namespace = Some(namespace.clone()),
+            (true, None) => {}
+            (false, _) => meta.namespace = None, // the API server ignores it, too
         }
         set_controller(meta, owner);
         let body = self.to_json(&child)?;

@@ -1,7 +1,11 @@
 //! Objects of a child's name that the owner does not control, and terminating objects.
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
-use kube::{ResourceExt, api::DeleteParams};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Namespace},
+    rbac::v1::ClusterRole,
+};
+use kube::{Api, ResourceExt, api::DeleteParams};
 use reknit_injection::{Context, select};
 use reknit_reconciler::{Controller, NotApplied};
 use reknit_testing::ControllerExt;
@@ -37,6 +41,44 @@ async fn an_object_with_another_controller_is_kept_until_it_is_deleted() {
         fixture.deployments().delete("child", &DeleteParams::default()).await.unwrap();
         process.wait_until_owner_is_enqueued("the foreign object is deleted").await;
         assert_eq!(process.pass_requests().await, ["GET child", APPLY]);
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_names_its_owner_twice_is_applied() {
+    let fixture = Fixture::new("children").await;
+    let owner = fixture.create("owner", &[]).await;
+    let other = fixture.create("other", &[]).await;
+    let reference = |of: &ConfigMap| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": of.name_any(), "uid": of.uid()});
+    let desired = desired_deployment(3);
+    let references = [&owner, &other, &other].map(reference);
+    set(&desired, "/metadata", json!({"name": "child", "ownerReferences": references}));
+    let process = Process::start(&fixture, &desired, select()).await;
+    assert_eq!(process.pass_requests().await, ["GET child", APPLY]);
+    let owners: Vec<_> =
+        fixture.child().await.owner_references().iter().map(|owner| owner.uid.clone()).collect();
+    assert_eq!(owners, [owner.uid().unwrap(), other.uid().unwrap()]);
+    assert_eq!(process.pass_requests().await, NO_REQUESTS);
+}
+
+#[tokio::test]
+async fn the_namespace_of_a_cluster_scoped_child_is_ignored() {
+    let fixture = Fixture::new("children").await;
+    let owner = Api::<Namespace>::all(fixture.client.clone()).get(&fixture.namespace).await.unwrap();
+    let cx = Context::preloaded("applier", fixture.client.clone(), vec![]);
+    let roles = Controller::of::<Namespace>(&cx).owns::<ClusterRole>();
+    let role = |name: &str| {
+        let mut role = ClusterRole::default();
+        role.metadata.name = Some(format!("{}-{name}", fixture.namespace));
+        role.metadata.namespace = Some("default".into());
+        role
+    };
+    roles.apply(&owner, role("applied")).await.unwrap();
+    roles.create(&owner, role("created")).await.unwrap();
+    roles.create_or_update(&owner, role("updated"), |_| ()).await.unwrap();
+    assert_eq!(roles.of(&owner).count(), 3);
+    for role in roles.of(&owner) {
+        roles.delete(&role).await.unwrap();
     }
 }
 
