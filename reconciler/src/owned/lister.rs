@@ -107,14 +107,19 @@ impl<T: Cached> Owned<T> {
     /// Lists the objects whose controlling owner reference holds the uid of `owner`. An owner without a uid, which only
     /// tests construct, is matched by Kind and name.
     ///
+    /// An object in another namespace than its owner is not a child, even if it has the owner reference of one, such as a
+    /// copy: the garbage collector deletes it.
+    ///
     /// An object that cannot be decoded as `T` is logged and left out. If your controller must not create a second
     /// child in that case, derive the names of the children from the owner.
     pub fn of<O: Resource<DynamicType = ()>>(&self, owner: &O) -> impl Iterator<Item = Arc<T>> + use<T, O> {
         let found: Vec<_> = match owner.meta().uid.as_deref() {
             Some(uid) => self.by_owner.get(uid).collect(),
-            None => self.owned_by_name(&Key::of(owner), |object| controller_name::<O, T>(object)),
+            None => self.owned_by_name(&Key::of(owner).name, |object| controller_name::<O, T>(object)),
         };
-        found.into_iter()
+        let namespace = owner.meta().namespace.clone();
+        let is_child = move |child: &Arc<T>| namespace.is_none() || child.meta().namespace == namespace;
+        found.into_iter().filter(is_child)
     }
 
     /// Lists the objects without any controller, in this namespace; cluster-scoped objects if `None`.
@@ -122,12 +127,8 @@ impl<T: Cached> Owned<T> {
         self.by_owner.get(&orphan_index_value(namespace))
     }
 
-    fn owned_by_name(&self, owner: &Key, controller_name: impl Fn(&T) -> Option<&str>) -> Vec<Arc<T>> {
-        let is_owned = |object: &Arc<T>| {
-            controller_name(object) == Some(&owner.name)
-                && (owner.namespace.is_none() || object.meta().namespace == owner.namespace)
-        };
-        self.informer.list().filter(is_owned).collect()
+    fn owned_by_name(&self, owner: &str, controller_name: impl Fn(&T) -> Option<&str>) -> Vec<Arc<T>> {
+        self.informer.list().filter(|object| controller_name(object) == Some(owner)).collect()
     }
 
     /// The field manager for the applied children of this owner. Each owner has its own: a manager replaces its own

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
 use kube::{
     Api, Resource, ResourceExt,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, ObjectMeta, PostParams},
 };
 use prometheus::Registry;
 use reknit_injection::{Cached, Context};
@@ -22,6 +22,8 @@ struct Fixture<T: Cached> {
     children: Owned<T>,
     /// A client whose writes enter the cache.
     client: Api<T>,
+    /// The same in another namespace.
+    elsewhere: Api<T>,
     registry: Registry,
 }
 
@@ -32,8 +34,8 @@ impl<T: Cached + Resource<DynamicType = (), Scope = kube::core::NamespaceResourc
         let server = ApiServer::new();
         let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
         let children = Controller::of::<Lamp>(&cx).owns::<T>();
-        let client = Api::namespaced(cx.client(), "default");
-        Self { server, children, client, registry: cx.metrics().clone() }
+        let [client, elsewhere] = ["default", "elsewhere"].map(|name| Api::namespaced(cx.client(), name));
+        Self { server, children, client, elsewhere, registry: cx.metrics().clone() }
     }
 
     fn take_writes(&self) -> Vec<String> {
@@ -79,6 +81,21 @@ async fn a_deletion_with_options_has_the_uid_as_precondition_and_runs_in_the_bac
         ["delete jobs default/child"],
         "the Job was not deleted with the propagation policy `Background`, which is not displayed"
     );
+}
+
+#[tokio::test]
+async fn an_object_in_another_namespace_with_the_owner_reference_of_a_child_is_not_a_child() {
+    let fixture = Fixture::<Job>::new();
+    let child = fixture.children.create(&lamp(), job()).await.unwrap();
+    let mut copy = Job::clone(&child);
+    copy.metadata = ObjectMeta {
+        name: child.metadata.name.clone(),
+        owner_references: child.metadata.owner_references.clone(),
+        ..ObjectMeta::default()
+    };
+    fixture.elsewhere.create(&PostParams::default(), &copy).await.unwrap();
+    let children: Vec<_> = fixture.children.of(&lamp()).map(|child| child.namespace()).collect();
+    assert_eq!(children, [Some("default".to_owned())]);
 }
 
 fn config_map(data: &[(&str, &str)]) -> ConfigMap {
