@@ -16,6 +16,7 @@ use super::{
     desired::encode_string_data,
     options::OwnedOptions,
     owner::{Owner, controller_of},
+    up_to_date::UpToDate,
 };
 use crate::{
     Recorder,
@@ -67,8 +68,8 @@ pub(super) struct Shared {
     /// The names that owners wanted for children. A change of an object of such a name enqueues the owner even if the
     /// owner does not control it.
     pub(super) tracker: Tracker,
-    /// The children that need no apply request: a hash of their applied and stored content, by key.
-    pub(super) up_to_date: Arc<Mutex<HashMap<Key, u64>>>,
+    /// The children that need no request, by key.
+    pub(super) up_to_date: Arc<Mutex<HashMap<Key, UpToDate>>>,
     pub(super) hash_builder: RandomState,
 }
 
@@ -85,7 +86,7 @@ impl<T: Cached> Owned<T> {
             Some(owner) => [owner.uid.clone()],
             None => [orphan_index_value(object.meta().namespace.as_deref())],
         });
-        let up_to_date = Arc::<Mutex<HashMap<Key, u64>>>::default();
+        let up_to_date = Arc::<Mutex<HashMap<Key, UpToDate>>>::default();
         let hashes = up_to_date.clone();
         informer.on_key_event(move |event| {
             if event.is_deleted() {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 pub use self::diff::merge_patch;
 use self::diff::{conflicts_with, diff, replacement};
-pub(crate) use self::unstored::UnstoredChanges;
+pub(crate) use self::unstored::{SEND_AGAIN_AFTER, UnstoredChanges};
 use crate::{
     Result,
     kind_client::{Attempt, KindClient, WriteMeta},

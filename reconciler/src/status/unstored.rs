@@ -16,7 +16,7 @@ use super::diff::{diff, has_merged};
 use crate::{Event, Recorder, metrics::PassMetrics};
 
 /// The time after which a change that was not stored is sent again: the definition of the Kind may have changed.
-const SEND_AGAIN_AFTER: Duration = Duration::from_secs(600);
+pub(crate) const SEND_AGAIN_AFTER: Duration = Duration::from_secs(600);
 /// The maximum number of fields that a report names.
 const MAX_FIELDS: usize = 10;
 

@@ -1,6 +1,13 @@
 //! Children that a pass applies, creates and deletes.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
 use kube::{
@@ -185,6 +192,42 @@ async fn a_child_is_created_once_and_updated_only_if_it_differs() {
     assert!(matches!(&updated, Applied::Updated { .. }), "{updated:?}");
     assert_eq!(updated.data, config_map(&[("k", "w"), ("theirs", "x")]).data, "another field was not kept");
     assert_eq!(fixture.take_writes(), ["update configmaps default/child"]);
+}
+
+/// Lets the API server drop each later change of the child, and returns the number of these requests.
+fn drop_changes(fixture: &Fixture<ConfigMap>) -> Arc<AtomicUsize> {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let (counter, child) =
+        (requests.clone(), fixture.server.object::<ConfigMap>(Some("default"), "child").unwrap());
+    let child = serde_json::to_value(&child).unwrap();
+    fixture.server.answer(move |method, path, _| {
+        let is_change = [http::Method::PATCH, http::Method::PUT].contains(method) && path.ends_with("/child");
+        is_change.then(|| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            (http::StatusCode::OK, child.clone())
+        })
+    });
+    requests
+}
+
+#[tokio::test(start_paused = true)]
+async fn values_that_the_api_server_does_not_store_are_sent_again_after_ten_minutes() {
+    for is_applied in [true, false] {
+        let fixture = Fixture::<ConfigMap>::new();
+        let pass = async |value: &str| match is_applied {
+            true => fixture.children.apply(&lamp(), config_map(&[("k", value)])).await.unwrap(),
+            false => set_entry(&fixture, "k", value).await.unwrap(),
+        };
+        pass("v").await;
+        let requests = drop_changes(&fixture);
+        let count_after_pass = async || {
+            pass("w").await;
+            requests.load(Ordering::Relaxed)
+        };
+        assert_eq!([count_after_pass().await, count_after_pass().await], [1, 1]);
+        tokio::time::advance(Duration::from_secs(600)).await;
+        assert_eq!([count_after_pass().await, count_after_pass().await], [2, 2]);
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use crate::{
         desired::{Desired, Observed},
         existing::ApplyResult,
         owner::Owner,
+        up_to_date::UpToDate,
     },
 };
 
@@ -41,8 +42,8 @@ impl<T: Cached> Owned<T> {
     /// No request is sent for a child that was last applied with the same content and still has these values. The
     /// annotation `reknit.dev/applied` holds a hash of the applied content, since the cache does not know the managers
     /// of fields. Values of [the same meaning](reknit_apis::equality), such as `1000m` and `1` of cpu, are equal. If the
-    /// API server stores another value than the applied one, each process applies the child once and then remembers the
-    /// stored value. The answer is in the cache before this returns.
+    /// API server stores another value than the applied one, each process applies the child at most once in ten minutes,
+    /// unless the child changes meanwhile. The answer is in the cache before this returns.
     ///
     /// Other clients may add entries to maps and lists of the child. In an atomic one, such as a selector or the rules
     /// of a Role, an added entry has to be removed, but only the API server knows which are atomic. So after every
@@ -187,9 +188,9 @@ impl<T: Cached + Serialize> Owned<T> {
         let Ok(observed) = desired.observe(cached, &self.shared.client.kind) else { return false };
         let state_hash = self.state_hash(desired, &observed);
         match self.shared.up_to_date.lock().entry(desired.key.clone()) {
-            Entry::Occupied(known) => *known.get() == state_hash,
+            Entry::Occupied(known) => known.get().covers(state_hash),
             Entry::Vacant(unknown) if are_equal(&observed.fields, &desired.body) => {
-                unknown.insert(state_hash);
+                unknown.insert(UpToDate::as_sent(state_hash));
                 true
             }
             Entry::Vacant(_) => false,
@@ -259,7 +260,11 @@ impl<T: Cached + Serialize> Owned<T> {
         let Ok(observed) = desired.observe(answer, &self.shared.client.kind) else { return };
         self.report_dropped(owner, &desired.name, &desired.body, &observed.fields);
         let state_hash = self.state_hash(&desired, &observed);
-        self.shared.up_to_date.lock().insert(desired.key.clone(), state_hash);
+        let state = match are_equal(&observed.fields, &desired.body) {
+            true => UpToDate::as_sent(state_hash),
+            false => UpToDate::unlike_sent(state_hash),
+        };
+        self.shared.up_to_date.lock().insert(desired.key.clone(), state);
         if !self.informer.contains(&desired.key) {
             self.shared.up_to_date.lock().remove(&desired.key);
         }

@@ -16,6 +16,7 @@ use crate::{
         desired::Desired,
         existing::ApplyResult,
         owner::{Owner, is_controlled_by, set_controller, update_version},
+        up_to_date::UpToDate,
     },
     status::diff::diff,
 };
@@ -28,7 +29,7 @@ impl<T: Cached + Serialize> Owned<T> {
     /// child. So fields that only `new` sets take effect only at the creation. Fields that `mutate` does not touch are
     /// kept, whoever set them. Values of [the same meaning](reknit_apis::equality), such as `1024Mi` and `1Gi` of
     /// memory, are equal. Set single fields instead of whole structures: a structure without the defaults of the API
-    /// server differs. It then causes a request, which changes nothing; each process sends it once.
+    /// server differs. It then causes a request, which changes nothing, once in ten minutes at most.
     ///
     /// The update has the resourceVersion of the copy, so it never overwrites a newer change. The child gets the
     /// owner's namespace, if any, the owner as its controller, and the annotation `reknit.dev/applied`, which shows whose
@@ -91,7 +92,7 @@ impl<T: Cached + Serialize> Owned<T> {
         let (before, body) = (self.json(&*cached, desired)?, self.json(&child, desired)?);
         let Some(change) = diff(&before, body.clone()) else { return Ok(Applied::Unchanged(cached)) };
         let no_effect = self.update_hash(&change, before);
-        if self.shared.up_to_date.lock().get(&desired.key) == Some(&no_effect) {
+        if self.shared.up_to_date.lock().get(&desired.key).is_some_and(|known| known.covers(no_effect)) {
             return Ok(Applied::Unchanged(cached));
         }
         let answer: T =
@@ -99,7 +100,7 @@ impl<T: Cached + Serialize> Owned<T> {
         let stored = self.json(&answer, desired)?;
         self.report_dropped(owner, &desired.name, &change, &stored);
         if self.update_hash(&change, stored) == no_effect {
-            self.shared.up_to_date.lock().insert(desired.key.clone(), no_effect);
+            self.shared.up_to_date.lock().insert(desired.key.clone(), UpToDate::unlike_sent(no_effect));
         }
         Ok(Applied::of(Some(cached), Arc::new(answer)))
     }
