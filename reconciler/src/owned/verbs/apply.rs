@@ -53,7 +53,8 @@ impl<T: Cached> Owned<T> {
     /// An object without a controller is adopted if its annotation shows that this component applied it for an owner of
     /// this Kind, namespace and name: it was restored from a backup, and so was its owner.
     ///
-    /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. Apply each
+    /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. If it waits for
+    /// finalizers, the event `ChildTerminating` of the owner names them. Apply each
     /// child once per controller: two calls with different content undo each other.
     ///
     /// Requires the verbs get, create and patch on the child, besides list and watch, and, with the admission plugin
@@ -157,6 +158,7 @@ impl<T: Cached + Serialize> Owned<T> {
     async fn apply_desired(&self, owner: &impl Owner, desired: Desired) -> ApplyResult<Applied<T>> {
         let existing = match self.find_in_cache(owner, &desired)? {
             Some(cached) if self.check_up_to_date(&desired, &cached) => {
+                self.report_terminating(owner, &desired.name, &cached);
                 self.shared.metrics.record(ChildResult::Unchanged);
                 return Ok(Applied::Unchanged(cached));
             }

@@ -86,6 +86,7 @@ impl<T: Cached + Serialize> Owned<T> {
         mutate: impl FnOnce(&mut T) + Send,
     ) -> ApplyResult<Applied<T>> {
         if cached.meta().deletion_timestamp.is_some() {
+            self.report_terminating(owner, &desired.name, &cached);
             return Ok(Applied::Unchanged(cached));
         }
         let child = self.mutated(owner, &desired.key, T::clone(&cached), mutate);

@@ -147,7 +147,7 @@ async fn nothing_is_applied_for_a_terminating_owner() {
 #[tokio::test]
 async fn a_terminating_child_is_left_alone_and_created_again_afterwards() {
     let fixture = Fixture::new("children").await;
-    fixture.create("owner", &[]).await;
+    let owner = fixture.create("owner", &[]).await;
     let desired = desired_deployment(3);
     let process = Process::start(&fixture, &desired, select()).await;
     let _ = process.pass_requests().await;
@@ -161,6 +161,14 @@ async fn a_terminating_child_is_left_alone_and_created_again_afterwards() {
         .await;
     set(&desired, "/spec/replicas", json!(4));
     assert_eq!(process.pass_requests().await, NO_REQUESTS);
+    let events = fixture.events_about(&fixture.namespace, &owner.uid().unwrap()).await;
+    let note = format!(
+        "Deployment {}/child is being deleted, and waits for its finalizers demo.reknit.dev/stays: it is applied again once \
+         it is gone",
+        fixture.namespace
+    );
+    let events: Vec<_> = events.into_iter().map(|event| (event.reason, event.note)).collect();
+    assert_eq!(events, [(Some("ChildTerminating".to_owned()), Some(note))]);
     process.controller.take_queued();
     fixture.change_child(json!({"metadata": {"finalizers": null}})).await;
     process.wait_until_owner_is_enqueued("the child is gone").await;
