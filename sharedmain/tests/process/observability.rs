@@ -1,11 +1,7 @@
 //! Tests of metrics and traces, with a fake collector and a real API server.
-use std::{
-    net::TcpListener,
-    time::{Duration, Instant},
-};
+use std::{net::TcpListener, time::Instant};
 
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use prost::Message;
 use reknit_testing::eventually;
 use serde_json::{Value, json};
 
