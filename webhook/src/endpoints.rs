@@ -71,7 +71,12 @@ impl Webhook {
     }
 
     pub(crate) fn validate(&self, review: Review) -> ReviewOutcome {
-        ratchet(&self.defaulting, review, |review| self.validation.review(review))
+        ratchet(&self.defaulting, review, |mut review| {
+            if let Some(change) = &mut review.change {
+                self.defaulting.complete_old(&review.kind, change);
+            }
+            self.validation.review(review)
+        })
     }
 
     pub(crate) fn validate_config_map(&self, review: Review) -> ReviewOutcome {

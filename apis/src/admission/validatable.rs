@@ -63,8 +63,8 @@ pub trait Validatable: Kind {
     /// state of an object to update.
     fn validate(&self, request: &Request) -> FieldError;
 
-    /// Validates an update of an object. If the update leaves the spec alone, the webhook ignores faults that the stored
-    /// object has too, and `old` has the defaults of today.
+    /// Validates an update of an object. `old` has the defaults of today, as `self` does. If the update leaves the spec
+    /// alone, the webhook ignores faults that the stored object has too.
     fn validate_update(&self, old: &Self, request: &Request) -> FieldError {
         let _ = old;
         self.validate(request)

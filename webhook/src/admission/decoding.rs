@@ -36,7 +36,7 @@ pub(crate) struct Definitions(BTreeMap<GroupVersionKind, Arc<Definition>>);
 pub(crate) struct Definition {
     schema: Value,
     /// True if the status is a subresource. Otherwise it is decoded like any other field.
-    has_status_subresource: bool,
+    pub(crate) has_status_subresource: bool,
 }
 
 /// A decoded object, and the JSON to which it is encoded again.

@@ -74,6 +74,18 @@ impl Defaulting {
         (self.kinds.get(kind)?.default_old)(change)
     }
 
+    /// Sets today's defaults in the old object of an update, since the new object has them: a default that the Kind got
+    /// after the object was stored is no change by the user. An update of a subresource sets no defaults.
+    pub(crate) fn complete_old(&self, kind: &GroupVersionKind, change: &mut Change) {
+        let Request { operation, subresource, .. } = &change.request;
+        if *operation == Operation::Update
+            && subresource.is_none()
+            && let Some(old) = self.with_defaults(kind, change)
+        {
+            change.old = Some(old);
+        }
+    }
+
     /// The rules of the webhook configuration.
     pub(crate) fn rules(&self) -> Value {
         let rules = self.kinds.iter();

@@ -23,8 +23,11 @@ pub(crate) fn ratchet(
     handler: impl Fn(Review) -> ReviewOutcome,
 ) -> ReviewOutcome {
     let stored = review.change.as_ref().and_then(|change| {
-        let stored = stored_state(defaulting, &review, change)?;
-        Some(Change { request: change.request.clone(), object: Some(stored.clone()), old: Some(stored) })
+        let old = Some(stored_state(defaulting, &review, change)?);
+        let mut stored = Change { request: change.request.clone(), object: None, old };
+        // The metadata may have defaults, too.
+        defaulting.complete_old(&review.kind, &mut stored);
+        Some(Change { object: stored.old.clone(), ..stored })
     });
     let (Some(stored), Some(change)) = (stored, &mut review.change) else { return handler(review) };
     change.old.clone_from(&stored.old);

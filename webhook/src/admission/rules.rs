@@ -65,8 +65,8 @@ pub trait Validator: Send + Sync + 'static {
     /// The Kind whose objects are validated.
     type Kind: Kind;
 
-    /// Validates an object to create, or the new state of an object to update, whose stored state is `old`. `old` is
-    /// `None` for an object to create, and if the stored object cannot be decoded.
+    /// Validates an object to create, or the new state of an object to update, whose stored state is `old`, with the
+    /// defaults of today. `old` is `None` for an object to create, and if the stored object cannot be decoded.
     ///
     /// # Errors
     ///

@@ -3,11 +3,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
 };
 
 use kube::{CustomResourceExt, core::Status};
 use reknit_apis::{ConversionError, Convertible, Kind};
+use reknit_injection::internal::panic_message;
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{self, SeqAccess, Visitor},
@@ -38,8 +40,9 @@ struct VersionConversion {
     definition: Arc<Definition>,
     to_hub: Convert,
     from_hub: Convert,
-    /// True if the type of the version can decode an object, and always for the hub, whose objects are stored.
-    is_readable: Arc<dyn Fn(&Value) -> bool + Send + Sync>,
+    is_hub: bool,
+    /// True if the type of the version can decode an object.
+    decodes: Arc<dyn Fn(&Value) -> bool + Send + Sync>,
 }
 
 /// A ConversionReview with its objects as text. kube's type holds JSON values, which take up to fifty times the memory.
@@ -62,6 +65,9 @@ struct ConversionRequest<'a> {
     #[serde(borrow, deserialize_with = "objects")]
     objects: Vec<&'a RawValue>,
 }
+
+/// The number of failed objects after which a conversion stops. Its message names all of them.
+const MAX_FAILURES: usize = 20;
 
 /// The bytes of the smallest object, `{"apiVersion":"v1","kind":"A"}`.
 const MIN_OBJECT: usize = 30;
@@ -111,7 +117,8 @@ impl Conversions {
             definition: definitions.definition::<K::Hub>(),
             to_hub: Arc::new(Ok),
             from_hub: Arc::new(|value| encode_with_defaults(decode::<K::Hub>(&value, &Value::Null)?)),
-            is_readable: Arc::new(|_| true),
+            is_hub: true,
+            decodes: Arc::new(|value| decode::<K::Hub>(value, &Value::Null).is_ok()),
         };
         let version = VersionConversion {
             crd_name,
@@ -122,7 +129,8 @@ impl Conversions {
             from_hub: Arc::new(move |value| {
                 encode_with_defaults(K::from_hub(decode(&value, &Value::Null)?).map_err(to_text)?)
             }),
-            is_readable: Arc::new(|value| decode::<K>(value, &Value::Null).is_ok()),
+            is_hub: false,
+            decodes: Arc::new(|value| decode::<K>(value, &Value::Null).is_ok()),
         };
         self.0.insert(GroupVersionKind::of::<K::Hub>(), hub);
         self.0.insert(GroupVersionKind::of::<K>(), version);
@@ -146,11 +154,23 @@ impl Conversions {
     ) -> Result<(bool, ConversionReview<'a>), &'static str> {
         let request = review.request.take().ok_or("the review has no request")?;
         let version = &request.desired_api_version;
-        let converted =
-            request.objects.into_iter().map(|object| self.convert_text(object, version, max_bytes));
-        let (result, converted_objects) = match converted.collect() {
-            Ok(converted) => (Status::success(), converted),
-            Err(reason) => (Status::failure(&reason, "ConversionFailed"), vec![]),
+        let (mut converted_objects, mut failures) = (Vec::new(), Vec::new());
+        for object in request.objects {
+            match self.convert_text(object, version, max_bytes) {
+                Ok(converted) => converted_objects.push(converted),
+                Err(reason) => failures.push(reason),
+            }
+            if failures.len() == MAX_FAILURES {
+                failures.push("and perhaps others".into());
+                break;
+            }
+        }
+        let result = match failures.is_empty() {
+            true => Status::success(),
+            false => {
+                converted_objects.clear();
+                Status::failure(&failures.join("; "), "ConversionFailed")
+            }
         };
         let is_success = result.is_success();
         review.response = Some(ConversionResponse { uid: request.uid, result, converted_objects });
@@ -169,7 +189,7 @@ impl Conversions {
         }
         let object: Value = serde_json::from_str(text).map_err(|error| {
             let ObjectName { kind, metadata } = serde_json::from_str(text).unwrap_or_default();
-            format!("could not decode {kind} {:?}: {error}", metadata.name)
+            format!("could not decode {kind} {:?}: {error}", full_name(&metadata.namespace, &metadata.name))
         })?;
         let converted = self.convert(object, version)?;
         to_raw_value(&converted).map_err(|error| error.to_string())
@@ -190,8 +210,14 @@ impl Conversions {
             object["metadata"] = json!({});
         }
         let metadata = object["metadata"].clone();
-        let mut converted = convert_through_hub(object, from, to_version).map_err(|reason| {
-            let name = metadata["name"].as_str().unwrap_or_default();
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+        let name = full_name(text("namespace"), text("name"));
+        let convert = AssertUnwindSafe(|| convert_through_hub(object, from, to_version));
+        let converted = catch_unwind(convert).unwrap_or_else(|panic| {
+            let message = panic_message(&*panic);
+            resume_unwind(Box::new(format!("{message}, in the conversion of {} {name:?}", to.kind)))
+        });
+        let mut converted = converted.map_err(|reason| {
             format!("conversion failed to version {} for kind {} of {name:?}: {reason}", to.version, to.kind)
         })?;
         converted["apiVersion"] = json!(version);
@@ -216,10 +242,16 @@ fn convert_through_hub(
         Ok(converted) => return Ok(converted),
         Err(reason) => reason,
     };
-    // An object with a value of a wrong type comes from a client. It is let through, so that the schema or the webhook of
-    // the version to which it is converted refuses it with the field. A failed conversion would be an internal error.
-    if !partial::is_readable(&object, schema, &*from.is_readable) {
-        return Ok(object);
+    if !from.can_read(&object) {
+        if let Some(rest) = without_status(&object, from).filter(|rest| from.can_read(rest)) {
+            return convert_through_hub(rest, from, to);
+        }
+        // An object with a value of a wrong type comes from a client, unless it is stored in the hub version. It is let
+        // through, so that the schema or the webhook of the version to which it is converted refuses it with the field.
+        // A failed conversion would be an internal error.
+        if !from.is_hub {
+            return Ok(object);
+        }
     }
     if missing.is_empty() {
         return Err(reason);
@@ -234,6 +266,23 @@ fn convert_through_hub(
     })
 }
 
+/// Returns the object without its status, if the status is a subresource. A status that cannot be decoded, such as that
+/// of a newer release, counts as absent, as it does for controllers: the API server converts the objects of a list
+/// together, so that an error would hide all others.
+fn without_status(object: &Value, version: &VersionConversion) -> Option<Value> {
+    let mut rest = object.clone();
+    let fields = rest.as_object_mut().filter(|_| version.definition.has_status_subresource)?;
+    fields.remove("status")?;
+    Some(rest)
+}
+
+impl VersionConversion {
+    /// Returns true if the type of the version can decode an object, at least with values for the fields that it lacks.
+    fn can_read(&self, object: &Value) -> bool {
+        partial::is_readable(object, self.definition.schema(), &*self.decodes)
+    }
+}
+
 /// The Kind and the name of an object whose other fields cannot be decoded.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -245,7 +294,13 @@ struct ObjectName {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Metadata {
+    namespace: String,
     name: String,
+}
+
+/// The name of an object with its namespace, if it has one.
+fn full_name(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}") }
 }
 
 /// Restores the original metadata except for labels and annotations: the API server allows no other changes, and the

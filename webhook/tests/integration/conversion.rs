@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::{
     bulb::{v1, v1alpha1},
+    lantern,
     local_server::issue_certificate,
     process::{Process, kubectl},
 };
@@ -130,6 +131,43 @@ async fn a_manager_applies_in_one_version_after_another() {
     assert_eq!(owners[0].2, json!({"f:metadata": {"f:labels": {"f:a": {}}}}));
     assert_eq!(owners[1].2, json!({"f:spec": {"f:watts": {}}}));
     assert_eq!(new.get("x").await.unwrap().data["spec"]["milliwatts"], 61_500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_of_a_newer_release_hides_no_object_in_the_other_version() {
+    let plane = ControlPlane::start().await.unwrap();
+    let crds = vec![lantern::v1::Lantern::crd(), lantern::v1alpha1::Lantern::crd()];
+    let mut crd = json!(merge_crds(crds, "v1").unwrap());
+    for version in crd["spec"]["versions"].as_array_mut().unwrap() {
+        // The newer release knows more phases.
+        version["schema"]["openAPIV3Schema"]["properties"]["status"] =
+            json!({"type": "object", "properties": {"phase": {"type": "string"}}});
+    }
+    plane.install_crd(serde_json::from_value(crd).unwrap()).await.unwrap();
+    let webhook = Webhook::new("tests.reknit.dev").conversion::<lantern::v1alpha1::Lantern>();
+    let _server = plane.serve_webhook("default", |_| Ok(webhook)).await.unwrap();
+    let new: Api<lantern::v1::Lantern> = Api::namespaced(plane.client().unwrap(), "default");
+    let old: Api<lantern::v1alpha1::Lantern> = Api::namespaced(plane.client().unwrap(), "default");
+    for name in ["plain", "migrating"] {
+        let spec = lantern::v1::LanternSpec { milliwatts: 2_000 };
+        new.create(&PostParams::default(), &lantern::v1::Lantern::new(name, spec)).await.unwrap();
+    }
+    let migrating = Patch::Merge(json!({"status": {"phase": "Migrating"}}));
+    let dynamic: Api<DynamicObject> = Api::namespaced_with(
+        plane.client().unwrap(),
+        "default",
+        &ApiResource::erase::<lantern::v1::Lantern>(&()),
+    );
+    dynamic.patch_status("migrating", &PatchParams::default(), &migrating).await.unwrap();
+
+    let listed =
+        eventually("a list in the older version", TIMEOUT, async || old.list(&ListParams::default()).await);
+    let listed: Vec<_> =
+        listed.await.items.into_iter().map(|object| (object.name_any(), object.spec.watts)).collect();
+    assert_eq!(listed, [("migrating".into(), 2), ("plain".into(), 2)]);
+    let brighter = Patch::Merge(json!({"spec": {"watts": 3}}));
+    old.patch("migrating", &PatchParams::default(), &brighter).await.unwrap();
+    assert_eq!(dynamic.get("migrating").await.unwrap().data["spec"], json!({"milliwatts": 3_000}));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,6 +8,8 @@ mod clients;
 mod conversion;
 #[path = "../webhook/lamp.rs"]
 mod lamp;
+#[path = "../webhook/lantern.rs"]
+mod lantern;
 #[path = "../webhook/local_server.rs"]
 mod local_server;
 mod process;

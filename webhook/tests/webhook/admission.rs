@@ -294,39 +294,6 @@ async fn a_rule_about_the_metadata_applies_to_an_object_whose_spec_is_invalid() 
     stricter_webhook().admit(TestRequest::update(forbidden, other)).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_default_that_a_stored_object_lacks_is_no_change_of_an_immutable_field() {
-    #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
-    #[kube(group = "tests.reknit.dev", version = "v1", kind = "Wire", namespaced)]
-    struct WireSpec {
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        colour: Option<String>,
-    }
-
-    kind!(Wire { defaults: |wire| _ = wire.spec.colour.get_or_insert_with(|| "red".into()) });
-
-    impl Validatable for Wire {
-        fn validate(&self, _: &Request) -> FieldError {
-            FieldError::none()
-        }
-
-        fn validate_update(&self, old: &Self, _: &Request) -> FieldError {
-            match self.spec.colour == old.spec.colour {
-                true => FieldError::none(),
-                false => FieldError::generic("the colour is immutable", ["spec.colour"]),
-            }
-        }
-    }
-
-    let webhook = Webhook::new("demo.reknit.dev").defaulting::<Wire>().validation::<Wire>();
-    let stored = json!(Wire::new("x", WireSpec { colour: None }));
-    let labelled = with(stored.clone(), "/metadata/labels", json!({"a": "b"}));
-    let admitted = webhook.admit(TestRequest::update(&stored, labelled)).await.unwrap();
-    assert_eq!(admitted.object["spec"]["colour"], "red");
-    let repainted = with(stored.clone(), "/spec/colour", "blue");
-    assert!(webhook.admit(TestRequest::update(&stored, repainted)).await.is_err());
-}
-
 fn config_map(name: &str, data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     bulb::v1alpha1,
+    lantern,
     memory::{in_own_process, resident_mib},
 };
 
@@ -142,4 +143,67 @@ async fn an_object_that_cannot_be_converted_is_named() {
     assert!(unknown.contains("no conversion support for tests.reknit.dev/v0, Kind=Bulb"), "{unknown}");
     let other = message(bulb("", "Torch", "v1alpha1")).await;
     assert!(other.contains("no conversion support for tests.reknit.dev/v1alpha1, Kind=Torch"), "{other}");
+}
+
+/// Converts lanterns, and returns the status code and the answer.
+async fn convert_lanterns(objects: &[Value], version: &str) -> (u16, String) {
+    let webhook = Webhook::new("demo.reknit.dev").conversion::<lantern::v1alpha1::Lantern>();
+    let version = format!("tests.reknit.dev/{version}");
+    let review = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+        "request": {"uid": "u1", "desiredAPIVersion": version, "objects": objects}});
+    let (code, body) = internal::answer(&webhook, "/resource-conversion", review.to_string()).await;
+    (code, String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn lantern(version: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": format!("tests.reknit.dev/{version}"), "kind": "Lantern",
+        "metadata": {"namespace": "shop", "name": name}, "spec": spec})
+}
+
+#[tokio::test]
+async fn a_status_that_cannot_be_read_counts_as_absent() {
+    let (old, new) = (json!({"watts": 2}), json!({"milliwatts": 2_000}));
+    for (from, spec, to, expected) in [("v1", &new, "v1alpha1", &old), ("v1alpha1", &old, "v1", &new)] {
+        let with_status = |phase: &str| {
+            let mut object = lantern(from, "x", spec.clone());
+            object["status"] = json!({"phase": phase});
+            object
+        };
+        let (_, answer) = convert_lanterns(&[with_status("Migrating"), with_status("Lit")], to).await;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(answer["response"]["result"]["status"], "Success", "{answer}");
+        let converted = &answer["response"]["convertedObjects"];
+        assert_eq!((&converted[0]["spec"], &converted[0]["status"]), (expected, &Value::Null));
+        assert_eq!((&converted[1]["spec"], &converted[1]["status"]), (expected, &json!({"phase": "Lit"})));
+    }
+}
+
+#[tokio::test]
+async fn a_failed_conversion_names_each_object_with_its_namespace() {
+    let failing = |name: &str| lantern("v1alpha1", name, json!({"watts": u64::MAX}));
+    let fine = lantern("v1alpha1", "fine", json!({"watts": 1}));
+    let message = async |objects: &[Value]| {
+        let (code, answer) = convert_lanterns(objects, "v1").await;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!((code, &answer["response"]["convertedObjects"]), (200, &json!([])));
+        answer["response"]["result"]["message"].as_str().unwrap().to_owned()
+    };
+    let two = message(&[failing("a"), fine, failing("b")]).await;
+    let failure = |name: &str| {
+        format!("conversion failed to version v1 for kind Lantern of \"shop/{name}\": too bright")
+    };
+    assert_eq!(two, format!("{}; {}", failure("a"), failure("b")));
+    let many: Vec<_> = (0..100).map(|n| failing(&format!("l{n}"))).collect();
+    let many = message(&many).await;
+    assert_eq!(many.matches("too bright").count(), 20);
+    assert!(many.ends_with("; and perhaps others"), "{many}");
+}
+
+#[tokio::test]
+async fn a_panic_names_the_object_that_was_converted() {
+    let unlucky = lantern("v1alpha1", "x", json!({"watts": 13}));
+    let (code, message) = convert_lanterns(&[unlucky], "v1").await;
+    assert_eq!(code, 500);
+    assert!(message.contains("an unlucky number"), "{message}");
+    assert!(message.ends_with(", in the conversion of Lantern \"shop/x\"\n"), "{message}");
 }

@@ -6,6 +6,8 @@ mod bulb;
 mod config_values;
 mod conversion;
 mod lamp;
+mod lantern;
+mod later_defaults;
 mod local_server;
 mod memory;
 mod migration;
