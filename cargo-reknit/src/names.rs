@@ -2,49 +2,13 @@
 
 use std::str::FromStr;
 
-/// Names that generated code uses, or that YAML does not read as text.
-const RESERVED_KINDS: [&str; 41] = [
-    "Box",
-    "ConditionSet",
-    "Context",
-    "Controller",
-    "ConversionError",
-    "Convertible",
-    "CustomResource",
-    "CustomResourceDefinition",
-    "Deserialize",
-    "DeserializeOwned",
-    "DuckStatus",
-    "Err",
-    "Event",
-    "ExitCode",
-    "FieldError",
-    "Hub",
-    "JsonSchema",
-    "KRShaped",
-    "Main",
-    "N",
-    "No",
-    "None",
-    "Null",
-    "Off",
-    "Ok",
-    "On",
-    "Option",
-    "Outcome",
-    "Rbac",
-    "ReconcileKind",
-    "Reconciler",
-    "Request",
-    "Result",
-    "Self",
-    "Serialize",
-    "Some",
-    "String",
-    "True",
-    "Validatable",
-    "Vec",
-    "Want",
+use crate::template;
+
+/// Names that the macros and the prelude of reknit use, or that YAML does not read as text. Those in the code of the
+/// templates are reserved, too.
+const RESERVED_KINDS: [&str; 20] = [
+    "Box", "Err", "Event", "False", "KRShaped", "N", "No", "None", "Null", "Off", "Ok", "On", "Option",
+    "Self", "Some", "String", "True", "Vec", "Y", "Yes",
 ];
 
 /// The name of a project, which is the name of its package, its namespace and its image.
@@ -189,7 +153,7 @@ impl FromStr for Kind {
                     .into(),
             );
         }
-        if RESERVED_KINDS.contains(&kind) || ["Y", "Yes", "False"].contains(&kind) {
+        if RESERVED_KINDS.contains(&kind) || template::uses(kind) {
             return Err("the generated files cannot use this name; choose another Kind".into());
         }
         let parsed = Self(kind.into());
@@ -295,6 +259,16 @@ mod tests {
             ["", "greeting", "Greet-ing", "Result", "No", "Match", "Webhook", "Manifests", &"X".repeat(41)]
         {
             assert!(invalid.parse::<Kind>().is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn a_kind_has_no_name_that_the_code_of_a_template_uses() {
+        for used in ["Program", "ControlPlane", "Api", "Duration", "Error", "Value", "TestRequest", "Rbac"] {
+            assert!(used.parse::<Kind>().is_err(), "{used}");
+        }
+        for free in ["Ready", "Greeting", "Programme", "Plane"] {
+            assert!(free.parse::<Kind>().is_ok(), "{free}");
         }
     }
 

@@ -99,6 +99,19 @@ pub(crate) const CONVERSION: &[File] = files!("version": "src/conversion.rs");
 pub(crate) const VERSION: &[File] =
     files!("version": "src/warm_greeting/v1beta1_conversion.rs", "tests/warm_greeting_v1beta1.rs");
 
+/// Returns true if the code of a template uses this name. A Kind of this name would hide what the code means, or could not
+/// be imported beside it.
+pub(crate) fn uses(name: &str) -> bool {
+    let files =
+        [PROJECT, KIND_FILES, WEBHOOK, DEFAULTING_CODE, VALIDATION_CODE, WEBHOOK_TESTS, CONVERSION, VERSION];
+    let lines = files.into_iter().flatten().filter(|(path, _)| path.ends_with(".rs"));
+    let lines = lines.flat_map(|(_, text)| text.lines()).filter(|line| !line.trim_start().starts_with("//"));
+    // What is between quotes is text.
+    let mut code = lines.flat_map(|line| line.split('"').step_by(2));
+    let is_end = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
+    code.any(|code| code.split(is_end).any(|word| word == name && !word.starts_with("WarmGreeting")))
+}
+
 /// The versions of the dependencies that reknit is tested with: a link to the Cargo.lock of the workspace, which a
 /// published package contains as a file. Also lists packages that a project does not need.
 pub(crate) const CARGO_LOCK: &str = include_str!("../template/Cargo.lock");
