@@ -105,11 +105,11 @@ pub fn host_name() -> String {
     current().map_or_else(system, |environment| environment.host_name())
 }
 
-/// Returns the value of an environment variable; `None` if it is empty or not UTF-8.
+/// Returns the value of an environment variable without the spaces around it; `None` if it is empty or not UTF-8.
 #[expect(clippy::disallowed_methods, reason = "the system's variables")]
 pub fn variable(name: &str) -> Option<String> {
     let value = current().map_or_else(|| std::env::var(name).ok(), |environment| environment.variable(name));
-    value.filter(|value| !value.is_empty())
+    value.map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
 /// An environment for tests: it is 1970 and one millisecond later at each look, and a random number depends on the seed,

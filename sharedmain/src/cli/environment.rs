@@ -1,6 +1,7 @@
 //! The environment variables of a process, checked once at its start.
 use std::{collections::BTreeMap, net::IpAddr, num::NonZero, path::PathBuf, str::FromStr};
 
+use reknit_apis::{dns_label, dns_subdomain};
 use semver::Version;
 use tracing_subscriber::EnvFilter;
 
@@ -10,7 +11,8 @@ use crate::{
     process::{failure::Failure, listen},
 };
 
-/// The variables that Knative's processes read. An empty variable counts as unset.
+/// The variables that Knative's processes read. An empty variable counts as unset, and spaces around a value do not
+/// count.
 #[derive(Debug, Clone)]
 pub(crate) struct Environment {
     /// `SYSTEM_NAMESPACE`, the namespace of leases and ConfigMaps.
@@ -84,10 +86,11 @@ type Variables = BTreeMap<String, String>;
 
 /// Reads the names of webhook configurations: `WEBHOOK_CONFIGURATION_DEFAULTING` has that of the step `defaulting`.
 fn configuration_names(vars: &Variables) -> BTreeMap<String, String> {
-    let names = vars.iter().filter(|(_, name)| !name.is_empty());
+    let names =
+        vars.iter().map(|(variable, name)| (variable, name.trim())).filter(|(_, name)| !name.is_empty());
     let names =
         names.filter_map(|(variable, name)| Some((variable.strip_prefix("WEBHOOK_CONFIGURATION_")?, name)));
-    names.map(|(step, name)| (step.to_lowercase().replace('_', "-"), name.clone())).collect()
+    names.map(|(step, name)| (step.to_lowercase().replace('_', "-"), name.to_owned())).collect()
 }
 
 impl Environment {
@@ -101,13 +104,20 @@ impl Environment {
     }
 
     fn from_vars(vars: &Variables) -> Result<Self, Failure> {
-        let get = |name: &str| vars.get(name).filter(|value| !value.is_empty()).cloned();
+        let get = |name: &str| value_of(vars, name).map(str::to_owned);
         let get_or = |name, default: String| get(name).unwrap_or(default);
+        let object = |name| {
+            let is_valid = |text: &str| dns_subdomain(text).is_empty();
+            parse_with(vars, name, "the name of an object", |text| is_valid(text).then(|| text.to_owned()))
+        };
+        let object_or = |name, default: String| Ok::<_, Failure>(object(name)?.unwrap_or(default));
         let port = |name| parse_port(vars, name);
         let workers = parse(vars, "K_THREADS_PER_CONTROLLER", "a whole number from 1")?;
         let (default_names, default_webhook) = (ConfigMapNames::default(), WebhookSettings::default());
         Ok(Self {
-            system_namespace: get("SYSTEM_NAMESPACE"),
+            system_namespace: parse_with(vars, "SYSTEM_NAMESPACE", "the name of a namespace", |text| {
+                dns_label(text).is_empty().then(|| text.to_owned())
+            })?,
             pod: get("POD_NAME").or_else(|| get("HOSTNAME")),
             pod_uid: get("POD_UID"),
             termination_message_path: get_or("TERMINATION_MESSAGE_PATH", "/dev/termination-log".into())
@@ -124,8 +134,8 @@ impl Environment {
             )?,
             profiling_port: port("PROFILING_PORT")?.unwrap_or(8008),
             webhook: WebhookSettings {
-                service: get("WEBHOOK_NAME"),
-                secret: get("WEBHOOK_SECRET_NAME"),
+                service: object("WEBHOOK_NAME")?,
+                secret: object("WEBHOOK_SECRET_NAME")?,
                 configurations: configuration_names(vars),
                 owned_by_namespace: parse(vars, "WEBHOOK_OWNED_BY_NAMESPACE", "true or false")?
                     .unwrap_or(default_webhook.owned_by_namespace),
@@ -150,9 +160,9 @@ impl Environment {
                 |text| EnvFilter::try_new(text).ok().map(|_| text.to_owned()),
             )?,
             config_maps: ConfigMapNames {
-                logging: get_or("CONFIG_LOGGING_NAME", default_names.logging),
-                observability: get_or("CONFIG_OBSERVABILITY_NAME", default_names.observability),
-                leader_election: get_or("CONFIG_LEADERELECTION_NAME", default_names.leader_election),
+                logging: object_or("CONFIG_LOGGING_NAME", default_names.logging)?,
+                observability: object_or("CONFIG_OBSERVABILITY_NAME", default_names.observability)?,
+                leader_election: object_or("CONFIG_LEADERELECTION_NAME", default_names.leader_election)?,
             },
         })
     }
@@ -191,9 +201,14 @@ fn parse_with<T>(
     expected: &str,
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, Failure> {
-    let Some(value) = vars.get(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let Some(value) = value_of(vars, name) else { return Ok(None) };
     let invalid = || Failure::new(format!("{name}={value:?} in the environment is not {expected}"));
-    parse(value.trim()).map(Some).ok_or_else(invalid)
+    parse(value).map(Some).ok_or_else(invalid)
+}
+
+/// The value of a variable without the spaces around it. `None` if it is unset or empty.
+fn value_of<'a>(vars: &'a Variables, name: &str) -> Option<&'a str> {
+    vars.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]
@@ -236,6 +251,9 @@ mod tests {
             ("ENABLE_WEBHOOKS", "no"),
             ("KUBERNETES_MIN_VERSION", "new"),
             ("RUST_LOG", "my_crate=loud"),
+            ("SYSTEM_NAMESPACE", "no such"),
+            ("WEBHOOK_SECRET_NAME", "certs/x"),
+            ("CONFIG_LOGGING_NAME", "Config"),
         ] {
             let failure = read(&[(name, value)]).unwrap_err().to_string();
             assert!(
@@ -243,6 +261,16 @@ mod tests {
                 "{failure}"
             );
         }
+    }
+
+    #[test]
+    fn spaces_around_a_value_do_not_count() {
+        let environment =
+            read(&[("SYSTEM_NAMESPACE", "shop\n"), ("POD_NAME", " p "), ("CONFIG_LOGGING_NAME", " ")])
+                .unwrap();
+        assert_eq!(environment.system_namespace.as_deref(), Some("shop"));
+        assert_eq!(environment.pod.as_deref(), Some("p"));
+        assert_eq!(environment.config_maps.logging, "config-logging");
     }
 
     #[test]

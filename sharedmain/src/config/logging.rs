@@ -17,14 +17,14 @@ pub(crate) struct LoggingConfig {
 }
 
 impl LoggingConfig {
-    /// Parses the data of the ConfigMap. An empty value counts as unset.
+    /// Parses the data of the ConfigMap. Spaces around a value do not count, and an empty value counts as unset.
     pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, String> {
         let zap = data.get(ZAP_KEY).filter(|zap| !zap.trim().is_empty());
         let common_level = zap.map(|zap| parse_zap_level(zap)).transpose()?;
         let mut components = BTreeMap::new();
         for (key, value) in data {
             let component = key.strip_prefix(COMPONENT_PREFIX).filter(|component| !component.is_empty());
-            if let Some(component) = component.filter(|_| !value.is_empty()) {
+            if let Some(component) = component.filter(|_| !value.trim().is_empty()) {
                 components.insert(component.to_owned(), parse_level(key, value)?);
             }
         }
@@ -51,7 +51,7 @@ fn parse_zap_level(text: &str) -> Result<LevelFilter, String> {
 /// Parses a level of zap. An empty level is info. At the levels above `error`, only the line that ends the process is
 /// written.
 fn parse_level(key: &str, value: &str) -> Result<LevelFilter, String> {
-    match value.to_ascii_lowercase().as_str() {
+    match value.trim().to_ascii_lowercase().as_str() {
         "debug" => Ok(LevelFilter::DEBUG),
         "info" | "" => Ok(LevelFilter::INFO),
         "warn" => Ok(LevelFilter::WARN),
@@ -78,6 +78,7 @@ mod tests {
             ("warn", LevelFilter::WARN),
             ("error", LevelFilter::ERROR),
             ("fatal", LevelFilter::OFF),
+            ("debug\n", LevelFilter::DEBUG),
         ] {
             assert_eq!(parse_level("key", text), Ok(level));
         }
