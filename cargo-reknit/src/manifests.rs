@@ -1,6 +1,12 @@
 //! `cargo reknit crd` and `cargo reknit rbac`: the manifests that the project's own programs print.
 
-use std::{ffi::OsString, fs, path::Path, process::Stdio};
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, Write},
+    path::Path,
+    process::Stdio,
+};
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -99,8 +105,11 @@ impl Output {
         match self.write {
             true => self.write_to(&project.folder, &text),
             false => {
-                print!("{text}");
-                Ok(())
+                let mut stdout = io::stdout();
+                stdout
+                    .write_all(text.as_bytes())
+                    .and_then(|()| stdout.flush())
+                    .context("cannot print the output")
             }
         }
     }

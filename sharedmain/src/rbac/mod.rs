@@ -199,19 +199,25 @@ impl Rbac {
     }
 
     /// Prints the manifests to standard output, without a cluster, and returns the exit status: 0, or 1 after an error,
-    /// or 2 for an invalid command line.
+    /// such as a full disk, or 2 for an invalid command line.
     ///
     /// The command line has `--kinds` and `--in`, to print only objects of some kinds or in one namespace, and
     /// [`--shadow`](Self::shadow). The flags of the program follow after `--`: `rbac --kinds=Role -- --namespace=shop`.
     pub fn print(self) -> ExitCode {
         match self.generate(&env::args_os().collect::<Vec<_>>()) {
-            // A failure to print, here and below, is ignored: the exit status remains.
             Ok((text, warnings)) => {
+                // A failure to print to standard error, here and below, is ignored: the exit status remains.
                 for warning in warnings {
                     let _ = writeln!(io::stderr(), "warning: {warning}");
                 }
-                let _ = io::stdout().write_all(text.as_bytes());
-                ExitCode::SUCCESS
+                let printed = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+                match printed {
+                    Ok(()) => ExitCode::SUCCESS,
+                    Err(error) => {
+                        let _ = writeln!(io::stderr(), "cannot print the manifests: {error}");
+                        ExitCode::FAILURE
+                    }
+                }
             }
             Err(failure) => {
                 let _ = writeln!(io::stderr(), "{failure}");
