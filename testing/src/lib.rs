@@ -126,9 +126,13 @@ mod controllers;
 mod eventually;
 mod fake_clock;
 mod in_memory;
+#[doc(hidden)]
+pub mod internal;
 #[cfg(unix)]
 mod program;
 mod table;
+#[cfg(unix)]
+mod watchdog;
 
 pub use reknit_apiserver::{ApiServer, Reply, Watch, WatchEvent, Write};
 pub use reknit_injection::Verb;

@@ -17,6 +17,8 @@ use tokio::{
     task::JoinHandle,
 };
 
+use crate::watchdog::Watchdog;
+
 /// The limit of each wait. It is long, because the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The interval at which conditions are checked.
@@ -101,22 +103,25 @@ impl Program {
         let command =
             self.0.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("failed to run {command:?}: {error}"));
+        let watchdog = child.id().map(Watchdog::of).transpose();
+        let watchdog = watchdog.unwrap_or_else(|error| panic!("failed to run sh: {error}"));
         let lines = Arc::default();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let stdout = stdout.map(|output| collect_lines(output, &lines));
         let readers = stdout.into_iter().chain(stderr.map(|output| collect_lines(output, &lines))).collect();
-        RunningProgram { child, lines, readers }
+        RunningProgram { child, lines, readers, _watchdog: watchdog }
     }
 }
 
-/// A running program, from [`Program::spawn`]. It is killed when this is dropped; [`stop`](Self::stop) ends it as
-/// Kubernetes does.
+/// A running program, from [`Program::spawn`]. It is killed when this is dropped, and stopped when the process of the test
+/// is killed; [`stop`](Self::stop) ends it as Kubernetes does.
 #[derive(Debug)]
 pub struct RunningProgram {
     child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
     /// The tasks that read stdout and stderr, each until the program closes its end.
     readers: Vec<JoinHandle<()>>,
+    _watchdog: Option<Watchdog>,
 }
 
 impl RunningProgram {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use reknit_testing::internal::Watchdog;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     process::{Child, Command},
@@ -29,11 +30,13 @@ pub(crate) struct Settings {
     pub(crate) console_port: u16,
 }
 
-/// A running program. It is killed when this value is dropped.
+/// A running program. It is killed when this value is dropped, and stopped when this process is killed, for example since
+/// its terminal was closed.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
     child: Child,
+    _watchdog: Option<Watchdog>,
 }
 
 impl Process {
@@ -69,7 +72,8 @@ impl Process {
             command.env_remove(proxy);
         }
         let child = command.spawn().with_context(|| format!("cannot start {}", executable.display()))?;
-        Ok(Self { name: workload.to_string(), child })
+        let watchdog = child.id().map(Watchdog::of).transpose().context("cannot run sh")?;
+        Ok(Self { name: workload.to_string(), child, _watchdog: watchdog })
     }
 
     pub(crate) fn name(&self) -> &str {
