@@ -165,8 +165,9 @@ impl ApiServer {
     ///
     /// The garbage collector deletes an object whose owners are all gone, and removes references to owners that are gone
     /// from other objects. It carries out the finalizers `foregroundDeletion` (dependents that block the deletion of
-    /// their owner go first) and `orphan` (dependents stay, without this owner). The objects of a namespace that
-    /// terminates are deleted, and then the namespace itself.
+    /// their owner go first) and `orphan` (dependents stay, without this owner). A cluster-scoped object with an owner in
+    /// a namespace stays, with its references. The objects of a namespace that terminates are deleted, and then the
+    /// namespace itself.
     pub fn collect_garbage(&self) -> bool {
         self.state().objects.collect_garbage()
     }

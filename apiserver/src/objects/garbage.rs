@@ -29,6 +29,8 @@ pub(crate) struct Garbage {
     dependents: BTreeMap<String, BTreeSet<String>>,
     /// The keys of the objects to look at.
     pending: BTreeSet<String>,
+    /// The Kinds of namespaced objects that exist or existed.
+    namespaced: BTreeSet<String>,
 }
 
 impl Garbage {
@@ -47,6 +49,8 @@ impl Garbage {
         if let Some(uid) = after.and_then(uid) {
             self.keys.insert(uid.to_owned(), key.to_owned());
         }
+        let created = after.filter(|object| before.is_none() && is_namespaced(object));
+        self.namespaced.extend(created.map(kind_of));
         self.pending.extend(old.union(&new).filter_map(|uid| self.keys.get(*uid)).cloned());
         match after {
             Some(object) if is_terminating(object) => {
@@ -114,6 +118,12 @@ impl Objects {
     /// Deletes the object if none of its owners keeps it.
     fn collect_dependent(&mut self, key: &str, object: &Value) {
         let owners = owner_references(object);
+        // A cluster-scoped object cannot have an owner in a namespace. The garbage collector leaves it alone.
+        if !is_namespaced(object)
+            && owners.iter().any(|owner| self.garbage.namespaced.contains(&kind_of(owner)))
+        {
+            return;
+        }
         let (solid, rest): (Vec<_>, Vec<_>) = owners
             .iter()
             .partition(|reference| self.owner(reference, object).is_some_and(|owner| !is_foreground(&owner)));
@@ -207,6 +217,15 @@ fn owner_references(object: &Value) -> &[Value] {
 
 fn owner_uids(object: &Value) -> BTreeSet<&str> {
     owner_references(object).iter().filter_map(|reference| reference["uid"].as_str()).collect()
+}
+
+fn is_namespaced(object: &Value) -> bool {
+    object["metadata"]["namespace"].is_string()
+}
+
+/// The API version and the Kind of an object, or of the owner that a reference names.
+fn kind_of(object: &Value) -> String {
+    format!("{} {}", object["apiVersion"], object["kind"])
 }
 
 fn uid(object: &Value) -> Option<&str> {

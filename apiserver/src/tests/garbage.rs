@@ -91,6 +91,19 @@ fn orphans_and_objects_with_another_owner_stay() {
 }
 
 #[test]
+fn a_cluster_scoped_object_with_an_owner_in_a_namespace_stays() {
+    let server = ApiServer::new().with_garbage_collector();
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "first"}});
+    send(&server, Method::POST, PATH, &owner);
+    let (path, a) = ("/api/v1/nodes", create(&server, "a", &[]));
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "ownerReferences": [a]}});
+    send(&server, Method::POST, path, &node);
+    delete(&server, "a", "Background");
+    let node = send(&server, Method::GET, &format!("{path}/n"), &Value::Null);
+    assert_eq!(node["metadata"]["ownerReferences"], json!([a]));
+}
+
+#[test]
 fn a_namespace_goes_after_its_objects_and_refuses_new_ones() {
     let server = ApiServer::new().with_required_namespaces();
     let refused = send(&server, Method::POST, PATH, &json!({"metadata": {"name": "a"}}));
