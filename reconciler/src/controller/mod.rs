@@ -333,7 +333,8 @@ impl Controller {
             pass.last_change().map(|change| format!("; this time it changed {change}")).unwrap_or_default();
         logged.set_storm(&format!("{storm}{change}"));
         if *is_new {
-            let message = format!("{storm}: {causes}{change}");
+            // Without the numbers of passes, by which two runs of a simulation would differ.
+            let message = format!("{storm}: {causes:#}{change}");
             tracing::warn!(storm = message, "the key is reconciled again and again, and is slowed");
             self.record_event(key, Event::warning("ReconcileStorm", message));
         }
