@@ -117,12 +117,15 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// A random subset of these kinds.
+    /// A random subset of these kinds, which is not empty unless there are none.
     pub(crate) fn random(seed: u64, kinds: &BTreeSet<Fault>) -> Self {
         let mut random = Random::new(seed);
-        let kinds =
+        let mut chosen: BTreeSet<_> =
             kinds.iter().copied().filter(|kind| random.chance(&format!("plan/{kind}"), 0.4)).collect();
-        Self { kinds, single: None }
+        if chosen.is_empty() {
+            chosen.extend(kinds.iter().nth(random.index("plan", kinds.len())));
+        }
+        Self { kinds: chosen, single: None }
     }
 
     pub(crate) fn single(single: Single) -> Self {
@@ -240,7 +243,7 @@ impl Faults {
 
     /// A number below `n`, for the choice of a replica.
     pub(crate) fn choose(&mut self, kind: Fault, n: usize) -> usize {
-        rand::Rng::random_range(self.random.stream(&format!("{kind} replica")), 0..n.max(1))
+        self.random.index(&format!("{kind} replica"), n)
     }
 
     pub(crate) fn duration(&mut self, kind: Fault, min: u64, max: u64) -> Duration {
@@ -249,5 +252,20 @@ impl Faults {
 
     pub(crate) fn single(&self) -> Option<Single> {
         self.plan.single
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_seed_injects_a_fault_unless_there_are_none() {
+        let kinds = |faults: &[Fault], seed| Plan::random(seed, &faults.iter().copied().collect()).kinds;
+        for seed in 0..100 {
+            assert_eq!(kinds(&[Fault::Crashes], seed), [Fault::Crashes].into());
+            assert!(!kinds(&[Fault::Crashes, Fault::Pauses], seed).is_empty());
+            assert!(kinds(&[], seed).is_empty());
+        }
     }
 }

@@ -46,7 +46,7 @@
 //!
 //! # Rules
 //!
-//! - It comes to rest: no hot loop, and at the end nobody writes.
+//! - Each controller runs. It comes to rest: no hot loop, and at the end nobody writes.
 //! - The final state is that of a run without faults. Times, uids, versions and generated names do not count.
 //! - No key has two passes at once, and no write is sent for a key outside of the term that its Lease shows.
 //! - Deleted objects go: finalizers end. Nothing has an owner that is gone.

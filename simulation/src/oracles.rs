@@ -252,6 +252,19 @@ pub(crate) fn check_end(trace: &Trace, cluster: &Cluster, scenario: &Scenario, e
     violations
 }
 
+/// Checks that each controller has run, since a run says nothing about one without a pass.
+pub(crate) fn idle_controllers(trace: &Trace, scenario: &Scenario, end: Time) -> Option<Violation> {
+    let run: BTreeSet<_> = trace.passes.values().map(|pass| &*pass.controller).collect();
+    let (idle, names) = (scenario.constructors.len().checked_sub(run.len())?, Vec::from_iter(run).join(", "));
+    let message = format!(
+        "{idle} of {} controllers have run no pass (passes of: {}): create an object of their Kind in a step, or leave \
+         them out",
+        scenario.constructors.len(),
+        if names.is_empty() { "none" } else { &names },
+    );
+    (idle > 0).then(|| Violation::new("each controller runs", message, Vec::new(), end))
+}
+
 /// An object that its controller has reported to be in a storm, which is slowed and so is no hot loop any more.
 fn storm(cluster: &Cluster, end: Time) -> Option<Violation> {
     let event = cluster.objects().into_iter().find(|object| {

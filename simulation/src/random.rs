@@ -37,6 +37,11 @@ impl Random {
         self.stream(name).random_bool(probability)
     }
 
+    /// A number below `n`.
+    pub(crate) fn index(&mut self, name: &str, n: usize) -> usize {
+        self.stream(name).random_range(0..n.max(1))
+    }
+
     /// A duration between these two, in milliseconds. Short ones are as likely as long ones, by orders of magnitude.
     pub(crate) fn millis(&mut self, name: &str, min: u64, max: u64) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "milliseconds are few")]

@@ -52,7 +52,10 @@ pub(crate) fn run(scenario: &Scenario, search: &Search) {
         (None, Some(count)) => 0..count,
         (None, None) => search.seeds.clone(),
     };
-    let baseline = observed(|| World::run(scenario, 0, Plan::default()));
+    let mut baseline = observed(|| World::run(scenario, 0, Plan::default()));
+    if baseline.violations.is_empty() {
+        baseline.violations.extend(oracles::idle_controllers(&baseline.trace, scenario, baseline.end));
+    }
     let job = Job { seed: 0, plan: Plan::default() };
     if !baseline.violations.is_empty() {
         fail(scenario, &name, &job, baseline, &None);
@@ -76,8 +79,10 @@ pub(crate) fn hashes(scenario: &Scenario, search: &Search) -> Vec<u64> {
     search.seeds.clone().map(run).collect()
 }
 
+#[expect(clippy::panic, reason = "a failed test panics")]
 fn number(variable: &str) -> Option<u64> {
-    env::var(variable).ok()?.parse().ok()
+    let text = env::var(variable).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
 }
 
 /// The faults of the exhaustive search, each at one write or pass of the run without faults.

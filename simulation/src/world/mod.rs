@@ -177,13 +177,13 @@ impl<'a> World<'a> {
             }
             self.now = horizon;
             self.cluster.set_now(horizon);
+            self.record_passes(); // before the requests that they have sent are checked
             while let Some(entry) = self.events.first_entry()
                 && entry.key().0 <= horizon
             {
                 let event = entry.remove();
                 self.happen(event);
             }
-            self.record_passes();
             if self.trace.requests.len() > self.scenario.max_requests {
                 let message = format!("more than {} requests: a hot loop", self.scenario.max_requests);
                 self.violate("it comes to rest", message, None);

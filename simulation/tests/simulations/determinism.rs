@@ -30,3 +30,11 @@ fn fifty_seeds_send_the_same_requests_in_another_process() {
 fn prints_the_hashes_of_fifty_seeds() {
     println!("{PREFIX}{}", hashes());
 }
+
+#[test]
+fn a_seed_that_is_not_a_number_is_refused() {
+    let mut other = Command::new(env::current_exe().unwrap());
+    other.args(["--exact", "greeter::one_replica_survives_faults"]).env("REKNIT_SIM_SEED", "7x");
+    let output = String::from_utf8(other.output().unwrap().stdout).unwrap();
+    assert!(output.contains("REKNIT_SIM_SEED=7x is not a number"), "{output}");
+}

@@ -1,9 +1,15 @@
 //! Controllers with a bug, each of which a rule finds.
 
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{Api, ResourceExt, api::DeleteParams};
+use k8s_openapi::{
+    api::{core::v1::ConfigMap, rbac::v1::ClusterRole},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
 use reknit_injection::Context;
-use reknit_reconciler::{Controller, FinalizeKind, Outcome, Owned, ReconcileKind, Result};
+use reknit_reconciler::{Controller, FinalizeKind, ObserveKind, Outcome, Owned, ReconcileKind, Result};
 use reknit_simulation::simulation;
 
 use crate::widgets::{Widget, WidgetStatus, life_of_a_widget, maps, secs};
@@ -156,4 +162,133 @@ impl FinalizeKind for Stuck {
 fn a_deletion_that_never_ends_is_found() {
     let controller = |cx: &Context| Ok(Controller::of::<Widget>(cx).reconciler(Stuck).finalizing().build());
     life_of_a_widget(simulation([controller])).seeds(0..1).run();
+}
+
+#[test]
+#[should_panic(expected = "violated: each controller runs\n  1 of 1 controllers have run no pass")]
+fn a_controller_without_objects_is_not_simulated() {
+    simulation([generating]).seeds(0..1).run();
+}
+
+/// Creates a map, also in a replica that does not lead the key.
+struct Meddling {
+    maps: Api<ConfigMap>,
+}
+
+impl ReconcileKind for Meddling {
+    type Kind = Widget;
+
+    async fn reconcile_kind(&self, _: &Widget, _: &mut WidgetStatus) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+impl ObserveKind for Meddling {
+    async fn observe_kind(&self, widget: &Widget) -> Result<Outcome> {
+        let mut map = map(widget);
+        map.metadata.name = Some(widget.name_any());
+        match self.maps.create(&PostParams::default(), &map).await {
+            Err(kube::Error::Api(refusal)) if refusal.is_already_exists() => {}
+            created => drop(created?),
+        }
+        Ok(Outcome::done())
+    }
+}
+
+fn meddling(cx: &Context) -> Result<Controller> {
+    let build = Controller::of::<Widget>(cx);
+    let maps = Api::namespaced(build.client(), "shop");
+    Ok(build.reconciler(Meddling { maps }).observing_as_follower().build())
+}
+
+#[test]
+#[should_panic(expected = "violated: no write is sent after the term")]
+fn the_only_write_of_a_replica_that_does_not_lead_is_found() {
+    life_of_a_widget(simulation([meddling])).replicas(2).seeds(0..0).run();
+}
+
+struct Panicking;
+
+impl ReconcileKind for Panicking {
+    type Kind = Widget;
+
+    #[expect(clippy::panic, reason = "the bug of this controller")]
+    async fn reconcile_kind(&self, widget: &Widget, _: &mut WidgetStatus) -> Result<Outcome> {
+        panic!("{} is too small", widget.name_any());
+    }
+}
+
+#[test]
+#[should_panic(expected = "violated: no pass panics")]
+fn a_pass_that_panics_is_found() {
+    let controller = |cx: &Context| Ok(Controller::of::<Widget>(cx).reconciler(Panicking).build());
+    life_of_a_widget(simulation([controller])).seeds(0..0).run();
+}
+
+/// Wants its own color in the map of a widget.
+struct Painting {
+    color: &'static str,
+    maps: Owned<ConfigMap>,
+}
+
+impl ReconcileKind for Painting {
+    type Kind = Widget;
+
+    async fn reconcile_kind(&self, widget: &Widget, _: &mut WidgetStatus) -> Result<Outcome> {
+        let mut map = map(widget);
+        map.metadata.name = Some(widget.name_any());
+        map.data = Some([("color".to_owned(), self.color.to_owned())].into());
+        self.maps.apply(widget, map).await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[test]
+#[should_panic(expected = "violated: no object is written back and forth")]
+fn two_controllers_that_write_a_map_in_turn_are_found() {
+    let painting = |color: &'static str| {
+        move |cx: &Context| {
+            let mut build = Controller::of::<Widget>(cx);
+            let maps = build.owns();
+            Ok(build.name(color).reconciler(Painting { color, maps }).build())
+        }
+    };
+    life_of_a_widget(simulation([painting("red"), painting("blue")])).seeds(0..0).run();
+}
+
+/// Creates a ClusterRole whose owner is in a namespace, which the garbage collector ignores.
+struct Leaking {
+    roles: Api<ClusterRole>,
+}
+
+impl ReconcileKind for Leaking {
+    type Kind = Widget;
+
+    async fn reconcile_kind(&self, widget: &Widget, _: &mut WidgetStatus) -> Result<Outcome> {
+        let owner_references = Some(widget.controller_owner_ref(&()).into_iter().collect());
+        let name = Some(widget.name_any());
+        let metadata = ObjectMeta { name, owner_references, ..ObjectMeta::default() };
+        match self
+            .roles
+            .create(&PostParams::default(), &ClusterRole { metadata, ..ClusterRole::default() })
+            .await
+        {
+            Err(kube::Error::Api(refusal)) if refusal.is_already_exists() => {}
+            created => drop(created?),
+        }
+        Ok(Outcome::done())
+    }
+}
+
+#[test]
+#[should_panic(
+    expected = "violated: nothing is orphaned\n  ClusterRole a has the owner \"Widget\" \"a\", which is gone"
+)]
+fn a_child_that_the_garbage_collector_leaves_is_found() {
+    let controller = |cx: &Context| {
+        let build = Controller::of::<Widget>(cx);
+        let roles = Api::all(build.client());
+        Ok(build.reconciler(Leaking { roles }).build())
+    };
+    life_of_a_widget(simulation([controller])).seeds(0..0).run();
 }
