@@ -37,7 +37,7 @@ use crate::object::{Object, Parts, RawObject};
 const MAX_OBJECTS: usize = 1024;
 /// The time for which the state of an object without a restored field is kept although others need the room.
 const MIN_AGE: Duration = Duration::from_secs(60);
-/// The longest time between two writes of a fight. Tools that sync every few minutes fight too.
+/// The longest time between two restored fields of a fight. Tools that sync every few minutes fight too.
 const MAX_PAUSE: Duration = Duration::from_secs(10 * 60);
 /// The number of times that fields of an object are restored until it is a fight.
 const FIGHT: u32 = 3;
@@ -96,9 +96,10 @@ struct Writer {
     /// The state to which its last write led.
     state: Object,
     written: Instant,
-    /// The number of times that it has restored a field, and the first time.
+    /// The number of times that it has restored a field, and the first and the last time.
     restored: u32,
     since: Instant,
+    last: Instant,
     report: Instant,
     next_gap: Duration,
 }
@@ -163,10 +164,7 @@ impl Fights {
             return None;
         }
         self.is_following.store(true, Ordering::Relaxed);
-        writer.restored += 1;
-        if writer.restored == 1 {
-            writer.since = now;
-        }
+        writer.count_restored(now);
         if writer.restored < FIGHT {
             return None;
         }
@@ -223,8 +221,20 @@ impl Writer {
             written: now,
             restored: 0,
             since: now,
+            last: now,
             report: now,
             next_gap: REPORT_AGAIN,
         }
+    }
+
+    /// Counts a restored field. A pause that is too long ends a fight, also if the controller has written other fields
+    /// meanwhile.
+    fn count_restored(&mut self, now: Instant) {
+        if self.restored == 0 || now - self.last > MAX_PAUSE {
+            (self.restored, self.since) = (0, now);
+            (self.report, self.next_gap) = (now, REPORT_AGAIN);
+        }
+        self.restored += 1;
+        self.last = now;
     }
 }

@@ -120,6 +120,17 @@ async fn what_no_controller_writes_back_is_no_fight() {
         assert!(fixture.write(REPLICAS, json!(2)).is_none(), "changes that are an hour apart");
         fixture.disturb(REPLICAS, json!(5), json!({}));
     }
+    for _ in 0..20 {
+        for n in 0..60 {
+            advance(Duration::from_secs(60)).await;
+            assert!(
+                fixture.write("/spec/template", json!(n)).is_none(),
+                "writes of another field in between"
+            );
+        }
+        fixture.disturb(REPLICAS, json!(5), json!({}));
+        assert!(fixture.write(REPLICAS, json!(2)).is_none(), "changes that are an hour apart");
+    }
 }
 
 #[tokio::test(start_paused = true)]
