@@ -95,6 +95,10 @@ impl CacheableRequest {
         {
             // Boxed, since this future is large and rarely needed.
             Box::pin(read_back(transport, informers, &path, unknown_keys)).await;
+            let text = std::str::from_utf8(&body).ok();
+            if let Some(raw) = text.and_then(|text| RawObject::scan_text(text).ok()) {
+                self.record_write(&raw);
+            }
         }
         Ok(Response::from_parts(head, full_body(body)))
     }
@@ -137,19 +141,21 @@ impl CacheableRequest {
             let state = ResponseState::Object { raw, text, is_deletion: self.is_deletion };
             informers.apply_response(path, &state)
         });
-        if let (Some(before), Some(raw), Some(pass)) = (&self.before, &raw, CurrentPass::get()) {
-            record_write(&pass, before, raw);
+        if !shows_state {
+            return Err(path.key().filter(|_| self.is_write).into_iter().collect());
         }
-        if shows_state { Ok(()) } else { Err(path.key().filter(|_| self.is_write).into_iter().collect()) }
+        raw.iter().for_each(|raw| self.record_write(raw));
+        Ok(())
     }
-}
 
-/// Lets the pass know what its write has restored or changed.
-fn record_write(pass: &CurrentPass, before: &StateBefore, response: &RawObject<'_>) {
-    if let Some(restored) = before.record_write(&pass.controller, response) {
-        pass.add_restored(restored);
+    /// Lets the pass know what its write has restored or changed, once the caches have the new state.
+    fn record_write(&self, response: &RawObject<'_>) {
+        let (Some(before), Some(pass)) = (&self.before, CurrentPass::get()) else { return };
+        if let Some(restored) = before.record_write(&pass.controller, response) {
+            pass.add_restored(restored);
+        }
+        pass.set_last_change(|| before.describe_change());
     }
-    pass.set_last_change(|| before.describe_change());
 }
 
 /// The details of a `Status` of success, the response to a deletion that does not contain the object.

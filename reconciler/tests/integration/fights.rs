@@ -26,6 +26,8 @@ enum Verb {
     Apply,
     Update,
     Client,
+    /// Writes the scale, through the client.
+    Scale,
     /// Writes the status, through the client.
     Status,
 }
@@ -70,11 +72,15 @@ impl ReconcileKind for Scaling {
                     |child: &mut Deployment| child.spec.as_mut().unwrap().replicas = Some(self.replicas);
                 self.children.create_or_update(map, wanted, scale).await?;
             }
-            Verb::Client => {
+            Verb::Client | Verb::Scale => {
                 let child = self.children.create_or_update(map, wanted, |_| {}).await?;
-                if replicas(&child) != Some(self.replicas) {
-                    let patch = Patch::Merge(json!({"spec": {"replicas": self.replicas}}));
-                    deployments.patch(&map.name_any(), &params, &patch).await?;
+                let patch = Patch::Merge(json!({"spec": {"replicas": self.replicas}}));
+                match replicas(&child) == Some(self.replicas) {
+                    true => {}
+                    false if matches!(self.verb, Verb::Scale) => {
+                        deployments.patch_scale(&map.name_any(), &params, &patch).await?;
+                    }
+                    false => drop(deployments.patch(&map.name_any(), &params, &patch).await?),
                 }
             }
             Verb::Status => {
@@ -145,6 +151,7 @@ async fn a_fight_is_reported_with_the_other_manager_whichever_verb_restores_the_
         (Verb::Apply, "horizontal-pod-autoscaler"),
         (Verb::Update, "kubectl-edit"),
         (Verb::Client, "capacity-bot"),
+        (Verb::Scale, "horizontal-pod-autoscaler"),
     ] {
         let fixture = Fixture::new("fight").await;
         let owner = create_owner(&fixture).await;
