@@ -182,7 +182,8 @@ impl DryRun {
     }
 }
 
-/// Replaces and removes the items that the plan has written. Adds planned objects to the last page.
+/// Replaces and removes the items that the plan has written. Adds to the last page those that are selected only because
+/// of the plan.
 fn merge_into_list(list: &mut Value, path: &ResourcePath<'_>, planned: &[(&Id, &Entry)], uri: &http::Uri) {
     let is_last = list["metadata"]["continue"].as_str().unwrap_or_default().is_empty();
     let Some(items) = list["items"].as_array_mut() else { return };
@@ -191,6 +192,7 @@ fn merge_into_list(list: &mut Value, path: &ResourcePath<'_>, planned: &[(&Id, &
         items.retain(|item| Id::of_item(path, item) != **id);
         let is_listed = items.len() < count;
         let selected = entry.after().filter(|object| is_selected(uri, object));
-        items.extend(selected.filter(|_| is_listed || entry.is_planned && is_last));
+        let was_selected = || entry.live().is_some_and(|object| is_selected(uri, &object));
+        items.extend(selected.filter(|_| is_listed || is_last && !was_selected()));
     }
 }

@@ -31,11 +31,11 @@ use reknit_injection::{
     internal::{Transport, for_each_cached, with_causes},
 };
 use reknit_reconciler::{
-    Controller,
+    Controller, Error, Outcome,
     internal::{enqueue, enqueue_all, reconcile_once, take_queued},
 };
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 
 use self::{
     delete::Collected,
@@ -56,6 +56,8 @@ use crate::{
 const MAX_PASSES: usize = 10;
 /// The interval at which the progress of informers is checked.
 const POLL: Duration = Duration::from_millis(20);
+/// The time that a pass may take. It holds up all others.
+const MAX_PASS: Duration = Duration::from_secs(300);
 
 /// Plans a program without flags against the API server of this transport. Returns the exit status, and the plan as text
 /// and JSON.
@@ -102,33 +104,38 @@ impl Plan {
         Ok(Self { controllers: constructed.controllers, informers, transport, dry_run })
     }
 
-    /// Runs every key until nothing is queued. Informers may take this time for their first lists.
-    pub(crate) async fn run(self, timeout: Duration) -> Report {
-        let deadline = Instant::now() + timeout;
+    /// Runs every key until nothing is queued. Each informer may take this time for its first list.
+    pub(crate) async fn run(self, list_timeout: Duration) -> Report {
         self.informers.start();
-        self.wait_for_first_lists(deadline).await;
+        self.wait_for_first_lists(list_timeout).await;
         let (ready, not_synced) = self.split_by_sync();
         let (mut runs, mut collected) = (BTreeMap::new(), 0);
         ready.iter().for_each(|controller| enqueue_all(controller));
         loop {
-            self.wait_for_first_lists(deadline).await; // of informers that passes have opened
+            self.wait_for_first_lists(list_timeout).await; // of informers that passes have opened
             let round: Vec<_> = ready.iter().flat_map(|controller| queued(controller)).collect();
             if round.is_empty() && !self.collect_garbage(&mut collected).await {
                 break;
             }
             for (controller, key) in round {
-                self.run_key(controller, key, &mut runs).await;
+                self.run_key(controller, key, list_timeout, &mut runs).await;
             }
         }
         Report::new(self.dry_run.take_overlay().await, &self.dry_run.notes.lock(), runs, not_synced)
     }
 
-    async fn wait_for_first_lists(&self, deadline: Instant) {
-        let is_waiting =
-            |(_, state): &(String, InformerState)| matches!(state, InformerState::Waiting { .. });
-        while self.informers.states().iter().any(is_waiting) && Instant::now() < deadline {
+    async fn wait_for_first_lists(&self, list_timeout: Duration) {
+        while self.first_list_waits().any(|wait| wait < list_timeout) {
             sleep(POLL).await;
         }
+    }
+
+    /// The times for which informers have waited for their first lists.
+    fn first_list_waits(&self) -> impl Iterator<Item = Duration> {
+        self.informers.states().into_iter().filter_map(|(_, state)| match state {
+            InformerState::Waiting { since, .. } => Some(since.elapsed()),
+            _ => None,
+        })
     }
 
     /// Returns the controllers whose informers have listed their objects, and the reasons why others have not.
@@ -145,16 +152,21 @@ impl Plan {
         (ready, not_synced)
     }
 
-    async fn run_key(&self, controller: &Controller, key: Key, runs: &mut BTreeMap<(String, Key), Run>) {
+    async fn run_key(
+        &self,
+        controller: &Controller,
+        key: Key,
+        list_timeout: Duration,
+        runs: &mut BTreeMap<(String, Key), Run>,
+    ) {
         let run = runs.entry((controller.name().to_owned(), key.clone())).or_default();
         if run.passes == MAX_PASSES {
             run.is_quiescent = false;
             return;
         }
-        run.passes += 1;
         self.dry_run.notes.lock().cause =
             Some(Cause { controller: controller.name().to_owned(), key: key.to_string() });
-        let result = reconcile_once(controller, &key, true).await;
+        let result = reconcile_within_limit(controller, &key).await;
         let outdated = {
             let mut notes = self.dry_run.notes.lock();
             notes.cause = None;
@@ -163,9 +175,13 @@ impl Plan {
         for path in outdated {
             self.send(Request::get(&path), &path).await; // the answer enters the caches
         }
-        if result.as_ref().is_err_and(|error| error.is_conflict() || error.is_waiting()) {
+        // A pass that waits for the first list of a Kind has changed nothing. It runs again unless the list is overdue.
+        let is_waiting = result.as_ref().is_err_and(Error::is_waiting);
+        let is_overdue = || self.first_list_waits().any(|wait| wait >= list_timeout);
+        if result.as_ref().is_err_and(Error::is_conflict) || (is_waiting && !is_overdue()) {
             enqueue(controller, &key);
         }
+        run.passes += usize::from(!is_waiting);
         run.error = result.err().map(|error| error.in_full());
     }
 
@@ -206,6 +222,17 @@ impl Plan {
             );
         }
     }
+}
+
+/// Runs one pass, which ends with an error if it takes too long: the event that it waits for may never come in a plan.
+async fn reconcile_within_limit(controller: &Controller, key: &Key) -> reknit_reconciler::Result<Outcome> {
+    timeout(MAX_PASS, reconcile_once(controller, key, true)).await.unwrap_or_else(|_| {
+        Err(format!(
+            "the pass took longer than {MAX_PASS:?} and was dropped: in a plan, watches report nothing, and other \
+             controllers do not react"
+        )
+        .into())
+    })
 }
 
 fn queued(controller: &Controller) -> impl Iterator<Item = (&Controller, Key)> {

@@ -28,6 +28,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
 use super::{
+    MAX_PASS,
     dry_run::{DryRun, Watches},
     report::changes,
 };
@@ -36,8 +37,6 @@ use super::{
 pub(super) const QUIET: Duration = Duration::from_secs(5);
 /// The time until the retry of a failed pass.
 const RETRY: Duration = Duration::from_secs(60);
-/// The time that a pass may take. It holds up the other keys of its controller.
-const MAX_PASS: Duration = Duration::from_secs(300);
 /// The interval at which the queue is read.
 const POLL: Duration = Duration::from_millis(500);
 

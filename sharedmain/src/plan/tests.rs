@@ -1,4 +1,5 @@
 mod garbage;
+mod lists;
 mod live;
 mod shadow;
 mod traps;
@@ -478,22 +479,4 @@ async fn secrets_are_masked() {
     for value in ["b2xk", "bmV3", "c2FtZQ"] {
         assert!(!planned.text.contains(value) && !planned.json.to_string().contains(value));
     }
-}
-
-#[tokio::test]
-async fn a_deleted_collection_is_planned_object_by_object() {
-    let server = server();
-    server.insert(&map_in_default("a"));
-    server.insert(&map_in_default("b"));
-    let planned = plan_script(&server, |client, _, _| {
-        async move {
-            let maps: Api<ConfigMap> = Api::default_namespaced(client);
-            let _ = maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-            assert!(maps.list(&ListParams::default()).await?.items.is_empty());
-            Ok(())
-        }
-        .boxed()
-    })
-    .await;
-    assert!(planned.text.contains("  - ConfigMap default/a\n  - ConfigMap default/b\n"));
 }

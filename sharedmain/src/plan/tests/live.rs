@@ -80,3 +80,43 @@ async fn a_cached_object_that_is_deleted_meanwhile_is_gone_for_the_plan_too() {
     let (status, text, json) = plan(main, server.client().into()).await.unwrap();
     assert_eq!((status, &json["keys"][0]["passes"]), (0, &json!(2)), "{text}");
 }
+
+#[tokio::test]
+async fn a_list_shows_an_object_whose_labels_the_plan_has_changed() {
+    let server = server();
+    server.insert(&map_in_default("a"));
+    let planned = plan_script(&server, |client, _, _| {
+        async move {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client);
+            let (params, selected) = (PatchParams::default(), ListParams::default().labels("team=shop"));
+            let label = |team: &str| merge(json!({"metadata": {"labels": {"team": team}}}));
+            maps.patch("a", &params, &label("shop")).await?;
+            assert_eq!(maps.list(&selected).await?.items.len(), 1);
+            maps.patch("a", &params, &label("other")).await?;
+            assert_eq!(maps.list(&selected).await?.items.len(), 0);
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+    assert_eq!(planned.status, 3, "the pass has not failed");
+}
+
+#[tokio::test]
+async fn a_deleted_collection_is_planned_object_by_object() {
+    let server = server();
+    server.insert(&map_in_default("a"));
+    server.insert(&map_in_default("b"));
+    let planned = plan_script(&server, |client, _, _| {
+        async move {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client);
+            let _ = maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+            assert!(maps.list(&ListParams::default()).await?.items.is_empty());
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+    assert_eq!(planned.status, 3, "the pass has not failed");
+    assert!(planned.text.contains("  - ConfigMap default/a\n  - ConfigMap default/b\n"));
+}
