@@ -51,6 +51,9 @@ pub struct RecordedPass {
     pub config_maps: BTreeMap<String, ConfigMapData>,
     /// The requests of the pass, in order.
     pub requests: Vec<RecordedRequest>,
+    /// The Secrets that the pass read and that are not in the file. Their values are removed from it.
+    #[serde(skip)]
+    pub(super) hidden: Vec<Value>,
 }
 
 /// A Kind that a pass read.

@@ -39,6 +39,10 @@ pub(crate) struct Reads {
     written: BTreeSet<(String, String, Key)>,
     /// If anything is left out, the file is only to be read, so no more objects are kept.
     left_out: BTreeSet<String>,
+    /// The Secrets that are left out, whose values the others may contain.
+    hidden: BTreeMap<Key, (Arc<ApiResource>, Object)>,
+    /// True if the pass read Secrets whose values are not known here.
+    has_unknown_secrets: bool,
     /// The first time that the pass read from the clock.
     time: Option<Timestamp>,
     bytes: usize,
@@ -80,7 +84,7 @@ impl Reads {
         object: Option<&Object>,
     ) {
         if !self.left_out.is_empty() {
-            return;
+            return self.hide(kind, key, object);
         }
         self.add_kind(kind);
         let id = (kind.api_version.clone(), kind.kind.clone(), key.clone());
@@ -93,6 +97,7 @@ impl Reads {
             return;
         }
         if !self.reserve(object.map_or(0, Object::len) + OVERHEAD, MAX_BYTES - REQUESTS) {
+            self.hide(kind, key, object);
             return self.leave_out(format!("objects of {} {}", kind.api_version, kind.kind));
         }
         self.objects.insert(id, Read { kind: kind.clone(), object: object.cloned(), is_metadata });
@@ -122,7 +127,7 @@ impl Reads {
             }
         }
         for object in objects {
-            if !self.left_out.is_empty() {
+            if !self.left_out.is_empty() && !is_secret(kind) {
                 return;
             }
             self.add_object(kind, is_metadata, &object.state().key(), Some(object));
@@ -166,6 +171,9 @@ impl Reads {
     pub(crate) fn add_request(&mut self, request: RequestSent) {
         let answer = request.answer.as_ref().map_or_else(String::len, |(_, body)| body.len());
         if !self.reserve(request.uri.len() + request.body.len() + answer + OVERHEAD, MAX_BYTES) {
+            let path = ResourcePath::parse(request.uri.split('?').next().unwrap_or_default());
+            self.has_unknown_secrets |=
+                path.is_some_and(|path| path.group.is_empty() && path.plural == "secrets");
             return self.leave_out("requests".into());
         }
         self.written.extend(written_object(&request));
@@ -183,8 +191,23 @@ impl Reads {
         self.left_out.insert(what);
     }
 
+    /// Keeps a Secret that is left out. The clone shares the bytes of the cache.
+    fn hide(&mut self, kind: &Arc<ApiResource>, key: &Key, object: Option<&Object>) {
+        if let Some(object) = object.filter(|_| is_secret(kind)) {
+            self.hidden.insert(key.clone(), (kind.clone(), object.clone()));
+        }
+    }
+
     pub(super) fn write_to(self, pass: &mut RecordedPass) {
         pass.time = self.time.unwrap_or(pass.time);
+        if self.has_unknown_secrets {
+            pass.result = "not shown: it may contain values of Secrets".into();
+            pass.left_out =
+                vec!["all that it read and sent, since the Secrets that it read do not fit".into()];
+            return;
+        }
+        let json = |(kind, object): &(Arc<ApiResource>, Object)| object.to_value(kind);
+        pass.hidden = self.hidden.values().filter_map(json).collect();
         pass.kinds = self.kinds.into_values().collect();
         for ((api_version, kind, Key { namespace, name }), read) in self.objects {
             let json = |object: &Object| serde_json::from_slice(&object.to_json(&read.kind).ok()?).ok();
@@ -209,6 +232,10 @@ impl RequestSent {
         };
         RecordedRequest { method: self.method, uri: self.uri, body: parse(&self.body), code, answer }
     }
+}
+
+fn is_secret(kind: &ApiResource) -> bool {
+    kind.group.is_empty() && kind.kind == "Secret"
 }
 
 /// Parses JSON. Other text becomes a string.
@@ -243,4 +270,56 @@ fn written_object(request: &RequestSent) -> Option<(String, String, Key)> {
         Some(Key::new(path.namespace, &name))
     };
     Some((path.group.into(), path.plural.into(), path.key().or_else(created)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::DynamicObject;
+
+    use super::*;
+    use crate::{object::RawObject, recording::redaction::Redaction};
+
+    fn kind_of(kind: &str) -> Arc<ApiResource> {
+        Arc::new(ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind)))
+    }
+
+    fn read(reads: &mut Reads, kind: &str, data: &str) {
+        let (kind, key) = (kind_of(kind), Key::new("shop", "a"));
+        let text = json!({"metadata": {"namespace": "shop", "name": "a"}, "data": {"k": data}}).to_string();
+        let object = RawObject::scan_text(&text).unwrap().encode::<DynamicObject>(&kind, false).unwrap();
+        reads.add_object(&kind, false, &key, Some(&object));
+    }
+
+    fn send(reads: &mut Reads, uri: &str, body: String) {
+        let answer = Ok((200, Bytes::from("{}")));
+        reads.add_request(RequestSent { method: "PATCH".into(), uri: uri.into(), body: body.into(), answer });
+    }
+
+    fn file(reads: Reads) -> String {
+        let mut pass = RecordedPass { result: "hunter22 is wrong".into(), ..RecordedPass::default() };
+        reads.write_to(&mut pass);
+        Redaction::default().apply(&mut pass);
+        pass.text().unwrap()
+    }
+
+    #[test]
+    fn the_values_of_a_secret_that_is_left_out_are_not_in_the_file() {
+        let mut reads = Reads::default();
+        read(&mut reads, "ConfigMap", &"x".repeat(MAX_BYTES));
+        read(&mut reads, "Secret", "aHVudGVyMjI=");
+        send(&mut reads, "/api/v1/namespaces/shop/configmaps/b", json!({"data": "hunter22"}).to_string());
+        let text = file(reads);
+        assert!(!text.contains("hunter22") && text.contains("configmaps/b"), "{text}");
+
+        let mut reads = Reads::default();
+        read(&mut reads, "ConfigMap", "aHVudGVyMjI=");
+        send(
+            &mut reads,
+            "/api/v1/namespaces/shop/secrets/a",
+            json!({"data": "x".repeat(MAX_BYTES)}).to_string(),
+        );
+        let text = file(reads);
+        assert!(!text.contains("hunter22") && !text.contains("aHVudGVyMjI="), "{text}");
+        assert!(text.contains("the Secrets that it read do not fit"), "{text}");
+    }
 }

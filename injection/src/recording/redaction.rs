@@ -15,6 +15,9 @@ const REDACTED_BASE64: &str = "cmVkYWN0ZWQ=";
 /// The length in bytes from which a value is removed wherever it occurs. Shorter ones, such as `on`, occur by chance.
 const MIN_LENGTH: usize = 4;
 
+/// The length in bytes from which a line of a longer value is removed wherever it occurs, for example indented in YAML.
+const MIN_LINE: usize = 16;
+
 /// Contains the manifest, and so each value, of an object that was applied with kubectl.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -33,10 +36,13 @@ impl Redaction {
         Self { pointers: pointers.iter().map(segments).collect() }
     }
 
-    /// Removes the values from the pass. A removed text is removed everywhere else too, also in base64: a pass that
-    /// reads a password may write it to a status or to another object.
+    /// Removes the values from the pass. A removed text is removed everywhere else too, also in base64, in JSON and in a
+    /// URL: a pass that reads a password may write it to a status or to another object.
     pub(super) fn apply(&self, pass: &mut RecordedPass) {
         let mut removed = Removed::default();
+        for secret in &mut pass.hidden {
+            self.redact(secret, true, &mut removed);
+        }
         for object in &mut pass.objects {
             self.redact(object, false, &mut removed);
         }
@@ -147,14 +153,18 @@ impl Removed {
         }
     }
 
-    /// Adds a text, its decoded form if it is base64, and the base64 of each.
+    /// Adds a text, its decoded form if it is base64, and the other forms of each.
     fn add(&mut self, text: &str, replacement: &'static str) {
         self.0.insert(text.to_owned(), replacement);
         let decoded = serde_json::from_value::<ByteString>(json!(text)).ok();
         let decoded = decoded.and_then(|bytes| String::from_utf8(bytes.0).ok());
         for text in [Some(text), decoded.as_deref()].into_iter().flatten() {
             for text in [text, text.trim()] {
-                self.0.entry(text.to_owned()).or_insert(REDACTED);
+                let lines = text.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE);
+                let forms = [text.to_owned(), in_json(text), in_url(text)];
+                for form in forms.into_iter().chain(lines.map(str::to_owned)) {
+                    self.0.entry(form).or_insert(REDACTED);
+                }
                 let encoded = json!(ByteString(text.into()));
                 self.0.entry(encoded.as_str().unwrap_or_default().to_owned()).or_insert(REDACTED_BASE64);
             }
@@ -170,6 +180,17 @@ impl Removed {
         texts.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         texts
     }
+}
+
+/// The text as it is within a string of JSON.
+fn in_json(text: &str) -> String {
+    let json = json!(text).to_string();
+    json[1..json.len() - 1].to_owned()
+}
+
+/// The text as it is within a URL.
+fn in_url(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
 fn scrubbed(text: &str, removed: &[(String, &'static str)]) -> String {
@@ -204,5 +225,31 @@ fn scrub(value: &mut Value, removed: &[(String, &'static str)]) {
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_removed_in_the_forms_in_which_other_texts_contain_it() {
+        let (key, password) = ("-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG\n", "p\"a@s/1");
+        let texts = json!({
+            "json": json!({"key": key, "password": password}).to_string(),
+            "yaml": "key: |\n  -----BEGIN KEY-----\n  MIIEvQIBADANBgkqhkiG\n",
+            "url": format!("postgres://shop:{}@db", in_url(password)),
+        });
+        let map = json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": texts});
+        let secret =
+            json!({"kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": key, "p": password}});
+        let mut pass = RecordedPass { objects: vec![map, secret], ..RecordedPass::default() };
+        Redaction::default().apply(&mut pass);
+        let expected = json!({
+            "json": "{\"key\":\"redacted\",\"password\":\"redacted\"}",
+            "yaml": "key: |\n  redacted\n  redacted\n",
+            "url": "postgres://shop:redacted@db",
+        });
+        assert_eq!(pass.objects[0]["data"], expected);
     }
 }
