@@ -191,7 +191,8 @@ pub trait ObserveKind: ReconcileKind {
 /// [`observing_deletion_as_leader`](crate::RoleBuilder::observing_deletion_as_leader).
 ///
 /// A deletion is observed at least once if any replica is up, also while the leader changes; it may then be observed
-/// twice. Deletions while no process is up are not observed. Use [`FinalizeKind`] for cleanup that must not be missed.
+/// twice. Deletions while no process is up are not observed, nor is one that its leader fails to observe for ten lease
+/// durations before it ends. Use [`FinalizeKind`] for cleanup that must not be missed.
 ///
 /// This role runs for any key without an object, also if the object was never selected: a key whose children or tracked
 /// objects change, or a deleted object of another [class](crate::Builder::class). So check before you clean up anything

@@ -26,6 +26,10 @@ use crate::{
     queue::{Cause, ClaimedKey},
 };
 
+/// The number of lease durations for which a key is kept while another process leads it. A leader that is cut off from the
+/// API server learns of a deletion minutes later, and its passes may fail until it has lost the Lease.
+const KEPT_LEASES: u32 = 10;
+
 /// The parameters of running a controller.
 #[derive(Clone)]
 pub struct Run {
@@ -236,8 +240,8 @@ impl Controller {
     /// Keeps a key that became due while this process did not lead it, if a promotion would miss it. If this process
     /// leads it by now, it is enqueued at once.
     ///
-    /// While another process leads, the key is kept for two lease durations: that process may have died, or hand the
-    /// bucket over, before it processed the key.
+    /// While another process leads, the key is kept for [`KEPT_LEASES`]: that process may have died, or hand the bucket
+    /// over, before it processed the key.
     fn postpone(&self, key: &ClaimedKey, leadership: &Leadership) {
         // Locked before the leader is read: if this process gains the bucket after that, `promote` waits for the lock
         // and finds the key.
@@ -252,7 +256,7 @@ impl Controller {
             BucketState::Unknown { was_led } => was_led,
         };
         if self.driver.is_missed_by_promotion(key, led_before) {
-            postponed.keep(Key::clone(key), leadership.lease_duration() * 2, prompted);
+            postponed.keep(Key::clone(key), leadership.lease_duration() * KEPT_LEASES, prompted);
         }
     }
 
@@ -262,7 +266,7 @@ impl Controller {
         while !lease_duration.is_zero() {
             tokio::time::sleep(lease_duration).await;
             let is_led_by_other = |key: &Key| matches!(leadership.state(key), BucketState::Other);
-            self.postponed.lock().drop_expired(lease_duration * 2, is_led_by_other);
+            self.postponed.lock().drop_expired(lease_duration * KEPT_LEASES, is_led_by_other);
         }
         std::future::pending().await
     }

@@ -156,7 +156,7 @@ async fn a_key_that_is_due_while_another_process_leads_is_left_to_it() {
     writers[0].follow("other");
     queue.add(key("theirs"));
     assert!(keys_of_passes(&passes).await.is_empty());
-    tokio::time::sleep(Duration::from_secs(200)).await; // more than three lease durations
+    tokio::time::sleep(Duration::from_secs(700)).await; // more than eleven lease durations
     writers[0].lead(Instant::now() + TERM, "test");
     assert!(keys_of_passes(&passes).await.is_empty());
     queue.add(key("ours"));
@@ -248,13 +248,14 @@ async fn a_deletion_before_another_leader_died_is_observed_by_the_next_leader() 
     observing.bucket.follow("other");
     observing.maps.remove(&key("a"));
     assert_eq!(observing.log().await, [""; 0]);
-    tokio::time::sleep(Duration::from_secs(60)).await; // the Lease of the other process expires
+    // The other process learns of the deletion late, fails, and dies.
+    tokio::time::sleep(Duration::from_secs(500)).await;
     observing.bucket.lead(Instant::now() + TERM, "test");
     tokio::time::sleep(Duration::from_secs(2000)).await;
     assert_eq!(observing.log().await, ["gone a"]);
     observing.bucket.follow("other");
     observing.maps.remove(&key("b"));
-    tokio::time::sleep(Duration::from_secs(200)).await;
+    tokio::time::sleep(Duration::from_secs(700)).await;
     observing.bucket.lead(Instant::now() + TERM, "test");
     assert_eq!(observing.log().await, ["gone a"], "the other process has observed it long ago");
 }
