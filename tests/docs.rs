@@ -141,7 +141,7 @@ fn each_source(folder: &Path, visit: &mut dyn FnMut(&str)) {
             each_source(&path, visit);
         } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test {
             let text = read(&path);
-            visit(text.split("#[cfg(test)]").next().unwrap_or_default());
+            visit(text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default());
         }
     }
 }

@@ -6,13 +6,17 @@ use std::{
     env,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread,
     time::Instant,
 };
 
 use parking_lot::Mutex;
 use serde_json::Value;
+use tracing::{Dispatch, subscriber::NoSubscriber};
 
 use crate::{
     faults::{Fault, Plan, Single},
@@ -154,8 +158,13 @@ fn run_job(scenario: &Scenario, job: &Job, expected: &Expected) -> Run {
     run
 }
 
+/// A subscriber of no thread. While a process has only one subscriber, tracing asks that of the thread that first reaches a
+/// span whether anybody wants the span. A thread without a subscriber would say no for all, and no pass would be observed.
+static OTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+
 /// Runs a function on a thread that observes passes.
 fn observed<T>(run: impl FnOnce() -> T) -> T {
+    LazyLock::force(&OTHER);
     tracing::subscriber::with_default(Observer, run)
 }
 

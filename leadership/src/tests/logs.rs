@@ -9,7 +9,11 @@ use std::{
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::sleep;
-use tracing::{level_filters::LevelFilter, subscriber::DefaultGuard};
+use tracing::{
+    Dispatch,
+    level_filters::LevelFilter,
+    subscriber::{DefaultGuard, NoSubscriber},
+};
 
 use super::replica::{LEASE, RETRY, Replica, wait_for_shares};
 use crate::fake::FakeApi;
@@ -21,10 +25,13 @@ const BUCKET: &str = "test.lamps.00-of-01";
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Lines {
-    fn record(&self) -> DefaultGuard {
+    fn record(&self) -> (DefaultGuard, Dispatch) {
         let writer = self.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_max_level(LevelFilter::INFO);
-        tracing::subscriber::set_default(subscriber.with_writer(move || writer.clone()).finish())
+        let subscriber = subscriber.with_writer(move || writer.clone()).finish();
+        // While a process has only one subscriber, tracing does not ask it for code that another thread reaches first.
+        let other = Dispatch::new(NoSubscriber::default());
+        (tracing::subscriber::set_default(subscriber), other)
     }
 
     /// Takes the lines so far that say who leads, each from its message on.

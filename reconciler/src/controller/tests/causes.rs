@@ -131,11 +131,16 @@ impl<'a> MakeWriter<'a> for Lines {
     }
 }
 
+/// While a process has only one subscriber, tracing does not ask it for code that another thread reaches first.
+fn other_subscriber() -> tracing::Dispatch {
+    tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default())
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_log_lines_of_a_pass_name_its_causes_and_a_retry_names_the_error() {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guards = (tracing::subscriber::set_default(subscriber), other_subscriber());
     let act = |n| at_once(move || if n < 2 { Err("as planned".into()) } else { Ok(Outcome::done()) });
     let running = start(&context(&["a"]), Leadership::always(), act, |build| build);
     running.queue.add_because(key("a"), "the test began");
@@ -155,7 +160,7 @@ async fn the_start_and_a_promotion_are_causes() {
 
     let lines = Lines::default();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guards = (tracing::subscriber::set_default(subscriber), other_subscriber());
     let (leadership, writers) = elected(vec!["bucket".into()]);
     let act = |_| at_once(|| Err(Error::permanent("as planned")));
     let running = start(&context(&["a"]), leadership, act, |build| build);

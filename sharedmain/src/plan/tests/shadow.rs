@@ -7,7 +7,10 @@ use prometheus::Registry;
 use reknit_injection::Shutdown;
 use reknit_reconciler::Drained;
 use tokio::task::JoinHandle;
-use tracing::subscriber::DefaultGuard;
+use tracing::{
+    Dispatch,
+    subscriber::{DefaultGuard, NoSubscriber},
+};
 
 use super::{
     super::shadow::{QUIET, Shadow},
@@ -19,10 +22,13 @@ use super::{
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    fn install(&self) -> DefaultGuard {
+    fn install(&self) -> (DefaultGuard, Dispatch) {
         let log = self.clone();
         let subscriber = tracing_subscriber::fmt().without_time().with_ansi(false);
-        tracing::subscriber::set_default(subscriber.with_writer(move || log.clone()).finish())
+        let subscriber = subscriber.with_writer(move || log.clone()).finish();
+        // While a process has only one subscriber, tracing does not ask it for code that another thread reaches first.
+        let other = Dispatch::new(NoSubscriber::default());
+        (tracing::subscriber::set_default(subscriber), other)
     }
 
     /// Takes the lines about differences.
