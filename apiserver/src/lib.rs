@@ -30,6 +30,7 @@ mod authorization;
 mod collection;
 mod failures;
 mod identity;
+mod names;
 mod object;
 mod objects;
 mod patch;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{
     Objects, Stored,
     checks::{check_applied_configuration, check_finalizers, check_name, check_namespace, check_valid},
-    namespaces,
+    metadata_rules, namespaces,
 };
 use crate::{
     apply::{ManagedFields, Writer},
@@ -48,10 +48,12 @@ impl Objects {
             requested
         };
         keep_fixed_fields(&mut new, &old.object);
-        if let Some(schema) = &schema {
-            let kind = self.kind_of(request, &old.object);
-            check_valid(request, &kind, name, &schema.new_errors(&old.object, &new))?;
-        }
+        let mut errors = match request.subresource.is_none() {
+            true => metadata_rules::errors(&new["metadata"]),
+            false => Vec::new(),
+        };
+        errors.extend(schema.iter().flat_map(|schema| schema.new_errors(&old.object, &new)));
+        check_valid(request, &self.kind_of(request, &old.object), name, &errors)?;
         let managed_fields = applied_fields.unwrap_or_else(|| {
             let before = old.managed_fields.clone();
             before.after_update(&writer, &old.object, &new)

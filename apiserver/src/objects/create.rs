@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     Objects,
     checks::{check_applied_configuration, check_namespace, check_valid},
-    namespaces,
+    metadata_rules, namespaces,
 };
 use crate::{
     apply::{ManagedFields, Writer},
@@ -33,9 +33,9 @@ impl Objects {
         let name = self.object_name(request, &kind)?;
         let schema = self.schema(&request.collection);
         complete(request, schema.as_ref(), &mut object);
-        if let Some(schema) = &schema {
-            check_valid(request, &kind, &name, &schema.errors(&object))?;
-        }
+        let errors = schema.as_ref().map(|schema| schema.errors(&object)).unwrap_or_default();
+        let metadata_errors = metadata_rules::errors_of_new(&request.collection, &name, &object["metadata"]);
+        check_valid(request, &kind, &name, &[metadata_errors, errors].concat())?;
         if let Some(old) = self.get(&request.collection, &name) {
             return Err(already_exists(&request.collection, &name, old));
         }
@@ -63,10 +63,12 @@ impl Objects {
         let writer = Writer::of(request, schema.clone());
         let (mut object, managed_fields) =
             ManagedFields::default().after_apply(&writer, &Value::Null, &object, false)?;
+        let mut errors = metadata_rules::errors_of_new(&request.collection, name, &object["metadata"]);
         if let Some(schema) = schema {
             schema.complete(&mut object);
-            check_valid(request, &kind, name, &schema.errors(&object))?;
+            errors.extend(schema.errors(&object));
         }
+        check_valid(request, &kind, name, &errors)?;
         Ok((StatusCode::CREATED, self.store(request, name, object, managed_fields)))
     }
 

@@ -7,6 +7,7 @@ mod delete;
 mod garbage;
 mod history;
 mod list;
+mod metadata_rules;
 mod namespaces;
 mod watch;
 

@@ -4,6 +4,7 @@ mod applies;
 mod controllers;
 mod deletes;
 mod leases;
+mod metadata;
 mod objects;
 mod patches;
 mod scopes;
@@ -43,6 +44,7 @@ pub(crate) async fn send(server: &mut Recorder) -> TestResult {
     scopes::cluster_scoped(server).await?;
     scopes::lists_across_namespaces(server).await?;
     deletes::deletes_of_collections(server).await?;
+    metadata::invalid_metadata(server).await?;
     versions::metadata(server).await?;
     versions::lists(server).await?;
     watches::watches(server).await?;
