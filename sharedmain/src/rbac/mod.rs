@@ -115,7 +115,7 @@ struct RbacFlags {
     in_namespace: Option<String>,
 
     /// Flags of the program. They are a command line of their own, since the program may have flags of these names too
-    #[arg(last = true, value_name = "PROGRAM_FLAGS")]
+    #[arg(last = true, value_name = "FLAGS")]
     program: Vec<OsString>,
 }
 
