@@ -242,7 +242,7 @@ async fn objects_are_read_written_listed_and_migrated_in_both_versions() {
     let negative = v1alpha1::Bulb::new("negative", v1alpha1::BulbSpec { watts: -1.0, colour: None });
     older.create(&PostParams::default(), &negative).await.unwrap();
     let error = newer.get("negative").await.unwrap_err().to_string();
-    assert!(error.contains("of \"negative\": -1 W is less than nothing"), "{error}");
+    assert!(error.contains("/negative\": -1 W is less than nothing"), "{error}");
     older.delete("negative", &Default::default()).await.unwrap();
 
     // The list is longer than a page.
