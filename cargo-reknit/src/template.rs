@@ -106,9 +106,10 @@ pub(crate) fn uses(name: &str) -> bool {
         [PROJECT, KIND_FILES, WEBHOOK, DEFAULTING_CODE, VALIDATION_CODE, WEBHOOK_TESTS, CONVERSION, VERSION];
     let lines = files.into_iter().flatten().filter(|(path, _)| path.ends_with(".rs"));
     let lines = lines.flat_map(|(_, text)| text.lines()).filter(|line| !line.trim_start().starts_with("//"));
-    // What is between quotes is text.
+    // Every second part of a line is a literal text, since quotes separate them.
     let mut code = lines.flat_map(|line| line.split('"').step_by(2));
     let is_end = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
+    // Names with WarmGreeting stand for those of the new Kind.
     code.any(|code| code.split(is_end).any(|word| word == name && !word.starts_with("WarmGreeting")))
 }
 

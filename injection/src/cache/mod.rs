@@ -367,7 +367,7 @@ impl<K: Cached> Cache<K> {
         response: &RawObject<'_>,
     ) -> Option<Restored> {
         let after = self.object(&before.state().key())?;
-        let is_answer = after.is_same_state(&response.state()); // of a subresource, it has another Kind
+        let is_answer = after.is_same_state(&response.state()); // the response of a subresource has another Kind
         let is_changed = !after.is_same_state(&before.state());
         let managed_fields = response.managed_fields();
         (is_answer && is_changed)
