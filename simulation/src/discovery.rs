@@ -1,6 +1,6 @@
 //! Discovery: the resources of an API version, for controllers that learn a Kind only at run time.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
@@ -19,36 +19,55 @@ const BUILT_IN: [(&str, &str, &str); 9] = [
     ("batch/v1", "jobs", "Job"),
 ];
 
-/// Answers `GET /api/v1` and `GET /apis/apps/v1`, from [`BUILT_IN`] and the CustomResourceDefinitions among the objects.
-/// `None` for other requests.
+/// Answers `GET /api/v1`, `GET /apis/apps` and `GET /apis/apps/v1`, from [`BUILT_IN`] and the CustomResourceDefinitions
+/// among the objects. `None` for other requests.
 pub(crate) fn answer(request: &Request<Bytes>, objects: &[Arc<Value>]) -> Option<Response<Bytes>> {
-    let path = request.uri().path();
-    let version = path.strip_prefix("/apis/").or_else(|| path.strip_prefix("/api/"))?;
-    let parts = if path.starts_with("/apis/") { 2 } else { 1 };
-    if request.method() != Method::GET || version.split('/').count() != parts {
-        return None;
-    }
+    let path: Vec<_> = request.uri().path().split('/').skip(1).collect();
+    let found = match path[..] {
+        _ if request.method() != Method::GET => return None,
+        ["api", version] => resources(version, objects),
+        ["apis", group] => versions(group, objects),
+        ["apis", group, version] => resources(&format!("{group}/{version}"), objects),
+        _ => return None,
+    };
+    let not_found = || {
+        let message = "the server could not find the requested resource";
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
+            "message": message})
+    };
+    let code = if found.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    let mut response = Response::new(Bytes::from(found.unwrap_or_else(not_found).to_string()));
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Some(response)
+}
+
+/// The resources of an API version.
+fn resources(version: &str, objects: &[Arc<Value>]) -> Option<Value> {
     let built_in = BUILT_IN.into_iter().filter(|(of, ..)| *of == version);
     let built_in = built_in.map(|(_, plural, kind)| resource(plural.into(), kind.into(), true));
     let resources: Vec<_> =
         built_in.chain(objects.iter().filter_map(|object| defined(object, version))).collect();
-    let (code, body) = match resources.is_empty() {
-        true => {
-            let message = "the server could not find the requested resource";
-            let reason = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
-                "code": 404, "message": message});
-            (StatusCode::NOT_FOUND, reason)
-        }
-        false => {
-            let list = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version,
-                "resources": resources});
-            (StatusCode::OK, list)
-        }
-    };
-    let mut response = Response::new(Bytes::from(body.to_string()));
-    *response.status_mut() = code;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Some(response)
+    (!resources.is_empty()).then(|| {
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources})
+    })
+}
+
+/// The served versions of a group.
+fn versions(group: &str, objects: &[Arc<Value>]) -> Option<Value> {
+    let built_in = BUILT_IN.into_iter().filter_map(|(of, ..)| of.split_once('/'));
+    let built_in = built_in.filter(|(of, _)| *of == group).map(|(_, version)| version);
+    let definitions = objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition");
+    let of_group = definitions.map(|object| &object["spec"]).filter(|spec| spec["group"] == group);
+    let versions = of_group.flat_map(|spec| spec["versions"].as_array().into_iter().flatten());
+    let served = versions.filter(|version| version["served"] == true);
+    let names: BTreeSet<_> =
+        built_in.chain(served.filter_map(|version| version["name"].as_str())).collect();
+    let version = |name| json!({"groupVersion": format!("{group}/{name}"), "version": name});
+    let versions: Vec<_> = names.into_iter().map(version).collect();
+    let preferred = versions.last()?.clone();
+    Some(json!({"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": versions,
+        "preferredVersion": preferred}))
 }
 
 /// The resource of a CustomResourceDefinition that serves this version of its group.

@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::join_all;
 use http::Request;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource, APIResourceList};
 use kube::{
     core::GroupVersionKind,
     discovery::{ApiResource, Scope},
 };
 use parking_lot::Mutex;
 use reknit_apis::{dns_label, dns_subdomain, internal::HashMap};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -56,8 +57,13 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Discovery {
     answers: Mutex<HashMap<GroupVersionKind, Answer>>,
+    /// The served versions of groups, the preferred one first, and the time of each answer.
+    versions: Mutex<HashMap<String, (Versions, Instant)>>,
     handlers: Mutex<Vec<Handler>>,
 }
+
+/// The versions of a group. There are none if the API server does not know the group.
+type Versions = Result<Vec<String>, Unresolved>;
 
 struct Answer {
     /// `None` if the API server does not know the Kind.
@@ -101,6 +107,24 @@ impl Discovery {
         answers.retain(|_, answer| !answer.is_over());
         answers.insert(kind.clone(), Answer::new(found.clone()));
         found
+    }
+
+    /// Returns the served versions of the group of this Kind, the preferred one first. The answer is remembered as that
+    /// of a Kind that was not found.
+    pub(super) async fn versions(&self, transport: &Transport, kind: &GroupVersionKind) -> Versions {
+        let is_over = |at: &Instant| at.elapsed() >= NOT_FOUND_FOR;
+        if kind.group.is_empty() || !is_well_formed(kind) {
+            return Ok(Vec::new()); // the core group has one version
+        }
+        if let Some((versions, _)) = self.versions.lock().get(&kind.group).filter(|(_, at)| !is_over(at)) {
+            return versions.clone();
+        }
+        let group: Result<Option<APIGroup>, _> = request(transport, kind, &format!("/apis/{}", kind.group)).await;
+        let versions = group.map(|group| group.map_or_else(Vec::new, by_preference));
+        let mut remembered = self.versions.lock();
+        remembered.retain(|_, (_, at)| !is_over(at));
+        remembered.insert(kind.group.clone(), (versions.clone(), Instant::now()));
+        versions
     }
 
     fn remembered(&self, kind: &GroupVersionKind) -> Option<Result<Option<Resource>, Unresolved>> {
@@ -185,19 +209,37 @@ async fn list_resources(
     transport: &Transport,
     kind: &GroupVersionKind,
 ) -> Result<Vec<APIResource>, Unresolved> {
-    let unresolved = |source| Unresolved { api_version: kind.api_version(), kind: kind.kind.clone(), source };
     let root = if kind.group.is_empty() { "/api" } else { "/apis" };
-    let request = Request::get(format!("{root}/{}", kind.api_version())).extension(NoRetry).body(Vec::new());
+    let path = format!("{root}/{}", kind.api_version());
+    let list: Option<APIResourceList> = request(transport, kind, &path).await?;
+    Ok(list.map_or_else(Vec::new, |list| list.resources))
+}
+
+/// Requests a document of the discovery for this Kind. `None` if the API server does not have it.
+async fn request<T: DeserializeOwned>(
+    transport: &Transport,
+    kind: &GroupVersionKind,
+    path: &str,
+) -> Result<Option<T>, Unresolved> {
+    let unresolved = |source| Unresolved { api_version: kind.api_version(), kind: kind.kind.clone(), source };
+    let request = Request::get(path).extension(NoRetry).body(Vec::new());
     let request = request.map_err(|error| unresolved(kube::Error::HttpError(error).into()))?;
     let response = timeout(TIMEOUT, fetch(transport, request)).await;
-    let response = match response.unwrap_or(Err(Failure::Timeout(TIMEOUT))) {
-        Ok(response) => response,
-        Err(Failure::NotFound(_)) => return Ok(Vec::new()),
-        Err(failure) => return Err(unresolved(failure)),
-    };
-    let list: APIResourceList =
-        serde_json::from_slice(&response).map_err(|error| unresolved(Failure::malformed(error)))?;
-    Ok(list.resources)
+    match response.unwrap_or(Err(Failure::Timeout(TIMEOUT))) {
+        Ok(response) => {
+            serde_json::from_slice(&response).map(Some).map_err(|error| unresolved(Failure::malformed(error)))
+        }
+        Err(Failure::NotFound(_)) => Ok(None),
+        Err(failure) => Err(unresolved(failure)),
+    }
+}
+
+/// The versions of a group, the preferred one first.
+fn by_preference(group: APIGroup) -> Vec<String> {
+    let preferred = group.preferred_version.map(|preferred| preferred.version);
+    let mut versions: Vec<_> = group.versions.into_iter().map(|version| version.version).collect();
+    versions.sort_by_key(|version| Some(version) != preferred.as_ref());
+    versions
 }
 
 /// Requests the resources of the API version of these Kinds, and once more if a Kind is missing.
@@ -310,6 +352,32 @@ mod tests {
         assert_eq!((resource.plural.as_str(), scope), ("lampen", Scope::Cluster));
         assert_eq!(resolve().await.unwrap().unwrap().0, resource);
         assert!(server.is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_whose_version_is_not_served_is_found_in_another_one() {
+        let (client, mut server) = server();
+        let informers = Context::new("test", client).informers();
+        let versions = ["v3alpha1", "v2"].map(|version| {
+            json!({"groupVersion": format!("example.com/{version}"), "version": version})
+        });
+        let group = json!({"name": "example.com", "versions": versions, "preferredVersion": versions[1]});
+        let answers = async {
+            let mut paths = Vec::new();
+            for (code, body) in [(404, json!(null)), (200, group), (200, resources("lamps", true))] {
+                let request = server.next().await;
+                paths.push(request.path.clone());
+                request.respond(code, body);
+            }
+            paths
+        };
+        let kind = lamp();
+        let (found, paths) = tokio::join!(informers.resolve_in_any_version(&kind), answers);
+        assert_eq!(paths, ["/apis/example.com/v1", "/apis/example.com", "/apis/example.com/v2"]);
+        let (resource, _) = found.unwrap().unwrap();
+        assert_eq!((&*resource.api_version, &*resource.plural), ("example.com/v2", "lamps"));
+        assert!(informers.resolve(&kind).await.unwrap().is_none());
+        assert!(informers.resolve_in_any_version(&kind).await.unwrap().is_some() && server.is_idle());
     }
 
     #[tokio::test(start_paused = true)]

@@ -189,6 +189,41 @@ impl Informers {
         Ok(found)
     }
 
+    /// Returns the resource of a Kind as [`resolve`](Self::resolve) does. If the API server does not serve this version, the
+    /// Kind is looked for in the other versions of its group, in the preferred one first: an object that a stored reference
+    /// names still exists when its version is no longer served. The fields of the other version may differ.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`resolve`](Self::resolve).
+    pub async fn resolve_in_any_version(
+        &self,
+        kind: &GroupVersionKind,
+    ) -> Result<Option<(ApiResource, Scope)>, Unresolved> {
+        let found = self.resolve(kind).await?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        for version in self.served_versions(kind).await? {
+            let other = GroupVersionKind { version, ..kind.clone() };
+            let found = self.resolve(&other).await?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    async fn served_versions(&self, kind: &GroupVersionKind) -> Result<Vec<String>, Unresolved> {
+        match &self.0.source {
+            ObjectSource::Watch(transport) => self.0.discovery.versions(transport, kind).await,
+            ObjectSource::Preloaded { kinds, .. } => {
+                let of_kind = kinds.keys().filter(|other| (&other.group, &other.kind) == (&kind.group, &kind.kind));
+                Ok(of_kind.map(|other| other.version.clone()).collect())
+            }
+        }
+    }
+
     /// Returns the informer of this type, Kind and selection. It starts at once if the informers are started, and its
     /// cache may not be synced yet.
     pub(crate) fn get<K: Cached>(&self, kind: ApiResource, selection: Selection) -> Informer<K> {

@@ -33,7 +33,8 @@ const RETRY_WITHIN: Duration = Duration::from_secs(15);
 /// except that it does not label namespaces.
 ///
 /// A bound subject has the label `bindings.reknit.dev/<uid of the binding>`, so that it is found when the binding no
-/// longer refers to it, even after a restart.
+/// longer refers to it, even after a restart. If the API server no longer serves the version that the binding names, the
+/// subjects are found in another version.
 ///
 /// Requires the verbs `list`, `watch` and `patch` on the Kinds of the subjects.
 ///
@@ -94,7 +95,7 @@ impl<K: Bindable> Binder<K> {
     /// the key of its binding.
     pub fn new(build: &mut Builder<K>, kinds: Kinds) -> Self {
         kinds.permissions(&[Verb::Patch]).for_each(|patches| build.allows(patches));
-        let objects = build.track_any(kinds);
+        let objects = build.track_any(kinds).in_any_version();
         let cx = build.context();
         Self {
             objects,
@@ -202,7 +203,7 @@ impl<K: Bindable> Binder<K> {
     async fn resolve(&self, binding: &K, subject: &Reference) -> Result<Option<ApiResource>> {
         let (group, version) = subject.api_version.split_once('/').unwrap_or(("", &subject.api_version));
         let kind = GroupVersionKind::gvk(group, version, &subject.kind);
-        let resolved = self.informers.resolve(&kind).await.retry_within(RETRY_WITHIN)?;
+        let resolved = self.informers.resolve_in_any_version(&kind).await.retry_within(RETRY_WITHIN)?;
         if binding.meta().namespace.is_some() && matches!(resolved, Some((_, Scope::Cluster))) {
             return Err(Error::permanent(format!(
                 "{} refers to a {}, which is cluster-scoped: a subject has to be in the namespace of its binding",

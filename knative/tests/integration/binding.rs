@@ -13,8 +13,8 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-    core::NamespaceResourceScope,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    core::{GroupVersionKind, NamespaceResourceScope},
 };
 use reknit_apis::DuckStatus;
 use reknit_injection::Context;
@@ -262,37 +262,82 @@ async fn inclusion_binds_only_labelled_objects_in_labelled_namespaces() {
     wait_for_color(None).await;
 }
 
+/// The definition of Gadgets, which have a pod template. The last version is stored.
+fn gadgets(group: &str, versions: &[&str]) -> CustomResourceDefinition {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = |name: &&str| {
+        let is_stored = versions.last() == Some(name);
+        json!({"name": name, "served": true, "storage": is_stored, "schema": {"openAPIV3Schema": schema}})
+    };
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("gadgets.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced", "names": {"kind": "Gadget", "plural": "gadgets"},
+            "versions": versions.iter().map(version).collect::<Vec<_>>(),
+        },
+    }))
+    .unwrap()
+}
+
+impl Fixture {
+    /// Installs Gadgets, creates one, and binds it in the first version.
+    async fn bind_gadget(&self, definition: &CustomResourceDefinition) {
+        self.plane.install_crd(definition.clone()).await.unwrap();
+        let api_version = format!("{}/{}", definition.spec.group, definition.spec.versions[0].name);
+        let gadget = json!({
+            "apiVersion": api_version, "kind": "Gadget",
+            "metadata": {"name": "g", "namespace": self.namespace, "labels": {"tier": "front"}},
+            "spec": {"template": pod_template("g")},
+        });
+        self.plane.apply_yaml(&gadget.to_string()).await.unwrap();
+        self.create::<Paint>(paint("blue", "Gadget", &api_version)).await;
+        self.wait_for_condition("True").await;
+    }
+
+    async fn delete_paint(&self) {
+        let paints = self.api::<Paint>();
+        paints.delete("blue", &DeleteParams::default()).await.unwrap();
+        let is_gone = async || paints.get_opt("blue").await.unwrap().is_none();
+        eventually("the end of the binding", TIMEOUT, is_gone).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_binding_is_deleted_after_the_kind_of_its_subjects_was_removed() {
     let fixture = Fixture::new().await;
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let definition: CustomResourceDefinition = serde_json::from_value(json!({
-        "metadata": {"name": "gadgets.subjects.reknit.dev"},
-        "spec": {
-            "group": "subjects.reknit.dev", "scope": "Namespaced", "names": {"kind": "Gadget", "plural": "gadgets"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
-        },
-    }))
-    .unwrap();
-    fixture.plane.install_crd(definition.clone()).await.unwrap();
-    let gadget = json!({
-        "apiVersion": "subjects.reknit.dev/v1", "kind": "Gadget",
-        "metadata": {"name": "g", "namespace": fixture.namespace, "labels": {"tier": "front"}},
-        "spec": {"template": pod_template("g")},
-    });
-    fixture.plane.apply_yaml(&gadget.to_string()).await.unwrap();
-    fixture.create::<Paint>(paint("blue", "Gadget", "subjects.reknit.dev/v1")).await;
-    fixture.wait_for_condition("True").await;
-
+    fixture.bind_gadget(&gadgets("subjects.reknit.dev", &["v1"])).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client.clone());
     let name = "gadgets.subjects.reknit.dev";
     definitions.delete(name, &DeleteParams::default()).await.unwrap();
     let is_gone = async || definitions.get_opt(name).await.unwrap().is_none();
     eventually("the removal of the definition", TIMEOUT, is_gone).await;
-    let paints = fixture.api::<Paint>();
-    paints.delete("blue", &DeleteParams::default()).await.unwrap();
-    let is_gone = async || paints.get_opt("blue").await.unwrap().is_none();
-    eventually("the end of the binding", TIMEOUT, is_gone).await;
+    fixture.delete_paint().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_is_bound_and_unbound_although_the_version_that_the_binding_names_is_no_longer_served() {
+    let fixture = Fixture::new().await;
+    let mut definition = gadgets("versions.reknit.dev", &["v1", "v2"]);
+    fixture.bind_gadget(&definition).await;
+    definition.spec.versions[0].served = false;
+    let unserved = Patch::Merge(json!({"spec": {"versions": definition.spec.versions}}));
+    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client.clone());
+    let params = PatchParams::default();
+    definitions.patch("gadgets.versions.reknit.dev", &params, &unserved).await.unwrap();
+
+    let kind = GroupVersionKind::gvk("versions.reknit.dev", "v2", "Gadget");
+    let resource = ApiResource::from_gvk(&kind);
+    let gadgets: Api<DynamicObject> =
+        Api::namespaced_with(fixture.client.clone(), &fixture.namespace, &resource);
+    let color_of_gadget = async || {
+        let gadget = gadgets.get("g").await.unwrap();
+        gadget.data.pointer("/spec/template/spec/containers/0/env/0/value").cloned()
+    };
+    let changed = Patch::Merge(json!({"spec": {"color": "green"}}));
+    fixture.api::<Paint>().patch("blue", &params, &changed).await.unwrap();
+    eventually("the changed color", TIMEOUT, async || color_of_gadget().await == Some(json!("green"))).await;
+    fixture.delete_paint().await;
+    assert_eq!(color_of_gadget().await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

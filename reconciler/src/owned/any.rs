@@ -26,7 +26,7 @@ use crate::{
     metrics::ChildMetrics,
     object_client::ObjectClient,
     queue::{Cause, Source},
-    tracker::{DynamicKinds, FoundKind, Tracker},
+    tracker::{DynamicKinds, FoundKind, Tracker, Versions},
 };
 
 /// The children of any Kind, such as those that a template in the owner's spec describes. [`kind`](Self::kind) returns
@@ -108,12 +108,14 @@ impl OwnedAny {
     where
         O: Resource<DynamicType = (), Scope: Scope> + Sync,
     {
-        self.children_of_kind(owner, self.kinds.find(&Key::of(owner), api_version, kind).await?)
+        let found = self.kinds.find(&Key::of(owner), api_version, kind, Versions::Named).await?;
+        self.children_of_kind(owner, found)
     }
 
     /// Lists this owner's children of every Kind that any owner uses, and of every Kind that the references in `stored`
     /// name. If the owner's status holds references to its children, pass them: they lead to the children of an earlier
-    /// template, even after a restart. A Kind that the API server no longer knows has no children.
+    /// template, even after a restart. A Kind whose version is no longer served is read in another one, which the `types` of
+    /// its children name. A Kind that the API server no longer knows has no children.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -145,7 +147,8 @@ impl OwnedAny {
         let mut children: Vec<_> = self.open_children().iter().flat_map(|open| open.of(owner)).collect();
         let kinds = stored.into_iter().map(|child| (&child.api_version, &child.kind));
         for (api_version, kind) in kinds.collect::<BTreeSet<_>>() {
-            if let Some(found) = self.kinds.find_known(&Key::of(owner), api_version, kind).await? {
+            let found = self.kinds.find_known(&Key::of(owner), api_version, kind, Versions::Any).await?;
+            if let Some(found) = found {
                 children.extend(self.children_of_kind(owner, found)?.of(owner));
             }
         }

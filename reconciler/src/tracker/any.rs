@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     duck::decode,
-    dynamic_kinds::{DynamicKinds, FoundKind},
+    dynamic_kinds::{DynamicKinds, FoundKind, Versions},
     tracked::matching,
 };
 use crate::{Error, Result, ResultExt};
@@ -39,6 +39,7 @@ use crate::{Error, Result, ResultExt};
 pub struct TrackedAny {
     kinds: DynamicKinds,
     across_namespaces: bool,
+    versions: Versions,
 }
 
 impl fmt::Debug for TrackedAny {
@@ -52,7 +53,7 @@ impl fmt::Debug for TrackedAny {
 
 impl TrackedAny {
     pub(crate) fn new(kinds: DynamicKinds) -> Self {
-        Self { kinds, across_namespaces: false }
+        Self { kinds, across_namespaces: false, versions: Versions::Named }
     }
 
     /// Lets references lead to any namespace that the controller selects, and to cluster-scoped Kinds. Every user who
@@ -70,6 +71,24 @@ impl TrackedAny {
     #[must_use]
     pub fn across_namespaces(self) -> Self {
         Self { across_namespaces: true, ..self }
+    }
+
+    /// Lets a reference lead to an object in another version, if the API server no longer serves the version that the
+    /// reference names. Without this, such a reference fails until somebody edits it.
+    ///
+    /// Use it if the fields that the controller reads are the same in all versions, as those of a duck type are.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use reknit_reconciler::{Builder, Kinds, TrackedAny};
+    ///
+    /// fn brokers(build: &mut Builder<Pod>) -> TrackedAny {
+    ///     build.track_any(Kinds::of([("eventing.knative.dev", "brokers")])).in_any_version()
+    /// }
+    /// ```
+    #[must_use]
+    pub fn in_any_version(self) -> Self {
+        Self { versions: Versions::Any, ..self }
     }
 
     /// Returns the object that the reference names. A reference without a namespace leads to the observer's namespace.
@@ -112,7 +131,7 @@ impl TrackedAny {
         reference.check_trackable().permanent()?;
         self.check_namespace(observer, reference)?;
         let key = Key::of(observer);
-        let found = self.kinds.find(&key, &reference.api_version, &reference.kind).await?;
+        let found = self.kinds.find(&key, &reference.api_version, &reference.kind, self.versions).await?;
         self.check_scope(observer, &found)?;
         let namespace = self.kinds.namespace(observer, reference.namespace.as_deref(), &found)?;
         if let Some(labels) = &reference.selector {

@@ -70,6 +70,15 @@ pub(crate) struct DynamicKinds {
     pub(crate) used: UsedKinds,
 }
 
+/// The versions in which a Kind is looked for.
+#[derive(Clone, Copy)]
+pub(crate) enum Versions {
+    /// Only the version that the reference or the template names.
+    Named,
+    /// If that version is not served, any other one.
+    Any,
+}
+
 /// A Kind that the API server serves, and its informer.
 pub(crate) struct FoundKind {
     pub(crate) kind: ObjectKind,
@@ -127,8 +136,14 @@ impl DynamicKinds {
 
     /// Finds a Kind for this observer if it is allowed, and opens its informer, which may start a watch. The informer
     /// closes again when the result is dropped, unless [`record`](Self::record) keeps it.
-    pub(crate) async fn find(&self, observer: &Key, api_version: &str, kind: &str) -> Result<FoundKind> {
-        let found = self.find_known(observer, api_version, kind).await?;
+    pub(crate) async fn find(
+        &self,
+        observer: &Key,
+        api_version: &str,
+        kind: &str,
+        versions: Versions,
+    ) -> Result<FoundKind> {
+        let found = self.find_known(observer, api_version, kind, versions).await?;
         let unknown = || {
             format!(
                 "the API server does not know {kind} of {api_version}: is its CustomResourceDefinition installed?"
@@ -143,6 +158,7 @@ impl DynamicKinds {
         observer: &Key,
         api_version: &str,
         kind: &str,
+        versions: Versions,
     ) -> Result<Option<FoundKind>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         if !(group.is_empty() || dns_subdomain(group).is_empty()) || !dns_label(version).is_empty() {
@@ -159,9 +175,11 @@ impl DynamicKinds {
         };
         check_allowed(None)?; // no request for a Kind of another group
         let gvk = GroupVersionKind::gvk(group, version, kind);
-        let Some((resource, scope)) = self.informers.resolve(&gvk).await.retry_within(RETRY_WITHIN)? else {
-            return Ok(None);
+        let resolved = match versions {
+            Versions::Named => self.informers.resolve(&gvk).await,
+            Versions::Any => self.informers.resolve_in_any_version(&gvk).await,
         };
+        let Some((resource, scope)) = resolved.retry_within(RETRY_WITHIN)? else { return Ok(None) };
         check_allowed(Some(&resource.plural))?;
         if !self.allowed.names(&resource) {
             self.used.check_room(&resource, observer)?;
@@ -400,7 +418,7 @@ mod tests {
 
     /// Reads this Kind in a pass of the observer.
     async fn read(kinds: &DynamicKinds, observer: &Key, kind: &str) -> Result<FoundKind> {
-        let found = kinds.find(observer, "example.com/v1", kind).await?;
+        let found = kinds.find(observer, "example.com/v1", kind, Versions::Named).await?;
         kinds.record(&found, Some("default"), |reads| reads.use_kind(observer))?;
         Ok(found)
     }

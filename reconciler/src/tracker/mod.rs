@@ -14,7 +14,7 @@ mod trackers;
 
 pub use self::{any::TrackedAny, duck::Duck, tracked::Tracked};
 pub(crate) use self::{
-    dynamic_kinds::{DynamicKinds, FoundKind, NotListedYet},
+    dynamic_kinds::{DynamicKinds, FoundKind, NotListedYet, Versions},
     index::Tracker,
     trackers::Trackers,
 };

@@ -3,7 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::{
-    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::core::v1::Namespace,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+        CustomResourceDefinition, CustomResourceDefinitionVersion,
+    },
 };
 use kube::{
     Api, Client, CustomResource, CustomResourceExt,
@@ -16,6 +19,7 @@ use reknit_apis::{KReference, kind};
 use reknit_injection::{Context, select};
 use reknit_reconciler::{
     Controller, FinalizeKind, Key, Kinds, Outcome, OwnedAny, OwnedOptions, ReconcileKind, Result, TrackedAny,
+    controller_reference,
 };
 use reknit_testing::{ControlPlane, ControllerExt, Controllers, eventually};
 use schemars::JsonSchema;
@@ -36,16 +40,9 @@ struct Copier {
 impl ReconcileKind for Copier {
     type Kind = Namespace;
     async fn reconcile_kind(&self, namespace: &Namespace, _: &mut ()) -> Result<Outcome> {
-        let reference = |name: &str| KReference {
-            api_version: VERSION.into(),
-            kind: "Gadget".into(),
-            namespace: namespace.metadata.name.clone(),
-            name: name.into(),
-            ..KReference::default()
-        };
-        let copies = self.copies.of(namespace, [&reference("copy")]).await?;
+        let copies = self.copies.of(namespace, [&reference(namespace, "copy")]).await?;
         *self.counted.lock().unwrap() = Some(copies.len());
-        if let Some(source) = self.sources.get(namespace, &reference("source")).await? {
+        if let Some(source) = self.sources.get(namespace, &reference(namespace, "source")).await? {
             let copies = self.copies.kind(namespace, VERSION, "Gadget").await?;
             let metadata = ObjectMeta {
                 name: Some("copy".into()),
@@ -56,6 +53,16 @@ impl ReconcileKind for Copier {
             copies.apply(namespace, DynamicObject { types: None, metadata, data }).await?;
         }
         Ok(Outcome::done())
+    }
+}
+
+fn reference(namespace: &Namespace, name: &str) -> KReference {
+    KReference {
+        api_version: VERSION.into(),
+        kind: "Gadget".into(),
+        namespace: namespace.metadata.name.clone(),
+        name: name.into(),
+        ..KReference::default()
     }
 }
 
@@ -126,6 +133,64 @@ async fn a_kind_that_is_created_anew_with_another_plural_or_scope_is_read_and_wr
         let is_empty = async || *counted.lock().unwrap() == Some(0);
         eventually("children of the removed Kind are none", TIMEOUT, is_empty).await;
     }
+    controllers.stop().await;
+}
+
+/// Lists the children of the namespace, whose reference names v1, by their versions.
+struct Lister {
+    children: OwnedAny,
+    versions: Arc<Mutex<Vec<String>>>,
+}
+
+impl ReconcileKind for Lister {
+    type Kind = Namespace;
+    async fn reconcile_kind(&self, namespace: &Namespace, _: &mut ()) -> Result<Outcome> {
+        let children = self.children.of(namespace, [&reference(namespace, "child")]).await?;
+        let versions = children.iter().filter_map(|child| Some(child.types.clone()?.api_version));
+        *self.versions.lock().unwrap() = versions.collect();
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn children_whose_version_is_no_longer_served_are_listed_in_another_one() {
+    let plane = ControlPlane::shared().await.unwrap();
+    let (client, namespace) = (plane.client().unwrap(), plane.namespace("versions").await.unwrap());
+    let mut definition = gadgets("gadgets", "Namespaced");
+    let v2 = CustomResourceDefinitionVersion { name: "v2".into(), ..definition.spec.versions[0].clone() };
+    definition.spec.versions[0].storage = false;
+    definition.spec.versions.push(v2);
+    plane.install_crd(definition.clone()).await.unwrap();
+    let owner = Api::<Namespace>::all(client.clone()).get(&namespace).await.unwrap();
+    let gadgets = api_of_gadgets(&client, &namespace, "gadgets", "Namespaced");
+    let child: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": VERSION, "kind": "Gadget",
+        "metadata": {"name": "child", "ownerReferences": [controller_reference(&owner)]},
+    }))
+    .unwrap();
+    gadgets.create(&PostParams::default(), &child).await.unwrap();
+    let versions = Arc::new(Mutex::new(Vec::new()));
+    let listed = versions.clone();
+    let lister = move |cx: &Context| {
+        let mut build = Controller::selected::<Namespace>(cx, select().field("metadata.name", &namespace));
+        let children = build.owns_any(Kinds::any(), OwnedOptions::default());
+        Ok(build.reconciler(Lister { children, versions: listed }).build())
+    };
+    let controllers = Controllers::new(client.clone()).controller(lister).start();
+    let are = async |expected: &str| {
+        eventually(format!("the child in {expected}"), TIMEOUT, async || {
+            let versions = versions.lock().unwrap().clone();
+            if versions == [expected] { Ok(()) } else { Err(format!("{versions:?}")) }
+        })
+        .await;
+    };
+    are(VERSION).await;
+
+    definition.spec.versions[0].served = false;
+    let unserved = Patch::Merge(json!({"spec": {"versions": definition.spec.versions}}));
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.patch("gadgets.changing.reknit.dev", &PatchParams::default(), &unserved).await.unwrap();
+    are("changing.reknit.dev/v2").await;
     controllers.stop().await;
 }
 
