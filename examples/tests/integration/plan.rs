@@ -169,8 +169,8 @@ fn difference(path: &str, planned: &Value, live: &Value) -> Option<String> {
             if !["", ".metadata"].contains(&path) {
                 names.extend(live.keys());
             }
-            // The label of a binding ends with its uid, and the annotation has a hash of the labels.
-            names.retain(|name| !name.starts_with("bindings.reknit.dev/") && *name != "reknit.dev/applied");
+            // The annotation has a hash of the owner's uid.
+            names.retain(|name| *name != "reknit.dev/applied");
             names.iter().find_map(|name| {
                 let of =
                     |fields: &serde_json::Map<String, Value>| fields.get(*name).cloned().unwrap_or_default();

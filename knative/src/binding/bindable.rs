@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use reknit_apis::{KRShaped, Key, Reference, StatusOf};
+use reknit_apis::{KRShaped, Key, Reference, StatusOf, child_name};
 use reknit_reconciler::{Error, Result, internal::merge_changes};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::pod_specable::PodSpecable;
 
-/// The prefix of the label on a bound subject. The binding's uid follows.
-const LABEL_PREFIX: &str = "bindings.reknit.dev/";
 /// The value of the label on a bound subject.
 const BOUND: &str = "bound";
 
@@ -68,8 +66,10 @@ pub trait Bindable: KRShaped {
     /// The objects with a pod template to inject into, by name or by label selector. They lie in the binding's
     /// namespace.
     ///
-    /// The API version and the Kind must not change after the binding is created, since subjects of another Kind are
-    /// not looked for. Refuse such an update in [`Validatable`](reknit_apis::Validatable).
+    /// The API group and the Kind must not change after the binding is created, since subjects of another Kind are not
+    /// looked for. The schema of [`BindingSpec`](crate::BindingSpec) refuses such an update. If your spec holds the
+    /// reference in another way, add the rule of that schema. If your Kind is cluster-scoped, the namespace of the subjects
+    /// must not change either.
     fn subject(&self) -> Reference;
 
     /// Injects into a subject from which [`unbind`](Self::unbind) has removed an earlier injection (Go: `Do`). Injects
@@ -143,16 +143,20 @@ pub(super) fn subject_of<K: Bindable>(binding: &K) -> Result<Reference> {
     Ok(subject)
 }
 
-/// Selects the objects of the subject's Kind that have the label of this binding.
-pub(super) fn labelled<K: Bindable>(binding: &K, subject: &Reference) -> Reference {
+/// Selects the objects of the subject's Kind that have the label of this binding, wherever the reference leads now.
+pub(super) fn labelled<K: Bindable>(binding: &K) -> Reference {
+    let Reference { api_version, kind, namespace, .. } = binding.subject();
     let labels = BTreeMap::from([(label(binding), BOUND.to_owned())]);
     let selector = LabelSelector { match_labels: Some(labels), match_expressions: None };
-    Reference { name: None, selector: Some(selector), ..subject.clone() }
+    let namespace = binding.meta().namespace.clone().or(namespace);
+    Reference { api_version, kind, namespace, name: None, selector: Some(selector) }
 }
 
-/// The key of the label by which a bound subject is found after the binding has stopped referring to it.
+/// The key of the label by which a bound subject is found after the binding has stopped referring to it. It does not
+/// contain the uid, so that a binding finds its subjects after both were restored from a backup.
 fn label<K: Bindable>(binding: &K) -> String {
-    format!("{LABEL_PREFIX}{}", binding.meta().uid.as_deref().unwrap_or_default())
+    let name = binding.meta().name.as_deref().unwrap_or_default();
+    format!("{}.{}/{}", K::plural(&()), K::group(&()), child_name(name, ""))
 }
 
 #[cfg(test)]

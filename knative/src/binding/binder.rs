@@ -32,8 +32,8 @@ const RETRY_WITHIN: Duration = Duration::from_secs(15);
 /// [`finalizing`](reknit_reconciler::RoleBuilder::finalizing). It does what Knative's `psbinding.BaseReconciler` does,
 /// except that it does not label namespaces.
 ///
-/// A bound subject has the label `bindings.reknit.dev/<uid of the binding>`, so that it is found when the binding no
-/// longer refers to it, even after a restart. If the API server no longer serves the version that the binding names, the
+/// A bound subject has the label `<plural>.<group>/<name of the binding>`, so that it is found when the binding no longer
+/// refers to it, even after a restart or a restore from a backup. If the API server no longer serves the version that the binding names, the
 /// subjects are found in another version.
 ///
 /// Requires the verbs `list`, `watch` and `patch` on the Kinds of the subjects.
@@ -143,28 +143,26 @@ impl<K: Bindable> Binder<K> {
         }
     }
 
-    /// Withdraws the injection from all subjects except Jobs, whose pod template cannot be changed. A subject that is
-    /// gone is not an error. A reference that cannot be followed is not an error either, since the binding has no
-    /// subjects then.
+    /// Withdraws the injection from all objects with the label of the binding except Jobs, whose pod template cannot be
+    /// changed. A subject that is gone is not an error. A Kind that is not served, or that the controller does not bind, is
+    /// not an error either, since the binding has no subjects then.
     ///
     /// # Errors
     ///
     /// Fails if the subjects cannot be listed, or with the error of a patch as [`bind`](Self::bind) does.
     pub async fn unbind(&self, binding: &K) -> Result<()> {
-        let Ok(subject) = subject_of(binding) else { return Ok(()) };
-        if subject.check_trackable().is_err() {
-            return Ok(());
-        }
-        let found = match self.resolve(binding, &subject).await {
+        let bound = match self.resolve(binding, &binding.subject()).await {
             Ok(None) => return Ok(()),
-            Ok(Some(_)) => self.find(binding, &subject).await,
+            Ok(Some(resource)) => self.bound(binding).await.map(|bound| (resource, bound)),
             Err(error) => Err(error),
         };
-        let found = match found {
-            Err(error) if error.is_permanent() => return Ok(()),
-            found => found?,
-        };
-        self.withdraw(binding, &found.resource, &[found.current, found.former].concat()).await
+        match bound {
+            Err(error) if error.is_permanent() => Ok(()),
+            bound => {
+                let (resource, bound) = bound?;
+                self.withdraw(binding, &resource, &bound).await
+            }
+        }
     }
 
     /// Binds the subjects. An error comes with the reason of the condition.
@@ -187,15 +185,24 @@ impl<K: Bindable> Binder<K> {
 
     /// Reads the objects to which the binding refers, and those that have its label.
     async fn find(&self, binding: &K, subject: &Reference) -> Result<Found> {
-        let mut current = self.objects.all(binding, subject).await?;
-        let mut former = self.objects.all(binding, &labelled(binding, subject)).await?;
-        // The first error, which the condition shows, should not depend on the order of the cache.
-        for objects in [&mut current, &mut former] {
-            objects.sort_by_key(|object| object.name_any());
-        }
+        let current = self.read(binding, subject).await?;
+        let mut former = self.bound(binding).await?;
         former.retain(|object| current.iter().all(|other| other.name_any() != object.name_any()));
         let resource = self.resolve(binding, subject).await?.ok_or("the Kind of the subjects is gone")?;
         Ok(Found { resource, current, former })
+    }
+
+    /// Reads the objects that have the label of the binding.
+    async fn bound(&self, binding: &K) -> Result<Vec<Arc<DynamicObject>>> {
+        self.read(binding, &labelled(binding)).await
+    }
+
+    /// Reads objects, sorted by name: the first error, which the condition shows, should not depend on the order of the
+    /// cache.
+    async fn read(&self, binding: &K, subject: &Reference) -> Result<Vec<Arc<DynamicObject>>> {
+        let mut objects = self.objects.all(binding, subject).await?;
+        objects.sort_by_key(|object| object.name_any());
+        Ok(objects)
     }
 
     /// Returns the resource of the Kind of the subjects, if the API server serves it. Refuses a cluster-scoped Kind to a

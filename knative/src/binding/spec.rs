@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// The part of a binding's spec that names its subjects: the objects into whose pods it injects, for example an
 /// environment variable. Embed it with `#[serde(flatten)]`.
 ///
+/// Its schema refuses an update that changes the API group or the Kind of the subject: the objects of the former Kind would
+/// keep the injection.
+///
 /// ```
 /// use reknit_knative::BindingSpec;
 ///
@@ -18,5 +21,11 @@ use serde::{Deserialize, Serialize};
 #[schemars(description = "The objects to bind.")]
 pub struct BindingSpec {
     /// The object to bind, or several by their labels.
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "!has(oldSelf.kind) || !has(oldSelf.apiVersion) || (has(self.kind) && has(self.apiVersion) && \
+                 self.kind == oldSelf.kind && \
+                 self.apiVersion.find('^[^/]*/') == oldSelf.apiVersion.find('^[^/]*/'))",
+        "message": "the API group and the Kind of the subject cannot be changed: create another binding",
+    }]))]
     pub subject: Reference,
 }

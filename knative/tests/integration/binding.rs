@@ -341,6 +341,21 @@ async fn a_subject_is_bound_and_unbound_although_the_version_that_the_binding_na
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_version_of_a_subject_can_be_changed_but_neither_its_group_nor_its_kind() {
+    let fixture = Fixture::new().await;
+    fixture.create::<Paint>(paint("blue", "Deployment", "apps/v1")).await;
+    let set = async |kind: &str, api_version: &str| {
+        let changed = Patch::Merge(json!({"spec": {"subject": {"apiVersion": api_version, "kind": kind}}}));
+        fixture.api::<Paint>().patch("blue", &PatchParams::default(), &changed).await
+    };
+    for (kind, api_version) in [("StatefulSet", "apps/v1"), ("Deployment", "apps"), ("Deployment", "batch/v1")] {
+        let error = set(kind, api_version).await.unwrap_err().to_string();
+        assert!(error.contains("the API group and the Kind of the subject cannot be changed"), "{error}");
+    }
+    set("Deployment", "apps/v2").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_binding_changes_neither_cluster_scoped_objects_nor_those_without_a_pod_template() {
     let fixture = Fixture::new().await;
     let cluster_roles: Api<ClusterRole> = Api::all(fixture.client.clone());

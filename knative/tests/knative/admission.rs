@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::paint::Paint;
 
-const LABEL: &str = "bindings.reknit.dev/uid-blue";
+const LABEL: &str = "paints.tests.reknit.dev/blue";
 
 fn paint(subject: Value) -> Value {
     json!({

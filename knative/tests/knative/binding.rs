@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::paint::Paint;
 
 const UID: &str = "uid-paint";
+const LABEL: &str = "paints.tests.reknit.dev/blue";
 
 struct Painter(Binder<Paint>);
 
@@ -64,10 +65,20 @@ fn unavailable(subject: Value, reason: &str, message: &str) -> Paint {
     paint
 }
 
+/// The paint after a restore from a backup.
+fn restored(mut paint: Paint) -> Paint {
+    paint.metadata.uid = Some("uid-restored".into());
+    paint
+}
+
 fn with_deletion_timestamp(mut paint: Paint) -> Paint {
     paint.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:00Z".parse().unwrap()));
     paint.metadata.deletion_grace_period_seconds = Some(0);
     paint
+}
+
+fn elsewhere() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web"})
 }
 
 fn web() -> Value {
@@ -96,13 +107,9 @@ fn plain(name: &str) -> Deployment {
 }
 
 fn painted(name: &str, tier: &str) -> Deployment {
-    let labels = json!({"tier": tier, label(): "bound"});
+    let labels = json!({"tier": tier, LABEL: "bound"});
     let env = json!([{"name": "OWN", "value": "1"}, {"name": "COLOR", "value": "blue"}]);
     deployment(name, json!({ "labels": labels }), env)
-}
-
-fn label() -> String {
-    format!("bindings.reknit.dev/{UID}")
 }
 
 fn template_with(env: Value) -> Value {
@@ -112,12 +119,12 @@ fn template_with(env: Value) -> Value {
 /// The patch that binds a deployment at resourceVersion 1.
 fn binding_patch() -> Value {
     let env = json!([{"name": "OWN", "value": "1"}, {"name": "COLOR", "value": "blue"}]);
-    json!({"metadata": {"labels": {label(): "bound"}, "resourceVersion": "1"}, "spec": template_with(env)})
+    json!({"metadata": {"labels": {LABEL: "bound"}, "resourceVersion": "1"}, "spec": template_with(env)})
 }
 
 fn unbinding_patch() -> Value {
     let spec = template_with(json!([{"name": "OWN", "value": "1"}]));
-    json!({"metadata": {"labels": {label(): null}, "resourceVersion": "1"}, "spec": spec})
+    json!({"metadata": {"labels": {LABEL: null}, "resourceVersion": "1"}, "spec": spec})
 }
 
 fn without_finalizer() -> Value {
@@ -138,10 +145,7 @@ fn on(paint: Paint) -> Given {
 
 #[tokio::test]
 async fn subjects_are_bound() {
-    let (key, elsewhere) = (
-        "default/blue",
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web"}),
-    );
+    let key = "default/blue";
     let missing = "deployments.apps \"web\" not found";
     let refused = "failed binding subject web: inducing failure for patch deployments (403 Forbidden)";
     let invalid = "failed binding subject one: inducing failure for patch deployments (422 Invalid)";
@@ -161,7 +165,7 @@ async fn subjects_are_bound() {
             Want::done().patch::<Deployment>(
                 "default/web",
                 json!({
-                    "metadata": {"labels": {label(): "bound"}, "resourceVersion": "1"},
+                    "metadata": {"labels": {LABEL: "bound"}, "resourceVersion": "1"},
                     "spec": template_with(json!([{"name": "COLOR", "value": "blue"}])),
                 }),
             ),
@@ -201,6 +205,12 @@ async fn subjects_are_bound() {
                 .patch::<Deployment>("default/old", unbinding_patch())
                 .status(&unavailable(web(), "SubjectMissing", missing))
                 .event(failed(missing)),
+        )
+        .row(
+            "a deployment that the binding named before both were restored from a backup is unbound",
+            key,
+            on(restored(available(web()))).and(painted("old", "front")).and(painted("web", "front")),
+            Want::done().patch::<Deployment>("default/old", unbinding_patch()),
         )
         .row(
             "a missing subject makes the condition False",
@@ -243,9 +253,9 @@ async fn subjects_are_bound() {
         .row(
             "a subject in another namespace is not bound",
             key,
-            on(paint(elsewhere.clone())),
+            on(paint(elsewhere())),
             Want::permanent_error(other_namespace)
-                .status(&unavailable(elsewhere, "SubjectUnavailable", other_namespace))
+                .status(&unavailable(elsewhere(), "SubjectUnavailable", other_namespace))
                 .event(failed(other_namespace)),
         )
         .run()
@@ -266,8 +276,17 @@ async fn subjects_are_unbound_before_the_finalizer_of_the_binding_is_removed() {
                 .and(painted("old", "back"))
                 .and(painted("web", "front")),
             Want::done()
-                .patch::<Deployment>("default/web", unbinding_patch())
                 .patch::<Deployment>("default/old", unbinding_patch())
+                .patch::<Deployment>("default/web", unbinding_patch())
+                .patch::<Paint>(key, without_finalizer())
+                .event(finalized()),
+        )
+        .row(
+            "a bound subject is unbound although the binding was changed to one in another namespace",
+            key,
+            on(with_deletion_timestamp(available(elsewhere()))).and(painted("web", "front")),
+            Want::done()
+                .patch::<Deployment>("default/web", unbinding_patch())
                 .patch::<Paint>(key, without_finalizer())
                 .event(finalized()),
         )

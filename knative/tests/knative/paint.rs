@@ -2,14 +2,14 @@
 
 use k8s_openapi::api::core::v1::EnvVar;
 use reknit_apis::{DuckStatus, Reference, kind};
-use reknit_knative::Bindable;
-use reknit_knative::PodSpecable;
+use reknit_knative::{Bindable, BindingSpec, PodSpecable};
 use serde::{Deserialize, Serialize};
 
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "tests.reknit.dev", version = "v1", kind = "Paint", namespaced, status = "DuckStatus")]
 pub(crate) struct PaintSpec {
-    pub(crate) subject: Reference,
+    #[serde(flatten)]
+    pub(crate) binding: BindingSpec,
     pub(crate) color: String,
 }
 
@@ -19,7 +19,7 @@ impl Bindable for Paint {
     const CONDITION: &'static str = "Available";
 
     fn subject(&self) -> Reference {
-        self.spec.subject.clone()
+        self.spec.binding.subject.clone()
     }
 
     fn bind(&self, _: &DuckStatus, subject: &mut PodSpecable) {
