@@ -28,8 +28,11 @@ pub(crate) const PAGE_SIZE: u32 = 500;
 /// The time limit of a request. A healthy server needs less. kube's client sets no limit.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// The media types of metadata, and of whole objects for an aggregated API server that knows no others. Only the metadata
+/// of whole objects is cached.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// The list and watch requests of one part of a selection.
 pub(super) struct Requests {
@@ -89,15 +92,15 @@ impl Requests {
         Ok(Lines::of(body))
     }
 
-    /// Forbids retries. If the informer caches only metadata, asks for this media type.
+    /// Forbids retries. If the informer caches only metadata, asks for these media types.
     fn prepare(
         &self,
         mut request: http::Request<Vec<u8>>,
-        metadata_type: &'static str,
+        metadata_types: &'static str,
     ) -> http::Request<Vec<u8>> {
         request.extensions_mut().insert(NoRetry);
         if self.is_metadata_only {
-            request.headers_mut().insert(ACCEPT, HeaderValue::from_static(metadata_type));
+            request.headers_mut().insert(ACCEPT, HeaderValue::from_static(metadata_types));
         }
         request
     }

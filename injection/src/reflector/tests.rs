@@ -350,6 +350,27 @@ async fn a_selection_becomes_the_query_of_the_requests() {
     assert!((240..290).contains(&watch.query["timeoutSeconds"].parse::<u64>().unwrap()));
 }
 
+/// Some aggregated API servers have no representation of only the metadata, and answer 406 if it alone is accepted.
+#[tokio::test(start_paused = true)]
+async fn of_whole_objects_an_informer_of_metadata_caches_the_metadata() {
+    let (client, mut server) = server();
+    let cx = Context::new("test", client);
+    let maps = cx.informer::<Metadata<ConfigMap>>(select());
+    cx.informers().start();
+    let mut whole = map("a", "5");
+    whole["data"] = json!({"key": "x".repeat(1000)});
+    let list = server.list().await;
+    let accepts_objects = |accept: &str| accept.split(',').any(|media_type| media_type == "application/json");
+    assert!(accepts_objects(&list.accept), "{}", list.accept);
+    list.items("10", &[whole]);
+    let watch = server.watch("10").await;
+    assert!(accepts_objects(&watch.accept), "{}", watch.accept);
+    let _watch = watch.stream();
+    maps.synced().await;
+    assert_eq!(maps.list().next().unwrap().metadata.name.as_deref(), Some("a"));
+    assert!(maps.bytes() < 500, "{}", maps.bytes());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dropped_informer_stops() {
     let (client, mut server) = server();
