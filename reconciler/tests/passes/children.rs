@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
+use k8s_openapi::{
+    api::{batch::v1::Job, core::v1::ConfigMap},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, ObjectMeta, PostParams},
@@ -270,4 +273,26 @@ async fn an_orphan_that_the_api_server_refuses_to_change_does_not_keep_others_fr
     let error = fixture.children.claim(&lamp(), |_| true).await.unwrap_err();
     assert!(error.in_full().contains("ConfigMap default/b"), "{}", error.in_full());
     assert_eq!(fixture.children.of(&lamp()).count(), 2);
+}
+
+#[tokio::test]
+async fn a_claimed_child_gets_the_new_version_of_its_owner_once() {
+    let fixture = Fixture::<ConfigMap>::new();
+    let mut child = config_map(&[]);
+    let owner = controller_reference(&lamp());
+    let former = OwnerReference { api_version: "tests.reknit.dev/v1alpha1".into(), ..owner.clone() };
+    let other = OwnerReference {
+        uid: "other".into(),
+        api_version: "v1alpha1".into(),
+        controller: None,
+        ..owner.clone()
+    };
+    child.metadata.owner_references = Some(vec![former, other.clone()]);
+    fixture.client.create(&PostParams::default(), &child).await.unwrap();
+    fixture.take_writes();
+    for writes in [vec!["patch configmaps default/child"], vec![]] {
+        let claimed = fixture.children.claim(&lamp(), |_| true).await.unwrap();
+        assert_eq!(fixture.take_writes(), writes);
+        assert_eq!(claimed[0].metadata.owner_references, Some(vec![owner.clone(), other.clone()]));
+    }
 }

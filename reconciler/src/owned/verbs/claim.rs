@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, api::DynamicObject, core::PartialObjectMeta};
 use reknit_apis::{Key, Kind};
 use reknit_injection::Cached;
@@ -10,7 +10,7 @@ use reknit_injection::Cached;
 use crate::{
     Error, Result, ResultExt,
     object_client::{ObjectKind, status_code},
-    owned::{Owned, controller_reference, error::kind_and_key},
+    owned::{Owned, controller_reference, error::kind_and_key, owner::update_version},
 };
 
 type Metadata = PartialObjectMeta<DynamicObject>;
@@ -18,6 +18,9 @@ type Metadata = PartialObjectMeta<DynamicObject>;
 impl<T: Cached> Owned<T> {
     /// Adopts matching objects without a controller, releases controlled objects that no longer match, and returns the
     /// objects that the owner then controls. A ReplicaSet treats its Pods this way; `matches` usually compares a label.
+    ///
+    /// The references to the owner get the version of `O`. The garbage collector does not delete an object whose reference
+    /// names a version that the API server no longer serves.
     ///
     /// Orphans are adopted from the owner's own namespace, unless they are being deleted. Objects with another
     /// controller are left alone. The uid and the resourceVersion of the cached object are preconditions of each
@@ -56,13 +59,22 @@ impl<T: Cached> Owned<T> {
             let released = self.set_owners(&*object, owners_without(&*object, owner)).await;
             refused = unless_refused(refused, released)?;
         }
+        let mut is_updated = false;
+        for object in &matching {
+            if let Some(owners) = owners_in_version(&**object, owner) {
+                refused = unless_refused(refused, self.set_owners(&**object, owners).await)?;
+                is_updated = true;
+            }
+        }
         let is_candidate = |object: &Arc<T>| object.meta().deletion_timestamp.is_none() && matches(object);
         let orphans: Vec<_> =
             self.orphans_in(owner.meta().namespace.as_deref()).filter(is_candidate).collect();
-        if orphans.is_empty() {
+        if orphans.is_empty() && !is_updated {
             return refused.map(|()| matching);
         }
-        self.check_alive(owner).await?;
+        if !orphans.is_empty() {
+            self.check_alive(owner).await?;
+        }
         for object in orphans {
             let mut owners = owners_without(&*object, owner);
             owners.push(controller_reference(owner));
@@ -109,6 +121,16 @@ fn unless_refused(refused: Result<()>, patched: Result<()>) -> Result<Result<()>
         Err(error) if !error.is_refused() && !error.is_conflict() => Err(error),
         patched => Ok(refused.and(patched)),
     }
+}
+
+/// The owner references with the version of `O` in that to this owner. `None` if it has that version.
+fn owners_in_version<T: Resource, O: Resource<DynamicType = ()>>(
+    object: &T,
+    owner: &O,
+) -> Option<Vec<OwnerReference>> {
+    let mut meta = ObjectMeta { owner_references: object.meta().owner_references.clone(), ..ObjectMeta::default() };
+    update_version(&mut meta, owner);
+    (meta.owner_references != object.meta().owner_references).then_some(meta.owner_references).flatten()
 }
 
 fn owners_without<T: Resource, O: Resource>(object: &T, owner: &O) -> Vec<OwnerReference> {

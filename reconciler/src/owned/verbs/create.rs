@@ -17,7 +17,8 @@ impl<T: Cached> Owned<T> {
     /// namespace, if any. For a child with a fixed name and a fixed content use [`apply`](Self::apply).
     ///
     /// The child gets no annotation `reknit.dev/applied`: nothing looks for a child whose name the API server chose. After
-    /// a restore from a backup, [`claim`](Self::claim) adopts such children by their labels.
+    /// a restore from a backup, [`claim`](Self::claim) adopts such children by their labels. It also gives their owner
+    /// references a new version of the owner's Kind, which nothing else does.
     ///
     /// The created object is in the cache before this returns, so the next pass counts it. If the answer is lost
     /// although the API server created the object, the watch reports it.
