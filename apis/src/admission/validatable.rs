@@ -56,7 +56,7 @@ use crate::Kind;
 )]
 pub trait Validatable: Kind {
     /// The subresources to validate too, usually `status`. Do not list `scale`: its requests hold a Scale instead of
-    /// the Kind, and would all be refused.
+    /// the Kind, and would all be refused. Limit the replicas in the schema, which `kubectl scale` has to obey too.
     const SUBRESOURCES: &'static [&'static str] = &[];
 
     /// Validates an object to create and, unless [`validate_update`](Self::validate_update) is implemented, the new

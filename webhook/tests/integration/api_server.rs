@@ -8,7 +8,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
-use reknit_apis::{Defaultable, Request, kind};
+use reknit_apis::{Defaultable, FieldError, Request, Validatable, kind};
 use reknit_injection::FromConfigMap;
 use reknit_testing::{ControlPlane, WebhookServer, eventually};
 use reknit_webhook::Webhook;
@@ -332,4 +332,60 @@ async fn defaults_follow_a_config_map_whose_invalid_changes_are_refused() {
         torch.spec.watts == Some(60)
     })
     .await;
+}
+
+/// A Kind with the subresource `scale`. The schema limits its replicas to nine and to the hooks, and a rule to five.
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(
+    group = "tests.reknit.dev",
+    version = "v1",
+    kind = "Chandelier",
+    namespaced,
+    status = "ChandelierStatus",
+    scale = r#"{"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}"#,
+    validation = kube::core::Rule::new("self.spec.replicas <= self.spec.hooks").message("too few hooks")
+)]
+struct ChandelierSpec {
+    #[schemars(range(max = 9))]
+    replicas: i32,
+    hooks: i32,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+struct ChandelierStatus {
+    replicas: i32,
+}
+
+kind!(Chandelier {});
+
+impl Validatable for Chandelier {
+    fn validate(&self, _: &Request) -> FieldError {
+        match self.spec.replicas {
+            replicas @ 6.. => FieldError::out_of_bounds(replicas, 0, 5, "spec.replicas"),
+            _ => FieldError::none(),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scale_request_has_to_obey_the_schema_and_asks_no_webhook() {
+    let plane = ControlPlane::shared().await.unwrap();
+    plane.install::<Chandelier>().await.unwrap();
+    let namespace = plane.namespace("scale").await.unwrap();
+    let webhook = Webhook::new("scale.reknit.dev").validation::<Chandelier>();
+    let _server = plane.serve_webhook(&namespace, |_| Ok(webhook)).await.unwrap();
+    let chandeliers: Api<Chandelier> = Api::namespaced(plane.client().unwrap(), &namespace);
+    let chandelier = Chandelier::new("a", ChandelierSpec { replicas: 1, hooks: 7 });
+    chandeliers.create(&PostParams::default(), &chandelier).await.unwrap();
+    let replicas = |replicas: i32| Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    let refused = refusal(chandeliers.patch("a", &PatchParams::default(), &replicas(6)).await);
+    assert!(refused.contains("expected 0 <= 6 <= 5: spec.replicas"), "{refused}");
+
+    let scale = async |number| chandeliers.patch_scale("a", &PatchParams::default(), &replicas(number)).await;
+    scale(6).await.unwrap();
+    assert_eq!(chandeliers.get("a").await.unwrap().spec.replicas, 6);
+    for (number, expected) in [(8, "too few hooks"), (10, "less than or equal to 9")] {
+        let refused = refusal(scale(number).await);
+        assert!(refused.contains(expected), "{refused}");
+    }
 }
