@@ -61,8 +61,7 @@ fn versions(group: &str, objects: &[Arc<Value>]) -> Option<Value> {
     let of_group = definitions.map(|object| &object["spec"]).filter(|spec| spec["group"] == group);
     let versions = of_group.flat_map(|spec| spec["versions"].as_array().into_iter().flatten());
     let served = versions.filter(|version| version["served"] == true);
-    let names: BTreeSet<_> =
-        built_in.chain(served.filter_map(|version| version["name"].as_str())).collect();
+    let names: BTreeSet<_> = built_in.chain(served.filter_map(|version| version["name"].as_str())).collect();
     let version = |name| json!({"groupVersion": format!("{group}/{name}"), "version": name});
     let versions: Vec<_> = names.into_iter().map(version).collect();
     let preferred = versions.last()?.clone();
@@ -83,4 +82,33 @@ fn defined(object: &Value, version: &str) -> Option<Value> {
 fn resource(plural: Value, kind: Value, namespaced: bool) -> Value {
     let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     json!({"name": plural, "singularName": "", "kind": kind, "namespaced": namespaced, "verbs": verbs})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_of_a_group_are_those_that_are_served() {
+        let definition = Arc::new(json!({"kind": "CustomResourceDefinition", "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"kind": "Lamp", "plural": "lamps"},
+            "versions": [{"name": "v1", "served": false}, {"name": "v2", "served": true}],
+        }}));
+        let get = |path: &str| {
+            let request = Request::get(path).body(Bytes::new()).unwrap();
+            let answer = answer(&request, std::slice::from_ref(&definition)).unwrap();
+            let body: Value = serde_json::from_slice(answer.body()).unwrap();
+            (answer.status().as_u16(), body)
+        };
+        let (code, group) = get("/apis/example.com");
+        assert_eq!(
+            (code, &group["versions"][0]["version"], &group["versions"][1]),
+            (200, &json!("v2"), &Value::Null)
+        );
+        let (_, resources) = get("/apis/example.com/v2");
+        assert_eq!(resources["resources"][0]["name"], "lamps");
+        for path in ["/apis/example.com/v1", "/apis/example.org"] {
+            assert_eq!(get(path).0, 404, "{path}");
+        }
+    }
 }

@@ -119,7 +119,8 @@ impl Discovery {
         if let Some((versions, _)) = self.versions.lock().get(&kind.group).filter(|(_, at)| !is_over(at)) {
             return versions.clone();
         }
-        let group: Result<Option<APIGroup>, _> = request(transport, kind, &format!("/apis/{}", kind.group)).await;
+        let group: Result<Option<APIGroup>, _> =
+            request(transport, kind, &format!("/apis/{}", kind.group)).await;
         let versions = group.map(|group| group.map_or_else(Vec::new, by_preference));
         let mut remembered = self.versions.lock();
         remembered.retain(|_, (_, at)| !is_over(at));
@@ -358,9 +359,8 @@ mod tests {
     async fn a_kind_whose_version_is_not_served_is_found_in_another_one() {
         let (client, mut server) = server();
         let informers = Context::new("test", client).informers();
-        let versions = ["v3alpha1", "v2"].map(|version| {
-            json!({"groupVersion": format!("example.com/{version}"), "version": version})
-        });
+        let versions = ["v3alpha1", "v2"]
+            .map(|version| json!({"groupVersion": format!("example.com/{version}"), "version": version}));
         let group = json!({"name": "example.com", "versions": versions, "preferredVersion": versions[1]});
         let answers = async {
             let mut paths = Vec::new();

@@ -218,7 +218,8 @@ impl Informers {
         match &self.0.source {
             ObjectSource::Watch(transport) => self.0.discovery.versions(transport, kind).await,
             ObjectSource::Preloaded { kinds, .. } => {
-                let of_kind = kinds.keys().filter(|other| (&other.group, &other.kind) == (&kind.group, &kind.kind));
+                let of_kind =
+                    kinds.keys().filter(|other| (&other.group, &other.kind) == (&kind.group, &kind.kind));
                 Ok(of_kind.map(|other| other.version.clone()).collect())
             }
         }

@@ -348,7 +348,9 @@ async fn the_version_of_a_subject_can_be_changed_but_neither_its_group_nor_its_k
         let changed = Patch::Merge(json!({"spec": {"subject": {"apiVersion": api_version, "kind": kind}}}));
         fixture.api::<Paint>().patch("blue", &PatchParams::default(), &changed).await
     };
-    for (kind, api_version) in [("StatefulSet", "apps/v1"), ("Deployment", "apps"), ("Deployment", "batch/v1")] {
+    for (kind, api_version) in
+        [("StatefulSet", "apps/v1"), ("Deployment", "apps"), ("Deployment", "batch/v1")]
+    {
         let error = set(kind, api_version).await.unwrap_err().to_string();
         assert!(error.contains("the API group and the Kind of the subject cannot be changed"), "{error}");
     }

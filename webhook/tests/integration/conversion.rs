@@ -165,6 +165,15 @@ async fn a_status_of_a_newer_release_hides_no_object_in_the_other_version() {
     let listed: Vec<_> =
         listed.await.items.into_iter().map(|object| (object.name_any(), object.spec.watts)).collect();
     assert_eq!(listed, [("migrating".into(), 2), ("plain".into(), 2)]);
+    assert_eq!(dynamic.get("migrating").await.unwrap().data["status"]["phase"], "Migrating");
+    let labelled = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    old.patch("migrating", &PatchParams::default(), &labelled).await.unwrap();
+    let written = dynamic.get("migrating").await.unwrap().data;
+    assert_eq!(
+        written["status"],
+        Value::Null,
+        "a write in the version that cannot have this status drops it"
+    );
     let brighter = Patch::Merge(json!({"spec": {"watts": 3}}));
     old.patch("migrating", &PatchParams::default(), &brighter).await.unwrap();
     assert_eq!(dynamic.get("migrating").await.unwrap().data["spec"], json!({"milliwatts": 3_000}));

@@ -128,7 +128,8 @@ fn owners_in_version<T: Resource, O: Resource<DynamicType = ()>>(
     object: &T,
     owner: &O,
 ) -> Option<Vec<OwnerReference>> {
-    let mut meta = ObjectMeta { owner_references: object.meta().owner_references.clone(), ..ObjectMeta::default() };
+    let mut meta =
+        ObjectMeta { owner_references: object.meta().owner_references.clone(), ..ObjectMeta::default() };
     update_version(&mut meta, owner);
     (meta.owner_references != object.meta().owner_references).then_some(meta.owner_references).flatten()
 }
