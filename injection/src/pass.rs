@@ -53,7 +53,8 @@ pub struct CurrentPass {
     /// The recording of the pass while it runs, if it is recorded. Not kept for longer, since the causes of later passes
     /// keep this pass.
     recording: OnceLock<Weak<Recording>>,
-    /// The number of passes in a row that only this process caused, with this one. Zero if a cause came from outside.
+    /// The number of passes in a row that only this process caused, or clients that answered its writes, with this
+    /// one. Zero if another cause came from outside.
     in_a_row: AtomicU32,
     /// The last change that it made, if it is one of many in a row.
     last_change: Mutex<Option<String>>,

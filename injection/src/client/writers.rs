@@ -53,7 +53,7 @@ impl WrittenState {
 
 impl Writers {
     /// Records that the current pass led to this state. Does nothing outside of passes.
-    pub(crate) fn record(&self, state: Option<WrittenState>) {
+    pub fn record(&self, state: Option<WrittenState>) {
         let (Some(state), Some(pass)) = (state, CurrentPass::get()) else { return };
         let Recent { passes, order } = &mut *self.0.lock();
         if passes.insert(state, pass).is_none() {

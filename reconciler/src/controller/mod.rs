@@ -247,7 +247,7 @@ impl Controller {
                 return std::future::pending().await; // the worker drops the pass, whose error may be the lost lead
             }
             let result = self.report_lasting_conflict(key, result);
-            self.report_fights(key, &current, &mut logged);
+            self.report_fights(key, causes, &current, &mut logged);
             if mode == PassMode::Leading {
                 self.report_deletions(key, causes, &mut logged);
             }
@@ -283,8 +283,9 @@ impl Controller {
 
     /// Counts and logs the fields that the writes of the pass have restored in fights, and reports each fight in the log and
     /// in an event on the object of the key.
-    fn report_fights(&self, key: &Key, pass: &CurrentPass, logged: &mut LoggedPass) {
+    fn report_fights(&self, key: &Key, causes: &Causes, pass: &CurrentPass, logged: &mut LoggedPass) {
         for restored in pass.take_restored() {
+            self.parts.queue.fought(key, causes);
             self.metrics.record_fight_write(&restored.kind.group, &restored.kind.plural);
             let message = restored.to_string();
             logged.add_fight(&message);
@@ -323,11 +324,14 @@ impl Controller {
         pass: &CurrentPass,
         logged: &mut LoggedPass,
     ) {
-        let Some(Storm { passes, within, gap, is_new }) = &in_a_row.storm else { return };
+        let Some(Storm { passes, within, gap, is_new, is_answered }) = &in_a_row.storm else { return };
         let (seconds, gap) = (within.as_secs().max(1), gap.as_millis());
+        let reason = match is_answered {
+            true => "because it writes an object, and another client answers each write with another one",
+            false => "although nothing changed from outside",
+        };
         let storm = format!(
-            "reconciled {passes} times in {seconds} s, last {gap} ms after the time before, although nothing changed from \
-             outside"
+            "reconciled {passes} times in {seconds} s, last {gap} ms after the time before, {reason}"
         );
         let change =
             pass.last_change().map(|change| format!("; this time it changed {change}")).unwrap_or_default();
@@ -335,7 +339,15 @@ impl Controller {
         if *is_new {
             // Without the numbers of passes, by which two runs of a simulation would differ.
             let message = format!("{storm}: {causes:#}{change}");
-            tracing::warn!(storm = message, "the key is reconciled again and again, and is slowed");
+            match is_answered {
+                true => tracing::warn!(
+                    storm = message,
+                    "the key is reconciled again and again: another client answers its writes"
+                ),
+                false => {
+                    tracing::warn!(storm = message, "the key is reconciled again and again, and is slowed")
+                }
+            }
             self.record_event(key, Event::warning("ReconcileStorm", message));
         }
     }

@@ -7,8 +7,10 @@ use std::{fmt, sync::Arc};
 
 use reknit_injection::{
     Cached, Change, Informer,
-    internal::{CurrentPass, KeyEvent, Parts, Writers, WrittenState, changed_parts, is_initial},
+    internal::{CurrentPass, Writers, is_initial},
 };
+
+use super::change::StateChange;
 
 /// The maximum number of causes that a queued key keeps. Further ones are counted.
 const MAX_CAUSES: usize = 16;
@@ -67,73 +69,6 @@ pub(crate) fn resource_of<T: Cached>(informer: &Informer<T>) -> &str {
     informer.name().split(' ').next().unwrap_or_default()
 }
 
-/// A change of an object.
-#[derive(Clone, Debug)]
-pub(crate) struct StateChange {
-    kind: ChangeKind,
-    /// The new state. `None` if its resourceVersion is not a number, or the uid of a deleted object is unknown.
-    state: Option<WrittenState>,
-    /// The parts that changed.
-    parts: Parts,
-    /// True if the object was there before this process knew it.
-    is_initial: bool,
-    /// The pass of this process that made the change, once it is known.
-    writer: Option<Arc<CurrentPass>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ChangeKind {
-    Added,
-    Changed,
-    Deleted,
-}
-
-impl StateChange {
-    pub(crate) fn of(event: &KeyEvent<'_>) -> Self {
-        let kind = match (event.is_deleted(), event.is_added()) {
-            (true, _) => ChangeKind::Deleted,
-            (_, true) => ChangeKind::Added,
-            _ => ChangeKind::Changed,
-        };
-        Self::new(kind, event.resource_version(), event.uid())
-    }
-
-    pub(crate) fn of_change<T: Cached>(change: &Change<T>) -> Self {
-        let kind = match change {
-            Change::Added(_) => ChangeKind::Added,
-            Change::Updated { .. } => ChangeKind::Changed,
-            Change::Deleted { .. } => ChangeKind::Deleted,
-        };
-        let meta = change.latest().meta();
-        Self::new(kind, meta.resource_version.as_deref(), meta.uid.as_deref())
-    }
-
-    fn new(kind: ChangeKind, version: Option<&str>, uid: Option<&str>) -> Self {
-        let state = match kind {
-            ChangeKind::Deleted => uid.map(WrittenState::deleted),
-            ChangeKind::Added | ChangeKind::Changed => version.and_then(WrittenState::version),
-        };
-        Self { kind, state, parts: changed_parts(), is_initial: is_initial(), writer: None }
-    }
-
-    /// The change of an object to this resourceVersion, or its deletion if `None`.
-    #[cfg(test)]
-    pub(crate) fn to(version: Option<&str>) -> Self {
-        Self::new(if version.is_some() { ChangeKind::Changed } else { ChangeKind::Deleted }, version, None)
-    }
-
-    /// The change of an object by this pass.
-    #[cfg(test)]
-    pub(crate) fn by(pass: &Arc<CurrentPass>) -> Self {
-        Self { writer: Some(pass.clone()), ..Self::new(ChangeKind::Changed, None, None) }
-    }
-
-    /// Returns true if the change came from outside of this process, or continues a pass that was prompted.
-    fn is_prompt(&self) -> bool {
-        self.writer.as_ref().map_or(!self.is_initial, |writer| writer.is_prompted())
-    }
-}
-
 impl Cause {
     /// The first list of this informer, or its end.
     pub(crate) fn kind_of<T: Cached>(informer: &Informer<T>) -> Self {
@@ -186,25 +121,17 @@ impl Cause {
         }
     }
 
-    /// Keeps the parts that an earlier change of the same object touched.
-    fn keep_parts_of(&mut self, earlier: &Self) {
-        if let (
-            Self::Object(change) | Self::Other { change, .. },
-            Self::Object(earlier) | Self::Other { change: earlier, .. },
-        ) = (self, earlier)
-            && change.kind == ChangeKind::Changed
-        {
-            change.parts = change.parts.and(earlier.parts);
+    fn change_mut(&mut self) -> Option<&mut StateChange> {
+        match self {
+            Self::Object(change) | Self::Other { change, .. } => Some(change),
+            _ => None,
         }
     }
 
     /// Finds the pass that made the change, if it is known by now.
     fn find_writer(&mut self, writers: &Writers) {
-        if let Self::Object(change) | Self::Other { change, .. } = self
-            && change.writer.is_none()
-            && let Some(state) = change.state
-        {
-            change.writer = writers.of(state);
+        if let Some(change) = self.change_mut() {
+            change.find_writer(writers);
         }
     }
 
@@ -214,15 +141,17 @@ impl Cause {
     }
 
     /// The number of passes in a row up to the one that led to this cause, if only this process caused them. `None` for a
-    /// cause from outside. `last` is the number of the last pass of the key.
-    fn in_a_row(&self, last: u32) -> Option<u32> {
-        match self {
-            Self::Object(StateChange { writer: pass, .. })
-            | Self::Other { change: StateChange { writer: pass, .. }, .. }
-            | Self::Queue(_, pass) => pass.as_ref().map(|pass| pass.in_a_row()),
-            Self::After => Some(last),
+    /// cause from outside. `last` is the number of the last pass of the key. If `with_answers`, changes of other
+    /// clients to an object that this process has changed too are none from outside.
+    fn in_a_row(&self, last: u32, with_answers: bool) -> Option<u32> {
+        let pass = match self {
+            Self::Object(change) | Self::Other { change, .. } if with_answers => change.last_writer(),
+            Self::Object(change) | Self::Other { change, .. } => change.only_writer(),
+            Self::Queue(_, pass) => pass.as_ref(),
+            Self::After => return Some(last),
             _ => None,
-        }
+        };
+        pass.map(|pass| pass.in_a_row())
     }
 
     /// Returns true if the other cause differs only in the state, so that the later one replaces the earlier one.
@@ -274,10 +203,22 @@ impl Causes {
     pub(super) fn add(&mut self, mut cause: Cause, prompted: bool, writers: &Writers) {
         self.is_prompted |= prompted;
         cause.find_writer(writers);
-        if let Some(mut dropped) = self.put(cause) {
-            dropped.find_writer(writers);
-            self.is_external |= dropped.in_a_row(0).is_none();
-            self.is_prompted |= dropped.change().is_some_and(StateChange::is_prompt);
+        let mut kept = self.first.iter_mut().chain(&mut self.others);
+        if let Some(earlier) = kept.find(|earlier| earlier.is_repeated_by(&cause)) {
+            if let (Some(change), Some(earlier)) = (cause.change_mut(), earlier.change_mut()) {
+                change.follow(earlier, writers);
+            } else {
+                self.is_external |= earlier.in_a_row(0, false).is_none();
+            }
+            *earlier = cause;
+        } else if self.first.is_none() {
+            self.first = Some(cause);
+        } else if self.others.len() < MAX_CAUSES - 1 {
+            self.others.push(cause);
+        } else {
+            self.uncounted = self.uncounted.saturating_add(1);
+            self.is_external |= cause.in_a_row(0, false).is_none();
+            self.is_prompted |= cause.change().is_some_and(StateChange::is_prompt);
         }
     }
 
@@ -287,25 +228,6 @@ impl Causes {
         self.is_external |= other.is_external;
         self.uncounted = self.uncounted.saturating_add(other.uncounted);
         other.first.into_iter().chain(other.others).for_each(|cause| self.add(cause, false, writers));
-    }
-
-    /// Puts a cause in the place of the one that it repeats, or adds it. Returns the cause that is not kept.
-    fn put(&mut self, mut cause: Cause) -> Option<Cause> {
-        let Some(first) = &mut self.first else { return self.first.replace(cause) };
-        if first.is_repeated_by(&cause) {
-            cause.keep_parts_of(first);
-            return Some(std::mem::replace(first, cause));
-        }
-        if let Some(other) = self.others.iter_mut().find(|other| other.is_repeated_by(&cause)) {
-            cause.keep_parts_of(other);
-            return Some(std::mem::replace(other, cause));
-        }
-        if self.others.len() >= MAX_CAUSES - 1 {
-            self.uncounted = self.uncounted.saturating_add(1);
-            return Some(cause);
-        }
-        self.others.push(cause);
-        None
     }
 
     /// Finds the passes that made the changes, of which more are known than when the causes were added.
@@ -320,26 +242,28 @@ impl Causes {
 
     /// The passes of this process that made the changes.
     pub(crate) fn writers(&self) -> Vec<Arc<CurrentPass>> {
-        self.iter().filter_map(|cause| cause.change()?.writer.clone()).collect()
+        self.iter().filter_map(|cause| cause.change()?.writer().cloned()).collect()
     }
 
     /// The number of passes in a row up to those that led to these causes, if only this process caused them. `None` if one
-    /// of the causes came from outside. `last` is the number of the last pass of the key.
-    pub(super) fn in_a_row(&self, last: u32) -> Option<u32> {
+    /// of the causes came from outside. `last` is the number of the last pass of the key. If `with_answers`, changes
+    /// of other clients to an object that this process has changed too are none from outside.
+    pub(super) fn in_a_row(&self, last: u32, with_answers: bool) -> Option<u32> {
         if self.is_external || self.is_empty() {
             return None;
         }
-        self.iter().map(|cause| cause.in_a_row(last)).try_fold(u32::MAX, |least, n| Some(least.min(n?)))
+        let mut each = self.iter().map(|cause| cause.in_a_row(last, with_answers));
+        each.try_fold(u32::MAX, |least, n| Some(least.min(n?)))
     }
 
     /// The children that other clients have deleted, by resource and `namespace/name`.
     pub(crate) fn deleted_children(&self) -> impl Iterator<Item = (&str, &str)> {
         self.iter().filter_map(|cause| match cause {
-            Cause::Other {
-                source,
-                key,
-                change: StateChange { kind: ChangeKind::Deleted, writer: None, .. },
-            } if source.relation == Source::OWNED => Some((&*source.resource, key.trim_start_matches('/'))),
+            Cause::Other { source, key, change }
+                if source.relation == Source::OWNED && change.is_deletion_by_others() =>
+            {
+                Some((&*source.resource, key.trim_start_matches('/')))
+            }
             _ => None,
         })
     }
@@ -408,28 +332,10 @@ impl fmt::Display for Cause {
     }
 }
 
-impl fmt::Display for StateChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
-            ChangeKind::Added => "added",
-            ChangeKind::Changed => "changed",
-            ChangeKind::Deleted => "deleted",
-        })?;
-        match self.state {
-            Some(WrittenState::Version(version)) if self.parts.is_empty() => write!(f, " ({version})")?,
-            Some(WrittenState::Version(version)) => write!(f, " ({version}: {})", self.parts)?,
-            _ => {}
-        }
-        match &self.writer {
-            Some(pass) if f.alternate() => write!(f, " by {} {}", pass.controller, pass.key),
-            Some(pass) => write!(f, " by pass {} of {} {}", pass.number, pass.controller, pass.key),
-            None => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use reknit_injection::internal::WrittenState;
+
     use super::*;
 
     fn object(version: &str) -> Cause {
@@ -487,6 +393,33 @@ mod tests {
         causes.add(Cause::After, true, &Writers::default());
         add(&mut causes, Cause::After);
         assert!(causes.is_prompted(), "it continues a prompted pass");
+    }
+
+    #[tokio::test]
+    async fn changes_of_an_object_are_attributed_once_the_responses_to_its_writes_have_arrived() {
+        let (writers, pass) = (
+            Writers::default(),
+            CurrentPass::begin(&"web".into(), &reknit_apis::Key::new("shop", "a").into(), false),
+        );
+        let mut causes = Causes::default();
+        for version in ["1", "2"] {
+            causes.add(object(version), false, &writers);
+        }
+        causes.find_writers(&writers);
+        assert!(causes.is_prompted() && causes.in_a_row(0, true).is_none(), "the writer is not known");
+        let responses = async {
+            writers.record(WrittenState::version("2"));
+            let mut with_last = causes.clone();
+            with_last.find_writers(&writers);
+            assert!(with_last.is_prompted() && with_last.in_a_row(0, false).is_none());
+            assert_eq!(with_last.in_a_row(0, true), Some(0), "another client has changed it too");
+            writers.record(WrittenState::version("1"));
+        };
+        pass.scope(responses).await;
+        causes.find_writers(&writers);
+        assert_eq!((causes.is_prompted(), causes.in_a_row(0, false)), (false, Some(0)));
+        causes.add(object("3"), false, &writers);
+        assert_eq!((causes.is_prompted(), causes.in_a_row(0, false)), (true, None));
     }
 
     #[test]

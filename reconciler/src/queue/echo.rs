@@ -8,10 +8,7 @@ use std::sync::Arc;
 use reknit_apis::Key;
 use reknit_injection::internal::KeyEvent;
 
-use super::{
-    Queue,
-    cause::{Cause, StateChange},
-};
+use super::{Queue, cause::Cause, change::StateChange};
 
 /// The writes in flight, at most one for each worker: the key, and the resourceVersions of its object that were reported
 /// since the write started (`None`: a deletion), with the changes.

@@ -8,6 +8,7 @@ mod backoff;
 mod begin;
 mod brake;
 mod cause;
+mod change;
 mod delayed;
 mod echo;
 mod lanes;
@@ -45,7 +46,8 @@ use self::{
     storms::Storms,
 };
 pub(crate) use self::{
-    cause::{Cause, Causes, Source, StateChange, resource_of},
+    cause::{Cause, Causes, Source, resource_of},
+    change::StateChange,
     delayed::Delayed,
     lanes::shrink,
     storms::{InARow, Storm},
@@ -245,6 +247,13 @@ impl Queue {
         if is_next_due_earlier {
             self.0.changed.notify_waiters();
         }
+    }
+
+    /// Records that a pass for these causes has restored a field in a fight, which is no storm.
+    pub(crate) fn fought(&self, key: &Key, causes: &Causes) {
+        let mut state = self.0.state.lock();
+        let state = &mut *state;
+        state.storms.fought(key, causes, &state.writers);
     }
 
     /// Resets the key's backoff, and drops its retry.

@@ -7,6 +7,12 @@
 //! object of a new name in each pass is a storm nevertheless. A wait of a second or more is meant, and any cause from
 //! outside is a reason of its own: both begin a new count. Retries have their own backoff.
 //!
+//! If another client changes an object that the last pass has changed, that is no reason of its own either: it may be
+//! a controller that answers each write. It may as well be the progress that the pass waits for, so few of these
+//! passes count too. In a rollout, a pass for a change of the other client alone follows soon, and begins a new
+//! count. If the pass restores the same field each time, the other client is the reason: that is a fight, and no
+//! storm.
+//!
 //! In a storm, a key whose pass only this process causes is held until it is due. Any other cause is served at once, and
 //! does not end the storm: that ends when a pass comes later than it is due.
 
@@ -60,7 +66,7 @@ struct Row {
 /// The place of a pass among those that only this process has caused.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InARow {
-    /// The number of passes, with this one. Zero if the pass has a cause from outside.
+    /// The number of passes, with this one. Zero if the pass has a cause from outside that answers none of them.
     pub(crate) passes: u32,
     /// The storm to which the pass belongs.
     pub(crate) storm: Option<Storm>,
@@ -76,13 +82,15 @@ pub(crate) struct Storm {
     pub(crate) gap: Duration,
     /// True if the storm begins with this pass.
     pub(crate) is_new: bool,
+    /// True if another client changes what the passes have changed.
+    pub(crate) is_answered: bool,
 }
 
 impl Storms {
     /// Holds the key if it is in a storm, only this process has caused its next pass, and that is not due yet. Returns true
     /// if it is the first key to become due then.
     pub(super) fn hold(&mut self, key: &Arc<Key>, causes: &Causes, now: Instant) -> Option<bool> {
-        let row = self.rows.get_mut(key).filter(|_| causes.in_a_row(0).is_some())?;
+        let row = self.rows.get_mut(key).filter(|_| causes.in_a_row(0, false).is_some())?;
         let due = row.due().filter(|due| now < *due)?;
         row.is_held = true;
         Some(self.held.add(key.clone(), due, false))
@@ -98,7 +106,8 @@ impl Storms {
     ) -> InARow {
         self.sweep(now);
         let last = self.rows.get(key).map_or(0, |row| row.passes);
-        let Some(causing) = causes.in_a_row(last) else {
+        let alone = causes.in_a_row(last, false);
+        let Some(causing) = alone.or_else(|| causes.in_a_row(last, true)) else {
             match self.rows.get_mut(key) {
                 Some(row) if row.goes_on(now) => (row.passes, row.slowed, row.is_held) = (0, 1, false),
                 Some(_) => drop(self.rows.remove(key)),
@@ -106,10 +115,12 @@ impl Storms {
             }
             return InARow::default();
         };
+        let is_answered = alone.is_none();
         let row = self.rows.entry(key.clone()).or_insert_with(|| Row::new(now));
         let gap = now - row.ended;
         let is_over = if row.slowed > 0 {
-            !row.is_held // it is slower by itself
+            let goes_on = row.is_held || (is_answered && row.goes_on(now));
+            !goes_on // it is slower by itself
         } else {
             (causes.is_wait() && now - row.waited >= LONG_WAIT) || now - row.since > WITHIN
         };
@@ -117,9 +128,13 @@ impl Storms {
             *row = Row::new(now);
         }
         row.all = row.all.saturating_add(1);
-        if row.causes.is_empty() || causes.repeats(&row.causes) || row.all.is_multiple_of(PROGRESS) {
+        let is_progress = is_answered || !causes.repeats(&row.causes);
+        if row.causes.is_empty() || !is_progress || row.all.is_multiple_of(PROGRESS) {
             row.passes = row.passes.min(causing).saturating_add(1);
         }
+        // Without the causes of this pass, whose writers may become known soon.
+        row.causes.find_writers(writers);
+        let has_answers = row.causes.in_a_row(0, false).is_none();
         row.causes.merge(causes.clone(), writers);
         (row.is_held, row.is_wait) = (false, causes.is_wait());
         let is_new = row.slowed == 0;
@@ -129,7 +144,13 @@ impl Storms {
         row.slowed = row.slowed.saturating_add(1);
         InARow {
             passes: row.passes,
-            storm: Some(Storm { passes: row.all, within: now - row.since, gap, is_new }),
+            storm: Some(Storm {
+                passes: row.all,
+                within: now - row.since,
+                gap,
+                is_new,
+                is_answered: has_answers,
+            }),
         }
     }
 
@@ -140,6 +161,17 @@ impl Storms {
             if row.is_wait {
                 row.waited = now;
             }
+        }
+    }
+
+    /// Forgets the passes of a key whose pass for these causes has restored a field in a fight, unless the field was
+    /// changed by this process, or they are a storm already.
+    pub(super) fn fought(&mut self, key: &Key, causes: &Causes, writers: &Writers) {
+        let mut causes = causes.clone();
+        causes.find_writers(writers);
+        let is_storm = self.rows.get(key).is_some_and(|row| row.slowed > 0);
+        if !is_storm && causes.in_a_row(0, false).is_none() {
+            self.rows.remove(key);
         }
     }
 
@@ -290,6 +322,56 @@ mod tests {
         let ((passes, storms), ()) = tokio::join!(passes, users);
         assert!(passes[1..9].iter().all(|passes| (20..=26).contains(passes)), "{passes:?}");
         assert_eq!(storms, 1);
+    }
+
+    /// The change of a child by another client.
+    fn answer(number: u64) -> Cause {
+        Cause::child("web", StateChange::to(Some(&number.to_string())))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_that_another_client_answers_are_one_storm_and_answers_are_not_slowed() {
+        for each in [1, 2] {
+            let queue = Queue::new();
+            queue.add(key("a"));
+            let (passes, storms) = run(&queue, |claimed, pass| {
+                queue.add_for(Key::clone(claimed), Cause::child("web", StateChange::by(pass)));
+                if pass.number.is_multiple_of(each) {
+                    queue.add_for(Key::clone(claimed), answer(pass.number));
+                }
+            })
+            .await;
+            assert_eq!(storms, 1, "{passes:?}");
+            assert!(each > 1 || passes.iter().all(|passes| *passes > 2900), "{passes:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_of_others_that_a_pass_only_counts_or_waits_for_are_no_answers() {
+        type Act = fn(&Queue, &ClaimedKey, &Arc<CurrentPass>);
+        let acts: [(&str, Act); 3] = [
+            ("a rollout whose status is counted in each pass", |queue, claimed, pass| {
+                queue.add_for(Key::clone(claimed), own_write(pass));
+                queue.add_for(Key::clone(claimed), answer(pass.number));
+            }),
+            ("a child that is changed step by step, each after a status", |queue, claimed, pass| {
+                if claimed.in_a_row.passes == 0 {
+                    queue.add_for(Key::clone(claimed), Cause::child("web", StateChange::by(pass)));
+                }
+                queue.add_for(Key::clone(claimed), answer(pass.number));
+            }),
+            ("a fight", |queue, claimed, pass| {
+                queue.add_for(Key::clone(claimed), Cause::child("web", StateChange::by(pass)));
+                queue.add_for(Key::clone(claimed), answer(pass.number));
+                queue.fought(claimed, &claimed.causes);
+            }),
+        ];
+        for (name, act) in acts {
+            let queue = Queue::new();
+            queue.add(key("a"));
+            let (passes, storms) = run(&queue, |claimed, pass| act(&queue, claimed, pass)).await;
+            assert!(storms == 0 && passes.iter().all(|passes| *passes > 2900), "{name}: {passes:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

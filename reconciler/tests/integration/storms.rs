@@ -32,6 +32,8 @@ enum Mistake {
     Alternates,
     /// Writes the time into the status of another object.
     Stamps,
+    /// Does the same, and another client then changes the object while the reconcile still runs.
+    StampsWithAnswer,
     /// Creates an object of a new name each time, since it looks for another name.
     Creates,
 }
@@ -39,9 +41,27 @@ enum Mistake {
 struct Mistaken {
     mistake: Mistake,
     client: Client,
+    other_client: Client,
     deployments: Tracked<Deployment>,
     maps: Owned<ConfigMap>,
     passes: Arc<AtomicUsize>,
+}
+
+impl Mistaken {
+    /// Changes the Deployment as another client, until the cache has it.
+    async fn answer(&self, map: &ConfigMap, name: &str, answer: &str) -> Result<()> {
+        let api: Api<Deployment> =
+            Api::namespaced(self.other_client.clone(), &map.namespace().unwrap_or_default());
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {"answer": answer}}}));
+        api.patch(name, &PatchParams::default(), &patch).await?;
+        eventually("the answer in the cache", TIMEOUT, async || {
+            let cached = self.deployments.get(map, name);
+            cached
+                .is_some_and(|cached| cached.annotations().get("answer").is_some_and(|known| known == answer))
+        })
+        .await;
+        Ok(())
+    }
 }
 
 fn deployment(name: &str, pass: usize) -> Value {
@@ -79,7 +99,7 @@ impl ReconcileKind for Mistaken {
                     Some(_) => {}
                 }
             }
-            Mistake::Stamps => {
+            Mistake::Stamps | Mistake::StampsWithAnswer => {
                 let Some(_) = self.deployments.get(map, &name) else {
                     let wanted = serde_json::from_value(deployment(&name, 0))?;
                     api.create(&PostParams::default(), &wanted).await?;
@@ -88,6 +108,9 @@ impl ReconcileKind for Mistaken {
                 let condition = json!({"type": "Ready", "status": "True", "message": format!("pass {pass}")});
                 let patch = Patch::Merge(json!({"status": {"conditions": [condition]}}));
                 api.patch_status(&name, &PatchParams::default(), &patch).await?;
+                if self.mistake == Mistake::StampsWithAnswer {
+                    self.answer(map, &name, &pass.to_string()).await?;
+                }
             }
             Mistake::Creates => {
                 if !self.maps.of(map).any(|child| child.name_any() == name) {
@@ -110,12 +133,13 @@ fn mistaken(
     mistake: Mistake,
     passes: &Arc<AtomicUsize>,
 ) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
-    let (namespace, passes) = (fixture.namespace.clone(), passes.clone());
+    let (namespace, passes, other_client) =
+        (fixture.namespace.clone(), passes.clone(), fixture.client.clone());
     move |cx| {
         let selection = select().namespace(&namespace).label("app", "a");
         let mut build = Controller::selected::<ConfigMap>(cx, selection);
         let (client, deployments, maps) = (build.client(), build.track(), build.owns());
-        Ok(build.reconciler(Mistaken { mistake, client, deployments, maps, passes }).build())
+        Ok(build.reconciler(Mistaken { mistake, client, other_client, deployments, maps, passes }).build())
     }
 }
 
@@ -159,4 +183,25 @@ async fn a_storm_is_reported_with_its_cause_and_slowed_and_changes_from_outside_
         assert_eq!(messages(&fixture, &map, "ReconcileStorm").await.len(), 1);
         running.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_is_reported_if_another_client_answers_each_write() {
+    let fixture = Fixture::new("storm").await;
+    fixture.create("a", &[]).await;
+    let map = fixture.merge("a", json!({"metadata": {"labels": {"app": "a"}}})).await;
+    let passes = Arc::<AtomicUsize>::default();
+    let controller = mistaken(&fixture, Mistake::StampsWithAnswer, &passes);
+    let running = Controllers::new(fixture.client.clone()).controller(controller).start();
+    let message = eventually("an event", TIMEOUT, async || {
+        let found = messages(&fixture, &map, "ReconcileStorm").await.into_iter().next();
+        found.ok_or_else(|| format!("{} passes", passes.load(Ordering::Relaxed)))
+    })
+    .await;
+    println!("{message}");
+    assert!(message.contains("another client answers"), "{message}");
+    assert!(message.contains("status.conditions[0].message from"), "{message}");
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(messages(&fixture, &map, "ReconcileStorm").await.len(), 1);
+    running.stop().await;
 }

@@ -1,0 +1,165 @@
+//! The change of an object for which a key is queued, and the pass that made it.
+
+use std::{fmt, sync::Arc};
+
+use reknit_injection::{
+    Cached, Change,
+    internal::{CurrentPass, KeyEvent, Parts, Writers, WrittenState, changed_parts, is_initial},
+};
+
+/// A change of an object.
+#[derive(Clone, Debug)]
+pub(crate) struct StateChange {
+    kind: ChangeKind,
+    /// The new state. `None` if its resourceVersion is not a number, or the uid of a deleted object is unknown.
+    state: Option<WrittenState>,
+    /// The parts that changed.
+    parts: Parts,
+    /// True if the object was there before this process knew it.
+    is_initial: bool,
+    /// The pass of this process that made the change, once it is known.
+    writer: Option<Arc<CurrentPass>>,
+    /// What was known of the changes of the object that this one follows, and for which the key was queued too.
+    before: ChangesBefore,
+}
+
+/// The changes of an object before the last one.
+#[derive(Clone, Debug, Default)]
+struct ChangesBefore {
+    /// A pass of this process that made one of them.
+    writer: Option<Arc<CurrentPass>>,
+    /// The state of the last one whose writer is not known yet: the watch can report a write before its response
+    /// arrives.
+    unknown: Option<WrittenState>,
+    /// True if another client made one of them.
+    is_external: bool,
+    /// True if one of them came from outside of this process, or continues a pass that was prompted.
+    is_prompt: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChangeKind {
+    Added,
+    Changed,
+    Deleted,
+}
+
+impl StateChange {
+    pub(crate) fn of(event: &KeyEvent<'_>) -> Self {
+        let kind = match (event.is_deleted(), event.is_added()) {
+            (true, _) => ChangeKind::Deleted,
+            (_, true) => ChangeKind::Added,
+            _ => ChangeKind::Changed,
+        };
+        Self::new(kind, event.resource_version(), event.uid())
+    }
+
+    pub(crate) fn of_change<T: Cached>(change: &Change<T>) -> Self {
+        let kind = match change {
+            Change::Added(_) => ChangeKind::Added,
+            Change::Updated { .. } => ChangeKind::Changed,
+            Change::Deleted { .. } => ChangeKind::Deleted,
+        };
+        let meta = change.latest().meta();
+        Self::new(kind, meta.resource_version.as_deref(), meta.uid.as_deref())
+    }
+
+    fn new(kind: ChangeKind, version: Option<&str>, uid: Option<&str>) -> Self {
+        let state = match kind {
+            ChangeKind::Deleted => uid.map(WrittenState::deleted),
+            ChangeKind::Added | ChangeKind::Changed => version.and_then(WrittenState::version),
+        };
+        let before = ChangesBefore::default();
+        Self { kind, state, parts: changed_parts(), is_initial: is_initial(), writer: None, before }
+    }
+
+    /// The change of an object to this resourceVersion, or its deletion if `None`.
+    #[cfg(test)]
+    pub(crate) fn to(version: Option<&str>) -> Self {
+        Self::new(if version.is_some() { ChangeKind::Changed } else { ChangeKind::Deleted }, version, None)
+    }
+
+    /// The change of an object by this pass.
+    #[cfg(test)]
+    pub(crate) fn by(pass: &Arc<CurrentPass>) -> Self {
+        Self { writer: Some(pass.clone()), ..Self::new(ChangeKind::Changed, None, None) }
+    }
+
+    /// Makes this the last change after an earlier one of the same object, whose writer may be known by now.
+    pub(super) fn follow(&mut self, earlier: &mut Self, writers: &Writers) {
+        if self.kind == ChangeKind::Changed {
+            self.parts = self.parts.and(earlier.parts);
+        }
+        earlier.find_writer(writers);
+        let ChangesBefore { writer, unknown, is_external, is_prompt } = &mut self.before;
+        let is_forgotten = earlier.before.unknown.is_some();
+        *is_external |= earlier.before.is_external || is_forgotten;
+        *is_prompt |= earlier.before.is_prompt || is_forgotten;
+        match (&earlier.writer, earlier.state.filter(|_| unknown.is_none() && !earlier.is_initial)) {
+            (Some(pass), _) => *is_prompt |= pass.is_prompted(),
+            (None, Some(state)) => *unknown = Some(state),
+            (None, None) => (*is_external, *is_prompt) = (true, *is_prompt || !earlier.is_initial),
+        }
+        if writer.is_none() {
+            *writer = earlier.last_writer().cloned();
+        }
+    }
+
+    /// Finds the passes that made the changes, if they are known by now.
+    pub(super) fn find_writer(&mut self, writers: &Writers) {
+        if let Some(state) = self.state.filter(|_| self.writer.is_none()) {
+            self.writer = writers.of(state);
+        }
+        if let Some(pass) = self.before.unknown.and_then(|state| writers.of(state)) {
+            self.before.is_prompt |= pass.is_prompted();
+            (self.before.writer, self.before.unknown) = (Some(pass), None);
+        }
+    }
+
+    /// The pass that made the change, if it is known.
+    pub(super) fn writer(&self) -> Option<&Arc<CurrentPass>> {
+        self.writer.as_ref()
+    }
+
+    /// Returns true if another client has deleted the object.
+    pub(super) fn is_deletion_by_others(&self) -> bool {
+        self.kind == ChangeKind::Deleted && self.writer.is_none()
+    }
+
+    /// The pass that made the change, unless another client made one of those before.
+    pub(super) fn only_writer(&self) -> Option<&Arc<CurrentPass>> {
+        let is_external = self.before.is_external || self.before.unknown.is_some();
+        self.writer.as_ref().filter(|_| !is_external)
+    }
+
+    /// The last known pass that made one of the changes, also if other clients made others.
+    pub(super) fn last_writer(&self) -> Option<&Arc<CurrentPass>> {
+        self.writer.as_ref().or(self.before.writer.as_ref())
+    }
+
+    /// Returns true if one of the changes came from outside of this process, or continues a pass that was prompted.
+    pub(super) fn is_prompt(&self) -> bool {
+        let is_last = self.writer.as_ref().map_or(!self.is_initial, |writer| writer.is_prompted());
+        is_last || self.before.is_prompt || self.before.unknown.is_some()
+    }
+}
+
+impl fmt::Display for StateChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            ChangeKind::Added => "added",
+            ChangeKind::Changed => "changed",
+            ChangeKind::Deleted => "deleted",
+        })?;
+        match self.state {
+            Some(WrittenState::Version(version)) if self.parts.is_empty() => write!(f, " ({version})")?,
+            Some(WrittenState::Version(version)) => write!(f, " ({version}: {})", self.parts)?,
+            _ => {}
+        }
+        match &self.writer {
+            Some(pass) if f.alternate() => write!(f, " by {} {}", pass.controller, pass.key),
+            Some(pass) => write!(f, " by pass {} of {} {}", pass.number, pass.controller, pass.key),
+            None => Ok(()),
+        }
+    }
+}
