@@ -11,7 +11,7 @@ use super::{
     create::{IN_PLANNED_NAMESPACE, under_another_name},
     dry_run::{DryRun, Result},
     keyed::merge,
-    overlay::{Entry, Id, Layer, Overlay, Part, difference},
+    overlay::{Entry, Id, Layer, Overlay, Part, difference, with_fields},
     reply::{BY_WEBHOOK, Reply, Write, changed},
 };
 
@@ -48,28 +48,28 @@ impl DryRun {
                 }
                 let (is_answer, answer) = match answer {
                     Some(answer) => (true, answer),
-                    None => (false, changed(write, part, &current)?),
+                    None => (false, part.unanswered(changed(write, part, &current)?, &current)),
                 };
                 let layer = Layer::between(part, manager, &live, &answer);
                 let wanted = if is_first || !is_answer { answer } else { merged(&live, entry, &layer) };
-                (layer, wanted, is_first || !is_answer)
+                (Some(layer), wanted, is_first || !is_answer)
             }
             _ if manager.is_some() => {
                 let layer = Layer::of(part, manager, &write.body);
                 let wanted = merged(&json!({}), entry, &layer);
-                (layer, wanted, false)
+                (Some(layer), wanted, false)
             }
-            _ => {
-                let wanted = changed(write, part, &current)?;
-                (Layer::between(part, None, &current, &wanted), wanted, false)
-            }
+            _ => (None, changed(write, part, &current)?, false),
         };
         let validated = match is_validated {
-            true => None,
+            true => Some(wanted.clone()),
             false => self.validate(overlay, write, id, part, &wanted).await?,
         };
-        overlay.entry(id).add_layer(layer);
-        Ok(Reply::ok(&overlay.commit(id, part, &validated.unwrap_or(wanted), self.cause())))
+        let new = validated.unwrap_or_else(|| part.unanswered(wanted.clone(), &current));
+        // The API server may ignore the status.
+        let stored = || Layer::between(part, None, &current, &with_fields(wanted, &new, &["status"]));
+        overlay.entry(id).add_layer(layer.unwrap_or_else(stored));
+        Ok(Reply::ok(&overlay.commit(id, part, &new, self.cause())))
     }
 
     /// Sends the difference of a planned state from the live object, or creates the planned object. Returns the planned
@@ -84,7 +84,7 @@ impl DryRun {
     ) -> Result<Option<Value>> {
         let entry = overlay.entry(id);
         let request = if let Some(live) = entry.live() {
-            let patch = difference(&part.of(&live), &part.of(wanted));
+            let patch = difference(&entry.written(part, &live), &entry.written(part, wanted));
             if patch == json!({}) {
                 return Ok(Some(live));
             }
@@ -97,7 +97,7 @@ impl DryRun {
             if part == Part::Status || entry.not_validated.contains(IN_PLANNED_NAMESPACE) {
                 return Ok(None);
             }
-            let body = part.of(wanted);
+            let body = entry.written(part, wanted);
             let body = if entry.before.is_some() { under_another_name(body) } else { body };
             write.to(Method::POST, &id.collection_path(), body)?
         };

@@ -119,12 +119,24 @@ impl Part {
         part
     }
 
-    /// Returns the object with this part of another state of it.
+    /// Returns the fields of an object that a write of this part may store: with the main part the status, if its
+    /// Kind has no status subresource.
+    pub(super) fn written(self, object: &Value) -> Value {
+        with_fields(self.of(object), object, &["status"])
+    }
+
+    /// Returns a planned state that the API server has not answered. A write of the main part keeps the status then,
+    /// since most Kinds have a status subresource.
+    pub(super) fn unanswered(self, planned: Value, current: &Value) -> Value {
+        if self == Self::Status { planned } else { with_fields(planned, current, &["status"]) }
+    }
+
+    /// Returns the object as a write of this part leaves it, which led to another state of it.
     fn replaced(self, object: &Value, new: &Value) -> Value {
         if self == Self::Status {
             return with_fields(object.clone(), new, &["status"]);
         }
-        let mut replaced = with_fields(new.clone(), object, &["status"]);
+        let mut replaced = new.clone();
         let kept = [
             "creationTimestamp",
             "deletionGracePeriodSeconds",
@@ -161,13 +173,13 @@ pub(super) struct Layer {
 
 impl Layer {
     pub(super) fn between(part: Part, manager: Option<String>, before: &Value, after: &Value) -> Self {
-        let patch = difference(&keyed(&part.of(before)), &keyed(&part.of(after)));
+        let patch = difference(&keyed(&part.written(before)), &keyed(&part.written(after)));
         Self { part, manager, patch: (&patch).into() }
     }
 
     /// A layer that sets everything that a request names.
     pub(super) fn of(part: Part, manager: Option<String>, body: &Value) -> Self {
-        Self { part, manager, patch: (&keyed(&part.of(body))).into() }
+        Self { part, manager, patch: (&keyed(&part.written(body))).into() }
     }
 }
 
@@ -211,6 +223,16 @@ impl Entry {
     /// The live state of the current object.
     pub(super) fn live(&self) -> Option<Value> {
         self.before.as_ref().filter(|_| !self.is_planned).map(Compact::value)
+    }
+
+    /// Returns the fields of an object that a write of this part stores, as far as that is known: a write to the status
+    /// subresource shows that there is one.
+    pub(super) fn written(&self, part: Part, object: &Value) -> Value {
+        if self.has_status_part() { part.of(object) } else { part.written(object) }
+    }
+
+    fn has_status_part(&self) -> bool {
+        self.layers.iter().any(|layer| layer.part == Part::Status)
     }
 
     /// Returns the writes to a part that an apply of this manager does not replace. Other writes replace none.
@@ -260,8 +282,12 @@ impl Overlay {
     /// Stores the new state of a part of an object, and returns the object. A write that changes nothing keeps the
     /// resourceVersion. A terminating object without finalizers is gone.
     pub(super) fn commit(&mut self, id: &Id, part: Part, new: &Value, cause: Option<Cause>) -> Value {
-        let Some(current) = self.entry(id).after() else { return new.clone() };
+        let entry = self.entry(id);
+        let Some(current) = entry.after() else { return new.clone() };
         let mut after = part.replaced(&current, new);
+        if entry.has_status_part() {
+            after = part.unanswered(after, &current);
+        }
         after["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
         if without_managed_fields(&after) == without_managed_fields(&current) {
             return current;

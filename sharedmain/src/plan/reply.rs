@@ -208,7 +208,7 @@ pub(super) fn changed(write: &Write, part: Part, current: &Value) -> Result<Valu
                 json_patch::patch(&mut changed, &patch).map_err(|error| error.to_string())
             })
             .map_err(|error| Reply::failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", &error))?,
-        "" => changed = part.of(&write.body),
+        "" => changed = part.written(&write.body),
         patch_type => {
             let message =
                 format!("a plan cannot apply a second {patch_type} to an object: use a merge patch");

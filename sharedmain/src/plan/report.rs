@@ -389,7 +389,7 @@ fn add_times(texts: &mut HashMap<String, String>, value: &Value, times: RangeInc
 /// The state as it is shown: without the fields that only the API server sets, and without generated values.
 fn shown(object: Option<Value>, generated: &HashMap<String, String>) -> Value {
     let Some(object) = object else { return Value::Null };
-    let mut shown = with_fields(Part::Main.of(&object), &object, &["status"]);
+    let mut shown = Part::Main.written(&object);
     replace_texts(&mut shown, generated);
     shown
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use k8s_openapi::api::{core::v1::Secret, networking::v1::NetworkPolicy};
 use kube::{
     Api,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, DynamicObject, ListParams, PostParams},
 };
 use reknit_testing::eventually;
 use serde_json::{Value, json};
@@ -14,12 +14,15 @@ use crate::{
     child::{Child, parse_line},
     cluster::{TestCluster, with_cluster},
     life_cycle::{get, wait_for_status},
-    number_of, trials,
+    number_of,
+    scenarios::stamps,
+    trials,
 };
 
 trials![
     a_shadow_is_silent_beside_the_same_version_and_logs_the_differences_from_another,
-    a_plan_has_the_permissions_of_the_impersonated_account;
+    a_plan_has_the_permissions_of_the_impersonated_account,
+    a_plan_shows_the_status_of_a_kind_without_a_status_subresource;
     ignored: the_cost_of_a_plan,
 ];
 
@@ -137,6 +140,45 @@ fn a_plan_has_the_permissions_of_the_impersonated_account() {
         );
         assert!(text.contains(&refused), "{text}");
         assert!(text.contains(&format!("  + NetworkPolicy {namespace}/a\n")), "{text}");
+    });
+}
+
+fn a_plan_shows_the_status_of_a_kind_without_a_status_subresource() {
+    with_cluster(async |cluster| {
+        let schema =
+            json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "stamps.process.reknit.dev"},
+            "spec": {
+                "group": "process.reknit.dev", "scope": "Namespaced", "names": {"plural": "stamps", "kind": "Stamp"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+            },
+        });
+        cluster.plane.apply_yaml(&definition.to_string()).await.unwrap();
+        cluster.apply_map("a", json!({})).await;
+        let namespace = &cluster.namespace;
+        let stamp = json!({
+            "apiVersion": "process.reknit.dev/v1", "kind": "Stamp", "metadata": {"name": "a"},
+            "status": {"color": "red", "shade": "red"},
+        });
+        let stamp = serde_json::from_value(stamp).unwrap();
+        let stamps: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &stamps());
+        eventually("the stamp", LIMIT, async || stamps.create(&PostParams::default(), &stamp).await).await;
+        let plan = |color: &str| {
+            let (status, lines) = cluster.command("stamper").env("COLOR", color).arg("--plan").spawn().wait();
+            (status, lines.join("\n"))
+        };
+        let (status, text) = plan("blue");
+        let expected = format!(
+            "  ~ Stamp {namespace}/a\n      ~ status.color: \"red\" → \"blue\"\n      ~ status.shade: \"red\" → \"blue\"\n"
+        );
+        assert!(
+            status == 3 && text.contains(&expected) && text.contains("1 to change in status only"),
+            "{text}"
+        );
+        let (status, text) = plan("red");
+        assert_eq!(status, 0, "{text}");
     });
 }
 

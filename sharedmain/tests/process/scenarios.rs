@@ -8,7 +8,12 @@ use k8s_openapi::{
         networking::v1::NetworkPolicy,
     },
 };
-use kube::{CustomResource, ResourceExt};
+use kube::{
+    Api, Client, CustomResource, ResourceExt,
+    api::{DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
+    discovery::ApiResource,
+};
 use reknit_apis::{Key, kind};
 use reknit_injection::{Context, Selection, select};
 use reknit_reconciler::{
@@ -82,6 +87,7 @@ fn add_scenario(main: Main, scenario: &str) -> Main {
         "children" => main.controller(children),
         "busy" => main.controller(busy),
         "painter" => main.controller(painter).plannable(),
+        "stamper" => main.controller(stamper).plannable(),
         "traps" => main.controller(crate::traps::controller).plannable(),
         "burns" => main.controller(maps).task(|_| {
             thread::spawn(|| {
@@ -203,6 +209,37 @@ impl ReconcileKind for Painter {
         let data = json!({ "color": ByteString(self.color.clone().into_bytes()) });
         let secret = serde_json::from_value(json!({"metadata": {"name": map.name_any()}, "data": data}))?;
         self.secrets.apply(map, secret).await?;
+        Ok(Outcome::done())
+    }
+}
+
+/// A Kind without a status subresource, which only some tests install.
+pub(crate) fn stamps() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("process.reknit.dev", "v1", "Stamp"), "stamps")
+}
+
+fn stamper(cx: &Context) -> Result<Controller> {
+    let build = Controller::selected::<ConfigMap>(cx, selection().label(LABEL, "yes")).name("stamper");
+    let color = env::var("COLOR").unwrap_or_default();
+    Ok(build.reconciler(Stamper { client: cx.client(), color }).build())
+}
+
+/// Writes the status of the stamp of a map, by one request for each field.
+struct Stamper {
+    client: Client,
+    color: String,
+}
+
+impl ReconcileKind for Stamper {
+    type Kind = ConfigMap;
+
+    async fn reconcile_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        let namespace = map.namespace().unwrap_or_default();
+        let stamps: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, &stamps());
+        for field in ["color", "shade"] {
+            let patch = Patch::Merge(json!({"status": {field: self.color}}));
+            stamps.patch(&map.name_any(), &PatchParams::default(), &patch).await?;
+        }
         Ok(Outcome::done())
     }
 }
