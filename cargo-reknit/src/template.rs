@@ -198,6 +198,22 @@ mod tests {
     }
 
     #[test]
+    fn no_line_of_a_plan_ends_its_block_in_the_summary() {
+        let (_, workflow) = PROJECT.iter().find(|(path, _)| path.ends_with("plan.yaml")).unwrap();
+        let summarize = workflow.lines().find(|line| line.contains("GITHUB_STEP_SUMMARY")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let plan = format!("~ ConfigMap a\n```\n~~~\r# a heading\r\n\n<h1>\n{}", "long\n".repeat(20_000));
+        std::fs::write(folder.path().join("plan.txt"), plan).unwrap();
+        let mut bash = std::process::Command::new("bash");
+        bash.args(["-ec", summarize]).current_dir(&folder).env("GITHUB_STEP_SUMMARY", "summary");
+        assert!(bash.status().unwrap().success());
+        let summary = std::fs::read_to_string(folder.path().join("summary")).unwrap();
+        assert!(summary.contains("    ```\n    ~~~\n    # a heading\n") && summary.ends_with('\n'));
+        let is_indented = |line: &&str| line.is_empty() || line.starts_with("    ");
+        assert_eq!(summary.split(['\n', '\r']).find(|line| !is_indented(line)), None);
+    }
+
+    #[test]
     fn the_version_of_a_kind_replaces_no_version_of_kubernetes_or_kustomize() {
         let names = Names::default().version(&"v2".parse().unwrap());
         let files =
