@@ -28,7 +28,8 @@ pub enum Fault {
     LaggingWatches,
     /// Watches end at random times.
     BrokenWatches,
-    /// The API server forgets the events before a random time, so that watches from before it are answered with 410.
+    /// The API server forgets the events before a random time. Half of the open watches end with 410 then, and later
+    /// ones from before that time are answered with it.
     ExpiredWatches,
     /// A replica is killed, and starts again up to half a minute later.
     Crashes,
@@ -38,7 +39,9 @@ pub enum Fault {
     Pauses,
     /// A replica does not reach the API server for up to a minute and a half.
     Partitions,
-    /// The kubelet reports the end of a process up to a minute late, never, or with the message of an earlier process.
+    /// The kubelet reports the end of a process up to a minute late, never, or with the message of an earlier
+    /// process. The only kind that does nothing alone: a process ends by [`Crashes`](Self::Crashes) or
+    /// [`Restarts`](Self::Restarts).
     CrashReports,
 }
 

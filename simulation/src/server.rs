@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
 use reknit_apiserver::{ApiServer, Reply};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{discovery, time::Time};
 
@@ -31,6 +31,7 @@ pub(crate) enum Answer {
 pub(crate) struct Watch {
     watch: reknit_apiserver::Watch,
     due: Vec<u8>,
+    has_expired: bool,
 }
 
 impl Server {
@@ -60,7 +61,7 @@ impl Server {
             Reply::Watch(watch) => {
                 let mut head = Response::new(());
                 head.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                Answer::Watch(head, Box::new(Watch { watch, due: Vec::new() }))
+                Answer::Watch(head, Box::new(Watch { watch, due: Vec::new(), has_expired: false }))
             }
         }
     }
@@ -81,16 +82,26 @@ impl Server {
 impl Watch {
     /// Returns true if events are due, or the watch has ended.
     pub(crate) fn has_events(&mut self) -> bool {
-        let due = &mut self.due;
-        for event in self.watch.take_events() {
-            due.extend_from_slice(event.to_string().as_bytes());
+        if !self.has_expired {
+            let events = self.watch.take_events();
+            self.due.extend(events.iter().flat_map(|event| event.to_string().into_bytes()));
         }
-        !due.is_empty() || self.watch.has_ended()
+        !self.due.is_empty() || self.has_ended()
     }
 
     /// Takes the lines of the events that are due. The second value is true if the watch has ended.
     pub(crate) fn take_events(&mut self) -> (Bytes, bool) {
-        (std::mem::take(&mut self.due).into(), self.watch.has_ended())
+        (std::mem::take(&mut self.due).into(), self.has_ended())
+    }
+
+    /// Ends the watch with this `Status` instead of the events that are due.
+    pub(crate) fn expire(&mut self, status: &Value) {
+        self.due = format!("{}\n", json!({"type": "ERROR", "object": status})).into();
+        self.has_expired = true;
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_expired || self.watch.has_ended()
     }
 
     /// The time after which the client wants the watch to end.

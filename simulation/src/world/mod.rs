@@ -264,6 +264,7 @@ impl<'a> World<'a> {
             Event::Compact => {
                 self.cluster.server().api().compact();
                 self.trace.note(self.now, None, "fault: the API server forgets the old events of watches");
+                self.expire_watches();
             }
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header::RETRY_AFTER};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Event, STALE, World, deliveries::Delivery, processes::Process};
 use crate::{
@@ -167,17 +167,22 @@ fn refusal(code: u16, sent: &Sent) -> Response<Bytes> {
     status(code, &format!("the simulation answers {} with {code}", sent.summary()))
 }
 
-fn status(code: u16, message: &str) -> Response<Bytes> {
+/// A `Status` of failure.
+pub(super) fn failure(code: u16, message: &str) -> Value {
     let reason = match code {
         403 => "Forbidden",
         409 => "Conflict",
+        410 => "Expired",
         429 => "TooManyRequests",
         504 => "Timeout",
         _ => "InternalError",
     };
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": reason, "code": code});
-    let mut response = Response::new(Bytes::from(status.to_string()));
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code})
+}
+
+fn status(code: u16, message: &str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(failure(code, message).to_string()));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if code == 429 {
         response.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("1"));

@@ -4,13 +4,21 @@ use std::time::Duration;
 
 use http::Response;
 
-use super::{Event, World, deliveries::Delivery, processes::Process, requests::InFlight};
+use super::{
+    Event, World,
+    deliveries::Delivery,
+    processes::Process,
+    requests::{InFlight, failure},
+};
 use crate::{
-    faults::Fate,
+    faults::{Fate, Fault},
     link::{EventBody, EventSender},
     server::Watch,
     time::Time,
 };
+
+/// The share of the open watches that end when the API server forgets old events.
+const EXPIRED: f64 = 0.5;
 
 pub(super) struct OpenWatch {
     pub(super) process: Process,
@@ -51,6 +59,17 @@ impl World<'_> {
             let at = (self.now + self.faults.watch_delay(self.now)).max(self.watches[index].delivered);
             self.schedule(at, Event::Notify(index));
         }
+    }
+
+    /// Lets some of the open watches end with 410, as those do that the API server has not sent what it forgets.
+    pub(super) fn expire_watches(&mut self) {
+        let expired = failure(410, "too old resource version: the simulation forgets the old events");
+        for open in self.watches.iter_mut().filter(|open| open.sender.is_some()) {
+            if self.faults.meets(Fault::ExpiredWatches, EXPIRED, self.now) {
+                open.watch.expire(&expired);
+            }
+        }
+        self.schedule_notifications();
     }
 
     pub(super) fn notify(&mut self, index: usize) {

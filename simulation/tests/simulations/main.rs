@@ -4,6 +4,7 @@ mod deletions;
 mod determinism;
 mod good;
 mod greeter;
+mod kinds;
 mod own_writes;
 mod planted;
 mod widgets;
