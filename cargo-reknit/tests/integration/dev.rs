@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
+    net::TcpStream,
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Stdio},
@@ -72,7 +73,7 @@ impl Drop for Dev {
 }
 
 #[tokio::test]
-async fn programs_follow_the_sources_until_ctrl_c() {
+async fn programs_follow_the_sources_and_end_with_the_command() {
     let project = Project::new("notes", &["--group", "notes.example.com", "--kind", "Note"]);
     project.cargo(&["reknit", "add", "webhook", "Note", "--validation"]);
     let mut dev = Dev::start(&project);
@@ -106,4 +107,17 @@ async fn programs_follow_the_sources_until_ctrl_c() {
         false => Ok(()),
     };
     eventually("the removal of the control plane's folder", Duration::from_secs(20), is_removed).await;
+
+    let mut killed = Dev::start(&project);
+    let console = killed.wait_for("console http://127.0.0.1:");
+    let port = console.rsplit_once(':').unwrap().1.trim_matches(|letter: char| !letter.is_ascii_digit());
+    let port: u16 = port.parse().unwrap();
+    let limit = Duration::from_secs(30);
+    eventually("the console", limit, async || TcpStream::connect(("127.0.0.1", port))).await;
+    drop(killed);
+    let has_ended = async || match TcpStream::connect(("127.0.0.1", port)) {
+        Ok(_) => Err("it serves its console"),
+        Err(_) => Ok(()),
+    };
+    eventually("the end of the program", limit, has_ended).await;
 }
