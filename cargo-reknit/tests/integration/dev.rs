@@ -16,7 +16,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::project::Project;
 
-const TIMEOUT: Duration = Duration::from_secs(600);
+/// For a line of the output, before which the project may have to compile: nine minutes beside six busy processes.
+const TIMEOUT: Duration = Duration::from_secs(1800);
 /// The time without requests that a deployed webhook waits for before it stops.
 const QUIET_PERIOD: Duration = Duration::from_secs(10);
 
