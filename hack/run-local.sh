@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Runs the sample against a local API server by `cargo reknit dev`: the controller and the webhook, each as its own service
 # account, until Ctrl-C. Prints the example objects whenever they change. With --once it exits when the AddressableService
-# is Ready; the SimpleDeployment never is, because there are no nodes. Everything listens on free ports of 127.0.0.1 and is
-# removed afterwards.
+# is Ready and the SimpleDeployment reports that it is not: it never is, because there are no nodes. Everything
+# listens on free ports of 127.0.0.1 and is removed afterwards.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage="usage: hack/run-local.sh [--once]    # until Ctrl-C, or --once: until the example is Ready"
+usage="usage: hack/run-local.sh [--once]    # until Ctrl-C, or --once: until the examples have their status"
 once=()
 for argument in "$@"; do
   case "$argument" in
-    --once) once=(--once=AddressableService/hello) ;;
+    --once) once=(--once=AddressableService/hello,SimpleDeployment/hello=False) ;;
     --help)
       echo "$usage"
       exit

@@ -1,6 +1,7 @@
 //! `cargo reknit dev`: the project's programs against a local control plane.
 
 mod build;
+mod goal;
 mod manifests;
 mod namespaces;
 mod process;
@@ -18,7 +19,7 @@ use tokio::{
     time::interval,
 };
 
-use self::{session::Session, sources::Sources};
+use self::{goal::Goal, session::Session, sources::Sources};
 use crate::{
     output,
     project::{Project, ProjectFlags},
@@ -40,10 +41,10 @@ const ONCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// hack/setup-envtest.sh of a checkout of reknit.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Dev {
-    /// Exits once every example, or the one of this Kind and name, is ready; with status 1 if that takes longer than two
-    /// minutes
-    #[arg(long, value_name = "KIND/NAME", num_args = 0..=1, require_equals = true)]
-    once: Option<Option<String>>,
+    /// Exits once every example, or those of these Kinds and names, are ready; with status 1 if that takes longer
+    /// than two minutes. `KIND/NAME=False` waits for an example that is not ready
+    #[arg(long, value_name = "KIND/NAME", num_args = 0..=1, require_equals = true, value_delimiter = ',')]
+    once: Option<Vec<Goal>>,
     #[command(flatten)]
     project: ProjectFlags,
     /// Arguments for `cargo build`, such as --release
@@ -94,11 +95,11 @@ impl Dev {
             tokio::select! {
                 _ = refresh.tick() => {
                     session.refresh().await;
-                    let Some(example) = &self.once else { continue };
-                    let Some(unready) = session.unready(example.as_deref()) else { return Ok(()) };
+                    let Some(goals) = &self.once else { continue };
+                    let Some(missed) = session.missed(goals) else { return Ok(()) };
                     if started.elapsed() > ONCE_TIMEOUT {
                         let seconds = ONCE_TIMEOUT.as_secs();
-                        bail!("these examples were not ready within {seconds} s: {unready}");
+                        bail!("these examples were not ready within {seconds} s: {missed}");
                     }
                 }
                 () = &mut changed => {

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::{
     build::Executables,
+    goal::Goal,
     manifests, namespaces,
     process::{Process, Settings},
     table::{self, Resource},
@@ -50,8 +51,8 @@ pub(crate) struct Session<'a> {
     tables: BTreeMap<String, String>,
     began: Instant,
     built: Instant,
-    /// The examples that have been ready.
-    ready: BTreeSet<String>,
+    /// The states that examples have had.
+    reached: BTreeSet<Goal>,
 }
 
 impl<'a> Session<'a> {
@@ -86,7 +87,7 @@ impl<'a> Session<'a> {
             tables: BTreeMap::new(),
             began,
             built,
-            ready: BTreeSet::new(),
+            reached: BTreeSet::new(),
         };
         session.apply().await?;
         session.start_programs().await?;
@@ -103,15 +104,15 @@ impl<'a> Session<'a> {
         Executables::build(&self.project.folder, self.cargo_args).await
     }
 
-    /// The names of the examples that have not been ready yet, and why they could not be applied, if so. With a name,
-    /// only this example counts. Returns `None` once all have been ready.
-    pub(crate) fn unready(&self, only: Option<&str>) -> Option<String> {
-        let mut names = match only {
-            Some(name) => vec![name.to_owned()],
-            None => self.examples.iter().map(describe).collect(),
+    /// The names of the examples that have not reached these goals yet, and why they could not be applied, if so.
+    /// Without goals, all examples have to be ready. Returns `None` once all are reached.
+    pub(crate) fn missed(&self, goals: &[Goal]) -> Option<String> {
+        let goals = match goals {
+            [] => self.examples.iter().map(|example| Goal::new(describe(example), "True")).collect(),
+            _ => goals.to_vec(),
         };
-        names.retain(|name| !self.ready.contains(name));
-        let names = names.join(", ");
+        let missed = goals.into_iter().filter(|goal| !self.reached.contains(goal));
+        let names = missed.map(|goal| goal.to_string()).collect::<Vec<_>>().join(", ");
         match self.pending.as_deref() {
             None if names.is_empty() => None,
             Some(error) if !error.is_empty() => Some(format!("{names}: {error}")),
@@ -220,7 +221,7 @@ impl<'a> Session<'a> {
         let _ = namespaces::finish_deletions(&self.client).await;
         self.apply_examples().await;
         if self.pending.is_none() {
-            self.report_ready().await;
+            self.record_reached().await;
         }
         // Last, so that the tables show the state in which an example was found to be ready.
         self.show_tables().await;
@@ -275,15 +276,20 @@ impl<'a> Session<'a> {
         self.pending = error;
     }
 
-    /// Reports examples that are ready for the first time, with the time that it took.
-    async fn report_ready(&mut self) {
+    /// Records the states of the examples until they are ready, which it reports with the time that it took.
+    async fn record_reached(&mut self) {
         for example in &self.examples {
-            let name = describe(example);
-            if !self.ready.contains(&name) && self.is_example_ready(example).await.unwrap_or(false) {
-                let (total, since_build) = (seconds(self.began.elapsed()), seconds(self.built.elapsed()));
-                output::step("ready", &format!("{name}, {since_build} after the build, {total} in total"));
-                self.ready.insert(name);
+            let ready = Goal::new(describe(example), "True");
+            if self.reached.contains(&ready) {
+                continue;
             }
+            let states = self.states(example).await.unwrap_or_default();
+            if states.contains(&ready) {
+                let (total, since_build) = (seconds(self.began.elapsed()), seconds(self.built.elapsed()));
+                let name = &ready.example;
+                output::step("ready", &format!("{name}, {since_build} after the build, {total} in total"));
+            }
+            self.reached.extend(states);
         }
     }
 
@@ -299,15 +305,14 @@ impl<'a> Session<'a> {
         None
     }
 
-    /// Tells whether an example has the condition `Ready` or `Available`.
-    async fn is_example_ready(&self, example: &Value) -> Result<bool> {
+    /// The states of an example, by its conditions `Ready` and `Available`.
+    async fn states(&self, example: &Value) -> Result<Vec<Goal>> {
         let object = self.read(example).await?;
-        let conditions = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let is_ready = |condition: &Value| {
-            ["Ready", "Available"].iter().any(|name| condition["type"] == *name)
-                && condition["status"] == "True"
-        };
-        Ok(conditions.iter().any(is_ready))
+        let conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
+        let named = conditions
+            .filter(|condition| ["Ready", "Available"].iter().any(|name| condition["type"] == *name));
+        let statuses = named.filter_map(|condition| condition["status"].as_str());
+        Ok(statuses.map(|status| Goal::new(describe(example), status)).collect())
     }
 
     /// Reads the current state of an object.

@@ -16,15 +16,18 @@ fn run_local(arguments: &[&str]) -> std::io::Result<Output> {
 }
 
 #[test]
-fn running_locally_makes_the_example_ready_twice_in_a_row() -> Result<(), Box<dyn Error>> {
+fn running_locally_shows_the_examples_with_their_status_twice_in_a_row() -> Result<(), Box<dyn Error>> {
     for run in ["first", "second"] {
         let output = run_local(&["--once"])?;
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "the {run} run: {}\n{stdout}\n{stderr}", output.status);
-        let expected = ["default", "hello", "http://hello.default.svc.example.org", "True"];
-        let is_ready = stdout.lines().any(|line| line.split_whitespace().eq(expected));
-        assert!(is_ready, "the {run} run:\n{stdout}");
+        let service = ["default", "hello", "http://hello.default.svc.example.org", "True"];
+        let deployment = ["default", "hello", "3", "0", "False", "PodsNotReady"];
+        for expected in [&service[..], &deployment] {
+            let is_shown = stdout.lines().any(|line| line.split_whitespace().eq(expected.iter().copied()));
+            assert!(is_shown, "the {run} run: no {expected:?} in\n{stdout}");
+        }
     }
     Ok(())
 }
