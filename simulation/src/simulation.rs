@@ -212,3 +212,39 @@ impl Simulation {
         runner::run(&self.scenario, &self.search);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use reknit_reconciler::{Outcome, ReconcileKind};
+
+    use super::*;
+    use crate::{faults::Plan, time::Time, world::World};
+
+    struct Idle;
+
+    impl ReconcileKind for Idle {
+        type Kind = ConfigMap;
+
+        async fn reconcile_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+            Ok(Outcome::done())
+        }
+    }
+
+    /// The number of lists in the minute of the faults, in which no watch ends by itself.
+    fn lists(seed: u64, fault: Fault) -> usize {
+        let idle = |cx: &Context| Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle).build());
+        let plan = Plan { kinds: [fault].into(), single: None };
+        let run = World::run(&simulation([idle]).scenario, seed, plan);
+        let end = Time::after_start(Duration::from_secs(60));
+        let requests = run.trace.requests.iter().filter(|sent| sent.at < end);
+        requests.filter(|sent| sent.info.as_ref().is_some_and(|info| info.verb == "list")).count()
+    }
+
+    #[test]
+    fn an_expired_watch_ends_and_its_objects_are_listed_again_without_another_fault() {
+        let lists = |fault| (0..5).map(|seed| lists(seed, fault)).collect::<Vec<_>>();
+        let (expired, none) = (lists(Fault::ExpiredWatches), lists(Fault::CrashReports));
+        assert!(expired.iter().zip(&none).all(|(expired, none)| expired > none), "{expired:?}, {none:?}");
+    }
+}
