@@ -10,7 +10,7 @@ usage="usage: hack/run-local.sh [--once]    # until Ctrl-C, or --once: until the
 once=()
 for argument in "$@"; do
   case "$argument" in
-    --once) once=(--once=AddressableService/hello,SimpleDeployment/hello=False) ;;
+    --once) once=("--once=AddressableService/hello,SimpleDeployment/hello=False") ;;
     --help)
       echo "$usage"
       exit
