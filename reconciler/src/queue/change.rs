@@ -19,7 +19,7 @@ pub(crate) struct StateChange {
     is_initial: bool,
     /// The pass of this process that made the change, once it is known.
     writer: Option<Arc<CurrentPass>>,
-    /// What was known of the changes of the object that this one follows, and for which the key was queued too.
+    /// The earlier changes of the same object since the key was queued, which this one replaces as a cause.
     before: ChangesBefore,
 }
 
