@@ -273,6 +273,7 @@ impl<K: Cached> Cache<K> {
         if self.is_unselected(raw) {
             return self.apply_deletion(raw);
         }
+        self.fights.record_watched(&self.kind, raw, || self.encode(raw).ok());
         let state = raw.state();
         let is_stale = || {
             self.read(|stores| {
@@ -282,7 +283,6 @@ impl<K: Cached> Cache<K> {
         if is_stale() {
             self.supersede_undecodable(raw);
         } else {
-            self.fights.record_watched(raw);
             match self.decode_raw(raw) {
                 Ok((object, decoded)) => {
                     return self.update(state.namespace, Some(&decoded), |store| store.apply_watched(object));

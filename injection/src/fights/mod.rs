@@ -3,7 +3,8 @@
 //! After each write of a pass, the state that it led to is kept. If the same controller next writes the object from
 //! another state, somebody else has written the object in between. A field that differs in that state, and has the same
 //! value before and after it, was restored by the controller. A field that counts up, or that the controller never sets,
-//! is none of these.
+//! is none of these. A watch that lags behind may report the state that was written from only later: if it shows that the
+//! write has restored nothing, the write does not count.
 //!
 //! The states are compared whichever client sent the write, and whichever verb, also of the status. Nothing is decoded
 //! unless both writers have changed the same part of the object. The kept states are those of the cache, so they take
@@ -31,7 +32,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::text::describe_change;
 use self::{field::restored_fields, managers::rival_of, text::RestoredText};
-use crate::object::{Object, Parts, RawObject};
+use crate::object::{Object, ObjectState, Parts, RawObject};
 
 /// The maximum number of objects of an informer whose last states are kept.
 const MAX_OBJECTS: usize = 1024;
@@ -86,8 +87,13 @@ struct Objects {
 #[derive(Default)]
 struct WrittenObject {
     by: Vec<Writer>,
-    /// The resourceVersions and the `managedFields` of the last states, once a field was restored.
-    managed_fields: VecDeque<(Box<str>, Box<str>)>,
+    /// The last states, once a field was restored.
+    states: VecDeque<State>,
+}
+
+struct State {
+    object: Object,
+    managed_fields: Option<Box<str>>,
 }
 
 /// A controller that has written an object.
@@ -96,6 +102,8 @@ struct Writer {
     /// The state to which its last write led.
     state: Object,
     written: Instant,
+    /// The states before its last write, if it has restored a field as far as is known.
+    restored_from: Option<RestoredFrom>,
     /// The number of times that it has restored a field, and the first and the last time.
     restored: u32,
     since: Instant,
@@ -104,21 +112,43 @@ struct Writer {
     next_gap: Duration,
 }
 
+/// The states that show that a write has restored a field.
+struct RestoredFrom {
+    /// The state to which the write before it led.
+    last: Object,
+    /// The state that was cached when it was sent.
+    before: Object,
+}
+
 impl WrittenObject {
-    fn add_managed_fields(&mut self, version: &str, managed_fields: Option<&str>) {
-        if let Some(managed_fields) = managed_fields
-            && self.by.iter().any(|writer| writer.restored > 0)
-            && managed_fields_of(&self.managed_fields, version).is_none()
+    /// Keeps a state with its `managedFields`, if a field was restored before.
+    fn add_state(
+        &mut self,
+        state: &ObjectState<'_>,
+        managed_fields: Option<&str>,
+        object: impl FnOnce() -> Option<Object>,
+    ) {
+        let is_kept = |kept: &State| kept.object.state().resource_version == state.resource_version;
+        if self.by.iter().any(|writer| writer.restored > 0)
+            && !self.states.iter().any(is_kept)
+            && let Some(object) = object()
         {
-            self.managed_fields.truncate(MAX_STATES - 1);
-            self.managed_fields.push_front((version.into(), managed_fields.into()));
+            self.states.truncate(MAX_STATES - 1);
+            self.states.push_front(State { object, managed_fields: managed_fields.map(Into::into) });
         }
     }
 }
 
-/// Returns the `managedFields` of the state with this resourceVersion, if they are kept.
-fn managed_fields_of<'a>(kept: &'a VecDeque<(Box<str>, Box<str>)>, version: &str) -> Option<&'a str> {
-    kept.iter().find(|(other, _)| **other == *version).map(|(_, managed_fields)| &**managed_fields)
+/// Returns the newest kept state between two states.
+fn state_between<'a>(kept: &'a VecDeque<State>, before: &Object, after: &Object) -> Option<&'a Object> {
+    let between = |state: &&Object| before.version() < state.version() && state.version() < after.version();
+    kept.iter().map(|state| &state.object).filter(between).max_by_key(|state| state.version())
+}
+
+/// Returns the `managedFields` of a state, if they are kept.
+fn managed_fields_of<'a>(kept: &'a VecDeque<State>, object: &Object) -> Option<&'a str> {
+    let state = kept.iter().find(|state| state.object.is_same_state(&object.state()))?;
+    state.managed_fields.as_deref()
 }
 
 impl Writer {
@@ -144,14 +174,16 @@ impl Fights {
             return None;
         }
         let object = objects.written.entry(key.clone()).or_default();
-        object.add_managed_fields(after.state().resource_version, managed_fields);
+        object.add_state(&after.state(), managed_fields, || Some(after.clone()));
         object.by.retain(|writer| !writer.is_expired(now, false));
         let Some(writer) = object.by.iter_mut().find(|writer| writer.controller == *controller) else {
             object.by.push(Writer::new(controller, after, now));
             return None;
         };
         writer.written = now;
+        writer.restored_from = None;
         let last = std::mem::replace(&mut writer.state, after.clone());
+        let before = state_between(&object.states, before, after).unwrap_or(before);
         if last.is_same_state(&before.state()) || last.state().uid != before.state().uid {
             return None;
         }
@@ -165,10 +197,11 @@ impl Fights {
         }
         self.is_following.store(true, Ordering::Relaxed);
         writer.count_restored(now);
+        writer.restored_from = Some(RestoredFrom { last: last.clone(), before: before.clone() });
         if writer.restored < FIGHT {
             return None;
         }
-        let kept = |state: &Object| managed_fields_of(&object.managed_fields, state.state().resource_version);
+        let kept = |state: &Object| managed_fields_of(&object.states, state);
         let rival = rival_of([kept(&last), kept(before), managed_fields], &fields[0]);
         let is_known = rival.is_some() || writer.restored >= FIGHT + PATIENCE;
         let is_to_report = writer.report <= now && is_known;
@@ -182,15 +215,21 @@ impl Fights {
         Some(Restored { kind: kind.clone(), object: key, is_to_report, text })
     }
 
-    /// Keeps the managers of a state that the watch reports, if a field of the object was restored before. A forced apply
-    /// takes the field from them again.
-    pub(crate) fn record_watched(&self, raw: &RawObject<'_>) {
+    /// Keeps a state that the watch reports, if a field of the object was restored before: with its managers, since a
+    /// forced apply takes the field from them again. A write that has restored nothing from this state no longer counts.
+    pub(crate) fn record_watched(
+        &self,
+        kind: &ApiResource,
+        raw: &RawObject<'_>,
+        encode: impl FnOnce() -> Option<Object>,
+    ) {
         if !self.is_following.load(Ordering::Relaxed) {
             return;
         }
         let mut objects = self.objects.lock();
         if let Some(object) = objects.written.get_mut(&raw.key()) {
-            object.add_managed_fields(raw.resource_version(), raw.managed_fields());
+            object.add_state(&raw.state(), raw.managed_fields(), encode);
+            object.by.iter_mut().for_each(|writer| writer.check_restored(kind, &object.states));
         }
     }
 }
@@ -219,6 +258,7 @@ impl Writer {
             controller: controller.clone(),
             state: state.clone(),
             written: now,
+            restored_from: None,
             restored: 0,
             since: now,
             last: now,
@@ -236,5 +276,16 @@ impl Writer {
         }
         self.restored += 1;
         self.last = now;
+    }
+
+    /// Takes the last write from the count if it has restored nothing from the state that it was sent to, as is known now.
+    fn check_restored(&mut self, kind: &ApiResource, states: &VecDeque<State>) {
+        if let Some(RestoredFrom { last, before }) = &self.restored_from
+            && let Some(before) = state_between(states, before, &self.state)
+            && restored_fields(kind, [last, before, &self.state]).is_empty()
+        {
+            self.restored -= 1;
+            self.restored_from = None;
+        }
     }
 }

@@ -26,12 +26,7 @@ impl Fixture {
     }
 
     fn state(&self) -> Object {
-        let text = self.object.to_string();
-        let keep_managed_fields = false;
-        RawObject::scan_text(&text)
-            .unwrap()
-            .encode::<kube::api::DynamicObject>(&self.kind, keep_managed_fields)
-            .unwrap()
+        self.encode(&RawObject::scan_text(&self.object.to_string()).unwrap())
     }
 
     fn change(&mut self, pointer: &str, value: Value) {
@@ -44,14 +39,13 @@ impl Fixture {
     fn write_as(&mut self, controller: &str, pointer: &str, value: Value) -> Option<Restored> {
         let before = self.state();
         self.change(pointer, value);
+        self.record_write(controller, &before)
+    }
+
+    /// The write of a pass for which this state was cached, and which has led to the present one.
+    fn record_write(&self, controller: &str, before: &Object) -> Option<Restored> {
         let managed_fields = json!([{"manager": "web", "time": WEB_TIME, "fieldsV1": {}}]).to_string();
-        self.fights.record_write(
-            &self.kind,
-            &controller.into(),
-            &before,
-            &self.state(),
-            Some(&managed_fields),
-        )
+        self.fights.record_write(&self.kind, &controller.into(), before, &self.state(), Some(&managed_fields))
     }
 
     fn write(&mut self, pointer: &str, value: Value) -> Option<Restored> {
@@ -61,13 +55,23 @@ impl Fixture {
     /// A write of another client, of these fields.
     fn disturb(&mut self, pointer: &str, value: Value, fields: Value) {
         self.change(pointer, value);
-        let mut watched = self.object.clone();
-        watched["metadata"]["managedFields"] = json!([
+        self.report(self.object.clone(), fields);
+    }
+
+    /// The watch reports a state, in which another client owns these fields.
+    fn report(&self, mut state: Value, fields: Value) {
+        state["metadata"]["managedFields"] = json!([
             {"manager": "web", "time": WEB_TIME, "fieldsV1": {"f:spec": {"f:paused": {}}}},
             {"manager": "capacity-bot", "time": "2026-11-01T00:00:01Z", "fieldsV1": fields},
         ]);
-        let text = watched.to_string();
-        self.fights.record_watched(&RawObject::scan_text(&text).unwrap());
+        let text = state.to_string();
+        let raw = RawObject::scan_text(&text).unwrap();
+        self.fights.record_watched(&self.kind, &raw, || Some(self.encode(&raw)));
+    }
+
+    fn encode(&self, raw: &RawObject<'_>) -> Object {
+        let keep_managed_fields = false;
+        raw.encode::<kube::api::DynamicObject>(&self.kind, keep_managed_fields).unwrap()
     }
 }
 
@@ -130,6 +134,26 @@ async fn what_no_controller_writes_back_is_no_fight() {
         }
         fixture.disturb(REPLICAS, json!(5), json!({}));
         assert!(fixture.write(REPLICAS, json!(2)).is_none(), "changes that are an hour apart");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_client_restores_before_a_lagging_watch_reports_it_is_no_fight() {
+    for restored_by_another in [false, true] {
+        let mut fixture = Fixture::deployment();
+        let mut fights = 0;
+        for n in 0..20 {
+            fixture.write(REPLICAS, json!(2));
+            fixture.disturb(REPLICAS, json!(5), json!({}));
+            let cached = fixture.state();
+            fixture.change(REPLICAS, if restored_by_another { json!(2) } else { json!(5) });
+            let unreported = fixture.object.clone();
+            fixture.change("/spec/template", json!(n));
+            fixture.change(REPLICAS, json!(2));
+            fights += fixture.record_write("web", &cached).iter().count();
+            fixture.report(unreported, json!({}));
+        }
+        assert_eq!(fights, if restored_by_another { 0 } else { 18 });
     }
 }
 
