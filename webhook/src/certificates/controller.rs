@@ -177,6 +177,19 @@ impl CertificateReconciler {
         Ok(())
     }
 
+    /// Reconciles all registrations of this name: configurations of both kinds may have the same name, and one may have the
+    /// entries of several steps. One that fails does not hold up the others. Returns the first error.
+    async fn reconcile_registrations(&self, name: &str) -> Result<Outcome> {
+        let mut result = Ok(Outcome::done());
+        for (registration, read) in &self.registrations {
+            if registration.name == name {
+                let reconciled = self.reconcile_registration(registration, read).await;
+                result = result.and(reconciled);
+            }
+        }
+        result
+    }
+
     /// Patches the registration if it needs a change. Does nothing until the Secret contains certificates.
     async fn reconcile_registration(
         &self,
@@ -253,10 +266,7 @@ impl ReconcileKey for CertificateReconciler {
         if *key == self.secret {
             return self.reconcile_secret().await;
         }
-        match self.registrations.iter().find(|(registration, _)| registration.name == key.name) {
-            Some((registration, read)) => self.reconcile_registration(registration, read).await,
-            None => Ok(Outcome::skip()),
-        }
+        self.reconcile_registrations(&key.name).await
     }
 }
 

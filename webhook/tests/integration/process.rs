@@ -69,13 +69,14 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) async fn start(name: &str, configure: impl FnOnce(Webhook) -> Webhook) -> Self {
-        Self::start_through(name, |client| client, configure).await
+        Self::start_through(name, |client| client, |_| ServiceNames::default(), configure).await
     }
 
-    /// Starts a webhook that uses another client than the test.
+    /// Starts a webhook that uses another client than the test, with names that depend on its domain.
     async fn start_through(
         name: &str,
         client_of_webhook: fn(Client) -> Client,
+        names_in: fn(&str) -> ServiceNames,
         configure: impl FnOnce(Webhook) -> Webhook,
     ) -> Self {
         let plane = ControlPlane::shared().await.unwrap();
@@ -92,7 +93,7 @@ impl Process {
             .shutdown(shutdown.clone())
             .build();
         let listening = async { Ok(listener) };
-        let (webhook, names) = (configure(Webhook::new(&domain)), ServiceNames::default());
+        let (webhook, names) = (configure(Webhook::new(&domain)), names_in(&domain));
         let controller = certificate_controller(&webhook, &cx, &names).unwrap();
         let server = server(webhook, &cx, &names, Identity::default(), listening).unwrap();
         cx.informers().start();
@@ -258,10 +259,41 @@ fn without_definitions(client: Client) -> Client {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_definition_that_may_not_be_listed_does_not_hold_up_the_other_registrations() {
-    let process = Process::start_through("unlisted", without_definitions, |webhook| {
+    let names_in = |_: &str| ServiceNames::default();
+    let process = Process::start_through("unlisted", without_definitions, names_in, |webhook| {
         webhook.defaulting::<Lamp>().conversion::<v1alpha1::Bulb>()
     });
     process.await.configure_defaulting().await;
+}
+
+/// Gives all configurations the name of the domain.
+fn one_name(domain: &str) -> ServiceNames {
+    let configurations = ["defaulting", "validation", "config"].map(|step| (step.into(), domain.into()));
+    ServiceNames { configurations: configurations.into(), ..ServiceNames::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configurations_of_one_name_are_all_registered() {
+    let configure =
+        |webhook: Webhook| webhook.defaulting::<Lamp>().validation::<Lamp>().config_validation::<Features>();
+    let process = Process::start_through("one-name", |client| client, one_name, configure).await;
+    let with_entries = |entries: &[(&str, &str)]| {
+        let entry = |(step, path): &(&str, &str)| process.configuration(step, path)["webhooks"][0].clone();
+        let entries: Vec<_> = entries.iter().map(entry).collect();
+        json!({"metadata": {"name": process.domain}, "webhooks": entries})
+    };
+    let mutating = serde_json::from_value(with_entries(&[("defaulting", "/defaulting")])).unwrap();
+    process.mutating().create(&PostParams::default(), &mutating).await.unwrap();
+    let steps = [("validation", "/resource-validation"), ("config", "/config-validation")];
+    let validating: ValidatingWebhookConfiguration = serde_json::from_value(with_entries(&steps)).unwrap();
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(process.client.clone());
+    api.create(&PostParams::default(), &validating).await.unwrap();
+    process.wait_for_watts(Some(40)).await;
+    eventually("both entries to have rules and a bundle", TIMEOUT, async || {
+        let entries = api.get(&process.domain).await.unwrap().webhooks.unwrap();
+        entries.iter().all(|entry| entry.rules.is_some() && entry.client_config.ca_bundle.is_some())
+    })
+    .await;
 }
 
 /// Selects Lamps with a label, and changes nothing.
