@@ -28,7 +28,7 @@ use crate::{
 pub fn certificate_controller(webhook: &Webhook, cx: &Context, names: &ServiceNames) -> Result<Controller> {
     let namespace = system_namespace(cx)?;
     webhook.lifetime.check()?;
-    let registrations = registrations(webhook, names);
+    let registrations = registrations(webhook, names, namespace);
     Ok(CertificateReconciler::controller(cx, namespace, names, webhook.lifetime, registrations))
 }
 
@@ -66,15 +66,18 @@ fn system_namespace(cx: &Context) -> Result<&str> {
     )?)
 }
 
-/// Returns the objects that make the API server call the webhook.
-pub(crate) fn registrations(webhook: &Webhook, names: &ServiceNames) -> Vec<Registration> {
-    let conversion =
-        |name: &String| Registration::new::<CustomResourceDefinition>(name.clone(), CONVERSION, None);
+/// Returns the objects that make the API server call the webhook, whose Service is in this namespace.
+pub(crate) fn registrations(webhook: &Webhook, names: &ServiceNames, namespace: &str) -> Vec<Registration> {
+    let service = Key::new(namespace, &names.service);
+    let conversion = |name: &String| {
+        Registration::new::<CustomResourceDefinition>(name.clone(), service.clone(), CONVERSION, None)
+    };
     let endpoint = |Endpoint { step, name: entry, path, rules, is_mutating, mutator, .. }: Endpoint| {
         let name = names.configurations.get(&step.to_lowercase().replace('_', "-")).unwrap_or(&entry).clone();
+        let (service, rules) = (service.clone(), Some(rules));
         let mut registration = match is_mutating {
-            true => Registration::new::<MutatingWebhookConfiguration>(name, path, Some(rules)),
-            false => Registration::new::<ValidatingWebhookConfiguration>(name, path, Some(rules)),
+            true => Registration::new::<MutatingWebhookConfiguration>(name, service, path, rules),
+            false => Registration::new::<ValidatingWebhookConfiguration>(name, service, path, rules),
         };
         registration.entry = entry;
         registration.mutator = mutator;

@@ -67,7 +67,7 @@ pub fn validate_config(
 /// Returns what the controller of the certificate sets in the entries of webhook configurations: their names, their paths
 /// and their other fields.
 pub fn entries(webhook: &Webhook) -> Vec<(String, &'static str, Value)> {
-    let registrations = registrations(webhook, &ServiceNames::default());
+    let registrations = registrations(webhook, &ServiceNames::default(), "");
     let entries = registrations.iter().filter_map(Registration::entry);
     entries.map(|(name, path, fields)| (name.to_owned(), path, fields)).collect()
 }

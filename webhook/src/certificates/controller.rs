@@ -204,6 +204,10 @@ impl CertificateReconciler {
                 "there is no {kind} {name:?}: without it the API server does not call this webhook; add it to the manifests"
             ))
         })?;
+        if let Some(service) = registration.service_of_other(&object) {
+            tracing::warn!(%kind, name, %service, "the object names the Service of another webhook, and is left to it");
+            return Ok(Outcome::done());
+        }
         let covers = |host: &String| certificates.covers(host);
         let patch = registration.patch(&object, &certificates.bundle(), covers).permanent()?;
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &registration.resource);

@@ -24,6 +24,8 @@ pub(crate) struct Registration {
     /// The name of the entries of a webhook configuration that concern this webhook. By default the name of the object.
     pub(crate) entry: String,
     pub(crate) resource: ApiResource,
+    /// The webhook's Service. Parts of the object that name another one belong to the webhook behind that Service.
+    service: Key,
     path: &'static str,
     /// The rules of the entries. `None` for a CustomResourceDefinition.
     rules: Option<Value>,
@@ -37,7 +39,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn new<K>(name: String, path: &'static str, rules: Option<Value>) -> Self
+    pub(crate) fn new<K>(name: String, service: Key, path: &'static str, rules: Option<Value>) -> Self
     where
         K: Cached<DynamicType = (), Scope: Scope> + Serialize,
     {
@@ -46,6 +48,7 @@ impl Registration {
             name,
             entry,
             resource,
+            service,
             path,
             rules,
             excludes_namespaces: true,
@@ -76,6 +79,12 @@ impl Registration {
 
     /// Returns the parts of the object that concern this webhook, each with a client configuration.
     fn entries<'a>(&self, object: &'a mut Value) -> Vec<&'a mut Value> {
+        let entries = self.entries_of_name(object).into_iter();
+        entries.filter(|entry| self.other_service(&entry["clientConfig"]).is_none()).collect()
+    }
+
+    /// Returns the entries of this name, or the conversion of a CustomResourceDefinition.
+    fn entries_of_name<'a>(&self, object: &'a mut Value) -> Vec<&'a mut Value> {
         if self.rules.is_some() {
             let entries = object.get_mut("webhooks").and_then(Value::as_array_mut);
             return entries.into_iter().flatten().filter(|entry| entry["name"] == *self.entry).collect();
@@ -83,6 +92,21 @@ impl Registration {
         let conversion = object.pointer_mut("/spec/conversion");
         let conversion = conversion.filter(|conversion| conversion["strategy"] == "Webhook");
         conversion.and_then(|conversion| conversion.get_mut("webhook")).into_iter().collect()
+    }
+
+    /// Returns the Service of a client configuration, if it is not that of this webhook. It has a certificate of its own:
+    /// two installations that both wrote their bundles would replace each other's for ever.
+    fn other_service(&self, client_config: &Value) -> Option<Key> {
+        let text = |field: &str| client_config["service"][field].as_str();
+        let service = Key::new(text("namespace"), text("name")?);
+        Some(service).filter(|service| *service != self.service)
+    }
+
+    /// Returns the Service that the object names for this webhook's entry, if it is that of another webhook.
+    pub(crate) fn service_of_other(&self, object: &Value) -> Option<Key> {
+        let mut object = object.clone();
+        let entry = self.entries_of_name(&mut object).pop()?;
+        self.other_service(&entry["clientConfig"])
     }
 
     /// Returns the merge patch that makes the API server call the webhook and trust this bundle, or `None` if the
@@ -207,7 +231,8 @@ mod tests {
 
     fn registration() -> Registration {
         let rules = json!([{"resources": ["lamps"]}]);
-        Registration::new::<MutatingWebhookConfiguration>("x.dev".into(), "/defaulting", Some(rules))
+        let service = Key::new("ns", "s");
+        Registration::new::<MutatingWebhookConfiguration>("x.dev".into(), service, "/defaulting", Some(rules))
     }
 
     /// Returns the webhooks of the object after the patch.
@@ -220,27 +245,46 @@ mod tests {
     fn only_entries_with_the_name_of_the_object_are_patched() {
         let webhooks = json!([
             {"name": "other.dev", "clientConfig": {"url": "https://a/b"}},
-            {"name": "x.dev", "timeoutSeconds": 3, "clientConfig": {"service": {"name": "s", "port": 9}},
+            {"name": "x.dev", "timeoutSeconds": 3,
+             "clientConfig": {"service": {"namespace": "ns", "name": "s", "port": 9}},
              "namespaceSelector": {"matchExpressions": [{"key": "k", "operator": "Exists"}]}},
         ]);
         let patched = patched_webhooks(&webhooks, |_| true);
         assert_eq!(patched[0], webhooks[0]);
         let expected = json!({
             "name": "x.dev", "timeoutSeconds": 3, "rules": [{"resources": ["lamps"]}],
-            "clientConfig": {"service": {"name": "s", "port": 9, "path": "/defaulting"}, "caBundle": "Q0E="},
+            "clientConfig": {
+                "service": {"namespace": "ns", "name": "s", "port": 9, "path": "/defaulting"}, "caBundle": "Q0E=",
+            },
             "namespaceSelector": {"matchExpressions": [
                 {"key": "k", "operator": "Exists"}, {"key": EXCLUDE_LABEL, "operator": "DoesNotExist"},
             ]},
         });
         assert_eq!(patched[1], expected);
         let object = json!({"webhooks": patched});
+        assert_eq!(registration().service_of_other(&object), None);
         assert_eq!(registration().patch(&object, "CA", |_| true), Ok(None));
         assert!(trusts(&registration().client_configs(object)[0], "CA"));
     }
 
     #[test]
+    fn an_object_that_names_the_service_of_another_installation_is_left_to_it() {
+        let client_config = json!({"service": {"namespace": "other", "name": "s"}, "caBundle": "b3RoZXI="});
+        let configuration = json!({"webhooks": [{"name": "x.dev", "clientConfig": client_config}]});
+        let conversion = json!({"strategy": "Webhook", "webhook": {"clientConfig": client_config}});
+        let definition = json!({"spec": {"conversion": conversion}});
+        let of_definition = Registration { rules: None, ..registration() };
+        for (registration, object) in [(registration(), configuration), (of_definition, definition)] {
+            assert_eq!(registration.service_of_other(&object), Some(Key::new("other", "s")));
+            assert!(registration.patch(&object, "CA", |_| true).is_err());
+            assert!(registration.trusts(Ok(Some(object)), "CA"), "a rotation does not wait for it");
+        }
+    }
+
+    #[test]
     fn a_webhook_that_no_label_turns_off_leaves_the_selector_alone() {
-        let object = json!({"webhooks": [{"name": "x.dev", "clientConfig": {"service": {"name": "s"}}}]});
+        let service = json!({"namespace": "ns", "name": "s"});
+        let object = json!({"webhooks": [{"name": "x.dev", "clientConfig": {"service": service}}]});
         let patch = Registration { excludes_namespaces: false, ..registration() }
             .patch(&object, "CA", |_| true)
             .unwrap()
