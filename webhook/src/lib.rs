@@ -125,6 +125,9 @@
 //! any more, because it has expired or the Secret was edited. If the Secret is lost, everything is created again, and
 //! handshakes fail until the API server trusts the new authority.
 //!
+//! An object that names another Service than that of this webhook is left to the webhook behind it. Two programs in one
+//! namespace with the same Secret share its certificate, which has the names of both.
+//!
 //! | key of the Secret | content |
 //! | --- | --- |
 //! | `server-cert.pem`, `server-key.pem` | the served certificate |

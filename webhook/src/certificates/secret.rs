@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 
-use super::authority::{CertificateAndKey, read_certificate};
+use super::authority::{CertificateAndKey, CertificateInfo, read_certificate};
 
 const SERVER_KEY: &str = "server-key.pem";
 const SERVER_CERTIFICATE: &str = "server-cert.pem";
@@ -165,12 +165,29 @@ impl Certificates {
 
     /// Returns the time until the certificate has to be renewed, or `None` if it has to be replaced now.
     fn time_until_renewal(&self, params: IssueParams<'_>) -> Option<Duration> {
+        let (certificate, left) = self.unexpired(params)?;
+        let covers_names = params.names.iter().all(|name| certificate.names.contains(name));
+        Some(left).filter(|_| covers_names)
+    }
+
+    /// Returns the certificate and the time until its renewal. `None` if that has come, or if no client accepts the
+    /// certificate.
+    fn unexpired(&self, params: IssueParams<'_>) -> Option<(CertificateInfo, Duration)> {
         let certificate =
             read_certificate(&self.server.certificate).filter(|_| !self.is_rejected(params.now))?;
-        let covers_names = params.names.iter().all(|name| certificate.names.contains(name));
-        let renewal =
-            certificate.not_after.checked_sub(params.lifetime.renew_before).ok().filter(|_| covers_names)?;
-        Duration::try_from(renewal.duration_since(params.now)).ok().filter(|left| !left.is_zero())
+        let renewal = certificate.not_after.checked_sub(params.lifetime.renew_before).ok()?;
+        let left = Duration::try_from(renewal.duration_since(params.now)).ok()?;
+        (!left.is_zero()).then_some((certificate, left))
+    }
+
+    /// Returns the names of the next certificate. One that replaces another before its time keeps the names of that one:
+    /// they may be those of another program with the same Secret. If each program issued a certificate for its own names
+    /// alone, they would replace each other's for ever.
+    fn next_names(&self, params: IssueParams<'_>) -> Vec<String> {
+        let mut names = params.names.to_vec();
+        let current = self.unexpired(params).map(|(certificate, _)| certificate.names);
+        names.extend(current.into_iter().flatten().filter(|name| !params.names.contains(name)));
+        names
     }
 
     /// Returns true if the certificate is valid for this name.
@@ -215,7 +232,10 @@ pub(crate) fn next_step(
         (None, _) if is_rejected => write(Certificates::create(params)),
         (None, _) => write(Certificates { next: None, ..current.clone() }.with_next_authority(params)),
         (Some(_), Some(left)) => Ok(Step::Wait(left.min(MAX_WAIT))),
-        (Some(next), None) if is_due => write(current.rotate(next, params)),
+        (Some(next), None) if is_due => {
+            let names = current.next_names(params);
+            write(current.rotate(next, IssueParams { names: &names, ..params }))
+        }
         (Some(_), None) => Ok(Step::AwaitTrust),
     }
 }

@@ -180,3 +180,24 @@ fn written_contents_are_read_back() {
     assert_eq!(Certificates::from_secret(&secret), Some(certificates));
     assert_eq!(Certificates::from_secret(&Secret::default()), None);
 }
+
+#[test]
+fn two_programs_with_one_secret_come_to_rest() {
+    let programs = [["a.ns.svc".to_owned()], ["b.ns.svc".to_owned()]];
+    let mut current = next_certificates(None, 0, NOT_PUBLISHED);
+    for second in 1..5 {
+        for names in &programs {
+            match next_step(Some(&current), params(names, second), PUBLISHED).unwrap() {
+                Step::Write(certificates) => current = *certificates,
+                step => assert_eq!(step, Step::Wait(MAX_WAIT)),
+            }
+        }
+    }
+    for names in programs.iter().chain([&[names()[0].clone()]]) {
+        let step = next_step(Some(&current), params(names, 5), PUBLISHED).unwrap();
+        assert_eq!(step, Step::Wait(MAX_WAIT), "{names:?}");
+    }
+    let renewed = next_step(Some(&current), params(&programs[0], 6 * DAY + 5), PUBLISHED).unwrap();
+    let Step::Write(renewed) = renewed else { panic!("{renewed:?}") };
+    assert!(!renewed.covers(&programs[1][0]), "a renewal in time drops names that are no longer needed");
+}
