@@ -26,7 +26,7 @@ use crate::{
     metrics::ChildMetrics,
     object_client::ObjectClient,
     queue::{Cause, Source},
-    tracker::{DynamicKinds, FoundKind, Tracker, Versions},
+    tracker::{DynamicKinds, FoundKind, Tracker, Versions, group_and_version},
 };
 
 /// The children of any Kind, such as those that a template in the owner's spec describes. [`kind`](Self::kind) returns
@@ -115,7 +115,8 @@ impl OwnedAny {
     /// Lists this owner's children of every Kind that any owner uses, and of every Kind that the references in `stored`
     /// name. If the owner's status holds references to its children, pass them: they lead to the children of an earlier
     /// template, even after a restart. A Kind whose version is no longer served is read in another one, which the `types` of
-    /// its children name. A Kind that the API server no longer knows has no children.
+    /// its children name. A Kind that the API server no longer knows has no children, and neither has one that is
+    /// cluster-scoped by now, if the owner is in a namespace, or a reference whose version cannot exist.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -134,7 +135,7 @@ impl OwnedAny {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`kind`](Self::kind), except for those of an unknown Kind.
+    /// Returns the errors of [`kind`](Self::kind), except for those of a Kind that has no children.
     pub async fn of<'a, O>(
         &self,
         owner: &O,
@@ -147,8 +148,11 @@ impl OwnedAny {
         let mut children: Vec<_> = self.open_children().iter().flat_map(|open| open.of(owner)).collect();
         let kinds = stored.into_iter().map(|child| (&child.api_version, &child.kind));
         for (api_version, kind) in kinds.collect::<BTreeSet<_>>() {
+            if group_and_version(api_version).is_none() {
+                continue; // the API server has accepted no such child
+            }
             let found = self.kinds.find_known(&Key::of(owner), api_version, kind, Versions::Any).await?;
-            if let Some(found) = found {
+            if let Some(found) = found.filter(can_be_controlled_by::<O>) {
                 children.extend(self.children_of_kind(owner, found)?.of(owner));
             }
         }
@@ -166,7 +170,7 @@ impl OwnedAny {
     where
         O: Resource<DynamicType = (), Scope: Scope> + Sync,
     {
-        if O::Scope::NAMESPACED && !found.kind.is_namespaced {
+        if !can_be_controlled_by::<O>(&found) {
             let ApiResource { api_version, kind, .. } = &found.kind.resource;
             return Err(Error::permanent(format!(
                 "{kind} of {api_version} is cluster-scoped and cannot be controlled by {}, which is in a namespace",
@@ -210,4 +214,9 @@ impl OwnedAny {
         opened.insert(found.kind.resource.clone(), children.downgrade());
         children
     }
+}
+
+/// Returns true unless the Kind is cluster-scoped and the owner is in a namespace.
+fn can_be_controlled_by<O: Resource<Scope: Scope>>(found: &FoundKind) -> bool {
+    found.kind.is_namespaced || !O::Scope::NAMESPACED
 }

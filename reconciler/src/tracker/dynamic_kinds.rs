@@ -160,12 +160,11 @@ impl DynamicKinds {
         kind: &str,
         versions: Versions,
     ) -> Result<Option<FoundKind>> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        if !(group.is_empty() || dns_subdomain(group).is_empty()) || !dns_label(version).is_empty() {
+        let Some((group, version)) = group_and_version(api_version) else {
             return Err(Error::permanent(format!(
                 "{api_version:?} is not an API version such as v1 or apps/v1"
             )));
-        }
+        };
         let check_allowed = |plural: Option<&str>| match self.allowed.admit(group, plural) {
             true => Ok(()),
             false => Err(Error::permanent(format!(
@@ -246,6 +245,13 @@ impl DynamicKinds {
         is_read.store(true, Ordering::Release);
         Ok(tracker)
     }
+}
+
+/// Splits an API version such as `v1` or `apps/v1`. `None` if no API version can have this form.
+pub(crate) fn group_and_version(api_version: &str) -> Option<(&str, &str)> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let is_valid = (group.is_empty() || dns_subdomain(group).is_empty()) && dns_label(version).is_empty();
+    is_valid.then_some((group, version))
 }
 
 impl UsedKind {

@@ -14,7 +14,7 @@ mod trackers;
 
 pub use self::{any::TrackedAny, duck::Duck, tracked::Tracked};
 pub(crate) use self::{
-    dynamic_kinds::{DynamicKinds, FoundKind, NotListedYet, Versions},
+    dynamic_kinds::{DynamicKinds, FoundKind, NotListedYet, Versions, group_and_version},
     index::Tracker,
     trackers::Trackers,
 };

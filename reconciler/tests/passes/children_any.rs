@@ -174,3 +174,25 @@ async fn the_children_of_all_kinds_in_use_and_of_known_references_are_listed_and
     channels.delete(&child).await.unwrap();
     assert!(fixture.children.of(&lamp(), &stored).await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn references_that_cannot_lead_to_a_child_hide_no_other_children() {
+    let cluster_scoped =
+        json!({"apiVersion": GROUP_VERSION, "kind": "ClusterChannel", "metadata": {"name": "a"}});
+    let fixture = Fixture::new("InMemoryChannel", vec![cluster_scoped]);
+    fixture.pass().await;
+    let reference = |api_version: &str, kind: &str| KReference {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        name: "child".into(),
+        ..KReference::default()
+    };
+    let stored = [
+        reference("messaging.knative.dev/v1/v2", "InMemoryChannel"),
+        reference("", "InMemoryChannel"),
+        reference(GROUP_VERSION, "ClusterChannel"),
+        reference(GROUP_VERSION, "InMemoryChannel"),
+    ];
+    let children = fixture.children.of(&lamp(), &stored).await.unwrap();
+    assert_eq!(children.iter().map(|child| child.name_any()).collect::<Vec<_>>(), ["child"]);
+}
