@@ -170,6 +170,20 @@ pub fn config_map_name(default: &str) -> String {
     variable(&name).unwrap_or_else(|| default.to_owned())
 }
 
+/// Returns the data of a ConfigMap. Warns of the keys in its `binaryData`, which nothing reads: kubectl and kustomize put
+/// files there that are not UTF-8, so a setting would silently have its default.
+pub fn text_data(config_map: &ConfigMap) -> BTreeMap<String, String> {
+    let binary: Vec<_> = config_map.binary_data.iter().flatten().map(|(key, _)| key.as_str()).collect();
+    if !binary.is_empty() {
+        tracing::warn!(
+            config_map = config_map.metadata.name,
+            keys = binary.join(", "),
+            "values in binaryData are not read: write them as UTF-8, so that they are in data"
+        );
+    }
+    config_map.data.clone().unwrap_or_default()
+}
+
 /// The informer of a ConfigMap, which counts as synced only once the ConfigMap is valid or deleted.
 struct ValidatedInformer {
     informer: Arc<dyn InformerHandle>,
@@ -227,7 +241,7 @@ impl<T: FromConfigMap> Latest<T> {
     /// Reads a ConfigMap and returns true if its data is new and valid. If it is invalid `at_startup`, the controller
     /// must not start with the default: it waits for a valid value.
     fn update(&mut self, config_map: &ConfigMap, at_startup: bool) -> bool {
-        let mut data = config_map.data.clone().unwrap_or_default();
+        let mut data = text_data(config_map);
         data.remove(EXAMPLE_KEY);
         if self.data.as_ref() == Some(&data) {
             return false;
@@ -269,6 +283,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures::FutureExt;
+    use k8s_openapi::ByteString;
 
     use super::*;
     use crate::testing::{Log, server};
@@ -370,6 +385,17 @@ mod tests {
         limit.handle().unwrap().synced().await;
         limit.handle().unwrap().synced().await;
         assert_eq!(absent(), 1);
+    }
+
+    #[tokio::test]
+    async fn values_that_are_not_text_are_named_in_the_log() {
+        let (log, mut binary) = (Log::start(), config_map("config-limit", &[("other", "1")]));
+        binary.binary_data = Some([("limit".into(), ByteString(b"\xff5".to_vec()))].into());
+        let (limit, maps) = preloaded(vec![]);
+        maps.insert(&binary).unwrap();
+        assert_eq!(*limit.get(), Limit(10));
+        let lines = log.lines("values in binaryData are not read");
+        assert!(lines.len() == 1 && lines[0].contains("limit"), "{lines:?}");
     }
 
     #[tokio::test]

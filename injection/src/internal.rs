@@ -20,7 +20,7 @@ pub use crate::{
         retry_after_of_status, with_retry_after_in_status, within_term,
     },
     clock::{clock_instant, is_test_clock, next_clock_change},
-    config::with_pinned_config,
+    config::{text_data, with_pinned_config},
     context::optional_informer,
     fights::Restored,
     informer::{

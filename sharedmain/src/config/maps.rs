@@ -3,6 +3,7 @@ use std::{collections::BTreeMap, fmt::Display};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client};
+use reknit_injection::internal::text_data;
 use reknit_leadership::LeaderElectionConfig;
 
 use super::{logging::LoggingConfig, observability::ObservabilityConfig};
@@ -90,6 +91,6 @@ async fn read<T, E: Display>(
         tracing::info!(config_map = name, namespace, "the ConfigMap does not exist: the defaults are used");
         return Ok(None);
     };
-    let parsed = parse(&map.data.unwrap_or_default()).map(Some);
+    let parsed = parse(&text_data(&map)).map(Some);
     parsed.map_err(|e| Failure::new(format!("ConfigMap {namespace}/{name}: {e}")))
 }

@@ -8,7 +8,7 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use reknit_injection::{
     Change, Context, InformerHandle,
-    internal::{Recordings, watch},
+    internal::{Recordings, text_data, watch},
     select,
 };
 use reknit_leadership::LeaderElectionConfig;
@@ -131,13 +131,13 @@ impl ConfigWatcher {
         let (watcher, name) = (self.clone(), format!("{namespace}/{name}"));
         informer.on(move |change| {
             let data = match change {
-                Change::Added(map) | Change::Updated { new: map, .. } => map.data.as_ref(),
+                Change::Added(map) | Change::Updated { new: map, .. } => text_data(map),
                 Change::Deleted { .. } => {
                     tracing::info!("ConfigMap {name} was deleted: the defaults are used");
-                    None
+                    Data::new()
                 }
             };
-            if let Err(error) = apply(&watcher, data.unwrap_or(&Data::new())) {
+            if let Err(error) = apply(&watcher, &data) {
                 tracing::error!("ConfigMap {name}: {error}; the previous settings stay in effect");
             }
         });
