@@ -76,6 +76,11 @@ pub fn undecodable_json<K: Cached>(informer: &Informer<K>, key: &Key) -> Option<
     informer.0.cache.undecodable_json(key)
 }
 
+/// Returns the cached object as JSON, with the fields that its type does not have.
+pub fn raw_json<K: Cached>(informer: &Informer<K>, key: &Key) -> Option<Value> {
+    informer.0.cache.raw_json(key)
+}
+
 /// Returns true if an object of this key exists, even if it cannot be decoded.
 pub fn exists<K: Cached>(informer: &Informer<K>, key: &Key) -> bool {
     informer.contains(key) || informer.0.cache.is_undecodable(key)

@@ -175,6 +175,11 @@ impl<K: Cached> Cache<K> {
         serde_json::from_slice(&object.to_json(&self.kind).ok()?).ok()
     }
 
+    /// The cached object of this key as JSON, with the fields that its type does not have.
+    pub(crate) fn raw_json(&self, key: &Key) -> Option<Value> {
+        serde_json::from_slice(&self.object(key)?.to_json(&self.kind).ok()?).ok()
+    }
+
     /// Returns true if the newest state of this key cannot be decoded.
     pub(crate) fn is_undecodable(&self, key: &Key) -> bool {
         self.undecodable.read().contains(key)

@@ -1,15 +1,18 @@
 //! Children that are created and updated without server-side apply, on a real API server.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Secret},
 };
 use kube::{
-    Api, ResourceExt,
+    Api, Resource, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams},
 };
 use reknit_injection::Context;
 use reknit_reconciler::{Applied, Controller, Owned, controller_reference};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{Fixture, children::recording_client};
@@ -107,4 +110,37 @@ async fn the_string_data_of_a_secret_is_written_once_and_is_not_reported_as_drop
     recorder.flush().await;
     let events = fixture.events_about(&fixture.namespace, &owner.uid().unwrap()).await;
     assert!(events.is_empty(), "{events:?}");
+}
+
+/// A ConfigMap without `binaryData`, as an older API has it.
+#[derive(Resource, Serialize, Deserialize, Clone, Debug)]
+#[resource(inherit = ConfigMap)]
+struct OlderMap {
+    metadata: ObjectMeta,
+    data: Option<BTreeMap<String, String>>,
+}
+
+#[tokio::test]
+async fn an_update_keeps_the_fields_that_the_type_of_the_child_does_not_have() {
+    let fixture = Fixture::new("unknown-fields").await;
+    let owner = fixture.create("owner", &[]).await;
+    let cx = Context::preloaded("reknit", fixture.client.clone(), vec![json!(owner)]);
+    let maps: Owned<OlderMap> = Controller::of::<ConfigMap>(&cx).owns();
+    let named = ObjectMeta { name: Some("child".into()), ..ObjectMeta::default() };
+    let write = async |value: &str| {
+        let set = |map: &mut OlderMap| {
+            map.data.get_or_insert_default().insert("key".into(), value.into());
+        };
+        let new = OlderMap { metadata: named.clone(), data: None };
+        maps.create_or_update(&owner, new, set).await.unwrap()
+    };
+    write("first").await;
+    let api: Api<ConfigMap> = Api::namespaced(cx.client(), &fixture.namespace);
+    let binary = Patch::Merge(json!({"binaryData": {"theirs": "/w=="}}));
+    api.patch("child", &PatchParams::default(), &binary).await.unwrap();
+    let updated = write("second").await;
+    assert!(matches!(&updated, Applied::Updated { .. }), "{updated:?}");
+    let stored = api.get("child").await.unwrap();
+    assert_eq!(stored.data.unwrap()["key"], "second");
+    assert_eq!(stored.binary_data.unwrap()["theirs"].0, b"\xff");
 }

@@ -4,11 +4,12 @@ use std::{hash::BuildHasher, sync::Arc};
 
 use kube::Resource;
 use reknit_apis::{Key, OwnedBy, Scope};
-use reknit_injection::Cached;
+use reknit_injection::{Cached, internal::raw_json};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
+    merge::merge_changes,
     object_client::status_code,
     owned::{
         Applied, NotApplied, Owned,
@@ -92,10 +93,11 @@ impl<T: Cached + Serialize> Owned<T> {
         let child = self.mutated(owner, &desired.key, T::clone(&cached), mutate);
         let (before, body) = (self.json(&*cached, desired)?, self.json(&child, desired)?);
         let Some(change) = diff(&before, body.clone()) else { return Ok(Applied::Unchanged(cached)) };
-        let no_effect = self.update_hash(&change, before);
+        let no_effect = self.update_hash(&change, before.clone());
         if self.shared.up_to_date.lock().get(&desired.key).is_some_and(|known| known.covers(no_effect)) {
             return Ok(Applied::Unchanged(cached));
         }
+        let body = self.with_unknown_fields(&cached, &desired.key, &before, body);
         let answer: T =
             self.shared.client.replace(&desired.key, &body).await.map_err(|error| desired.refused(error))?;
         let stored = self.json(&answer, desired)?;
@@ -104,6 +106,22 @@ impl<T: Cached + Serialize> Owned<T> {
             self.shared.up_to_date.lock().insert(desired.key.clone(), UpToDate::unlike_sent(no_effect));
         }
         Ok(Applied::of(Some(cached), Arc::new(answer)))
+    }
+
+    /// Adds the fields that `T` does not have to the update of a child, which would remove them: those of a newer API
+    /// server, for example, or all but a few if `T` is a partial type. A child that has changed in between gets none: the
+    /// API server refuses its update.
+    fn with_unknown_fields(&self, cached: &T, key: &Key, before: &Value, after: Value) -> Value {
+        let is_cached = |raw: &Value| {
+            raw["metadata"]["resourceVersion"].as_str() == cached.meta().resource_version.as_deref()
+        };
+        match raw_json(&self.informer, key).filter(is_cached) {
+            Some(mut raw) => {
+                merge_changes(&mut raw, before, &after);
+                raw
+            }
+            None => after,
+        }
     }
 
     /// A hash of a change of a child, and of the part of the child that updates change.
