@@ -65,8 +65,8 @@ impl<K: Kind> KindClient<K> {
         &self.client.manager
     }
 
-    /// Reads the object from the API server.
-    pub(crate) async fn get(&self, key: &Key) -> kube::Result<Option<K>> {
+    /// Reads the object from the API server, as JSON.
+    pub(crate) async fn get(&self, key: &Key) -> kube::Result<Option<Value>> {
         self.client.get(key).await
     }
 

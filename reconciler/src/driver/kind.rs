@@ -414,8 +414,9 @@ impl<R: ReconcileKind> KindDriver<R> {
         if let Ok(Some(change)) = &change {
             self.report_bounded(&change.bounded);
         }
-        let (client, unstored, metrics) = (&self.client, &self.unstored, &self.metrics);
-        let writer = StatusWriter { client, object, unstored, metrics };
+        let (client, informer) = (&self.client, &self.informer);
+        let (unstored, metrics) = (&self.unstored, &self.metrics);
+        let writer = StatusWriter { client, object, informer, unstored, metrics };
         let written = match change {
             _ if size_of::<StatusFor<R>>() > 0
                 && let Some(unreadable) = unreadable =>

@@ -6,7 +6,10 @@ mod unstored;
 use std::{sync::Arc, time::Duration};
 
 use reknit_apis::{Key, Kind, StatusOf, bound_conditions, equality::are_equal, to_json};
-use reknit_injection::internal::jittered;
+use reknit_injection::{
+    Informer,
+    internal::{jittered, raw_json},
+};
 use serde_json::{Value, json};
 
 pub use self::diff::merge_patch;
@@ -15,6 +18,7 @@ pub(crate) use self::unstored::{SEND_AGAIN_AFTER, UnstoredChanges};
 use crate::{
     Result,
     kind_client::{Attempt, KindClient, WriteMeta},
+    merge::merge_changes,
     metrics::PassMetrics,
     object_client::status_code,
 };
@@ -66,6 +70,22 @@ impl StatusChange {
         Self::between::<K>(object.read_status(), &mut serde_json::from_value(desired)?)
     }
 
+    /// Adds the fields of list items that the type of the status does not have: a merge patch replaces a list as a whole, so
+    /// they would be lost, such as those of the conditions of another controller. `before` is the status from which the
+    /// change was computed, and `raw` the same status as it is stored. `None` if nothing is left to change.
+    fn keeping_unknown_fields<K: Kind>(
+        self,
+        before: Option<&StatusOf<K>>,
+        raw: Option<Value>,
+    ) -> Result<Option<Self>> {
+        let (Some(before), Some(raw)) = (before, raw.filter(Value::is_object)) else { return Ok(Some(self)) };
+        let before = to_json(before)?;
+        let (mut after, mut raw_after) = (before.clone(), raw.clone());
+        json_patch::merge(&mut after, &self.patch);
+        merge_changes(&mut raw_after, &before, &after);
+        Ok(diff(&raw, raw_after).map(|patch| Self { patch, ..self }))
+    }
+
     /// Returns true if this change would overwrite another client's change between `before` and `now`: a merge patch
     /// replaces a list as a whole, for example, to which another client may have added an entry.
     fn overwrites<K: Kind>(&self, before: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
@@ -79,6 +99,7 @@ pub(crate) struct StatusWriter<'a, K: Kind> {
     pub(crate) client: &'a KindClient<K>,
     /// The object as the pass read it.
     pub(crate) object: &'a K,
+    pub(crate) informer: &'a Informer<K>,
     pub(crate) unstored: &'a UnstoredChanges,
     pub(crate) metrics: &'a PassMetrics,
 }
@@ -96,9 +117,10 @@ impl<K: Kind> StatusWriter<'_, K> {
         before: Option<&StatusOf<K>>,
         change: StatusChange,
     ) -> Result<Option<WriteMeta>> {
-        if self.unstored.contains(self.object, &change.patch) {
+        let change = change.keeping_unknown_fields::<K>(before, self.cached_status())?;
+        let Some(change) = change.filter(|change| !self.unstored.contains(self.object, &change.patch)) else {
             return Ok(Some(self.object.meta().into()));
-        }
+        };
         match self.send(self.object, &change.patch, Attempt::First).await {
             Ok(meta) => Ok(Some(meta)),
             // Boxed, so that this rare future does not enlarge the future of every pass.
@@ -120,6 +142,14 @@ impl<K: Kind> StatusWriter<'_, K> {
             }
             sent => Ok(Some(sent?)),
         }
+    }
+
+    /// Returns the stored status as JSON, if the cached object is the one that the pass read.
+    fn cached_status(&self) -> Option<Value> {
+        let mut raw = raw_json(self.informer, &Key::of(self.object))?;
+        let is_same =
+            raw["metadata"]["resourceVersion"].as_str() == self.object.meta().resource_version.as_deref();
+        is_same.then(|| raw["status"].take())
     }
 
     /// Sends a patch, on the condition that the object is still as it was `read`.
@@ -150,9 +180,11 @@ impl<K: Kind> StatusWriter<'_, K> {
             }
             let pause = jittered(format_args!("status/{}/{key}", K::kind(&())), RETRY_PAUSE, 0.7);
             tokio::time::sleep(pause).await;
-            let Some(now) = self.client.get(&key).await?.filter(|now| now.meta().uid == *uid) else {
+            let Some(raw) = self.client.get(&key).await? else { return Ok(None) };
+            let now = K::deserialize(&raw).map_err(kube::Error::SerdeError)?;
+            if now.meta().uid != *uid {
                 return Ok(None);
-            };
+            }
             if !may_retry {
                 return Err(error.into()); // 404 although the object exists: it has no status subresource
             }
@@ -161,6 +193,9 @@ impl<K: Kind> StatusWriter<'_, K> {
             if change.overwrites::<K>(before, now.read_status())? {
                 return Err(error.into());
             }
+            let remaining =
+                remaining.keeping_unknown_fields::<K>(now.read_status(), raw.get("status").cloned())?;
+            let Some(remaining) = remaining else { break };
             change = remaining;
             match self.send(&now, &change.patch, Attempt::Later).await {
                 Ok(_) => break,

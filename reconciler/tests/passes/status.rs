@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams, PostParams},
+    api::{DynamicObject, Patch, PatchParams, PostParams},
     client::Body,
 };
 use reknit_injection::{Context, Informer};
@@ -409,4 +409,23 @@ async fn a_reconcile_decodes_its_object_and_the_response_to_its_status_write_onc
         assert_eq!(DECODED.load(Ordering::Relaxed), decoded);
         assert_eq!(objects.get(&key()).unwrap().metadata.resource_version.as_deref(), Some(cached));
     }
+}
+
+#[tokio::test]
+async fn fields_of_the_conditions_of_others_that_the_type_does_not_have_are_kept() {
+    let server = ApiServer::new();
+    let mut lamp = json!(lit_lamp());
+    let theirs = json!({"type": "Theirs", "status": "True", "observedGeneration": 1});
+    lamp["status"]["conditions"].as_array_mut().unwrap().push(theirs.clone());
+    let cached = server.insert(&serde_json::from_value::<DynamicObject>(lamp).unwrap());
+    let failing = |_: &Lamp, status: &mut LampStatus| {
+        Lamp::CONDITIONS.manage(status).mark_false("Ready", "Broken", "no light");
+        Ok(Outcome::done())
+    };
+    let cx = Context::preloaded("test", server.client(), vec![cached]);
+    let _ = reconciling(failing)(&cx).unwrap().once(&key()).await.unwrap();
+    let stored = stored_json(&server).await;
+    let conditions = stored["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.contains(&theirs), "{stored}");
+    assert_eq!(conditions[0]["reason"], "Broken");
 }
