@@ -35,7 +35,7 @@ pub(crate) use self::{
     store::Store,
 };
 use crate::{
-    fights::{Fights, Restored, describe_change},
+    fights::{Fights, Restored, WriteRequest, describe_change},
     informer::{
         cached::Cached,
         change::Change,
@@ -371,17 +371,27 @@ impl<K: Cached> Cache<K> {
         before: &Object,
         response: &RawObject<'_>,
     ) -> Option<Restored> {
+        let after = self.state_after(before, response)?;
+        self.fights.record_write(&self.kind, controller, before, &after, response.managed_fields())
+    }
+
+    /// Describes the change that a write has made, after its response was applied. `before` is the cached state when the
+    /// write was sent.
+    pub(crate) fn describe_change(
+        &self,
+        request: &WriteRequest,
+        before: &Object,
+        response: &RawObject<'_>,
+    ) -> Option<String> {
+        describe_change(&self.kind, request, before, &self.state_after(before, response)?)
+    }
+
+    /// The state to which a write has led. `None` if it has changed nothing, or if a newer state is cached.
+    fn state_after(&self, before: &Object, response: &RawObject<'_>) -> Option<Object> {
         let after = self.object(&before.state().key())?;
         let is_answer = after.is_same_state(&response.state()); // the response of a subresource has another Kind
         let is_changed = !after.is_same_state(&before.state());
-        let managed_fields = response.managed_fields();
-        (is_answer && is_changed)
-            .then(|| self.fights.record_write(&self.kind, controller, before, &after, managed_fields))?
-    }
-
-    /// Describes the change from this state to the cached one.
-    pub(crate) fn describe_change(&self, before: &Object) -> Option<String> {
-        describe_change(&self.kind, before, &self.object(&before.state().key())?)
+        (is_answer && is_changed).then_some(after)
     }
 
     fn encode(&self, raw: &RawObject<'_>) -> Result<Object, String> {

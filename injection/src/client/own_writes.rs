@@ -22,6 +22,7 @@ use super::{
     writers::WrittenState,
 };
 use crate::{
+    fights::WriteRequest,
     informer::{Informers, StateBefore, writers},
     object::{RawObject, ResponseState},
     pass::CurrentPass,
@@ -47,6 +48,7 @@ struct CacheableRequest {
     /// The cached state of the object that the request changes. The pass is not known yet: a kube `Client` calls its
     /// layers in a task of its own.
     before: Option<StateBefore>,
+    request: WriteRequest,
 }
 
 #[derive(Deserialize)]
@@ -74,9 +76,9 @@ impl CacheableRequest {
         if has_no_object || !informers.has_informer_of(&path) || is_dry_run(request) {
             return None;
         }
-        let is_change = is_write && !is_deletion;
-        let before = is_change.then(|| informers.state_before(&path)).flatten();
-        Some(Self { path: request.uri().path().to_owned(), is_write, is_deletion, before })
+        let before = is_write.then(|| informers.state_before(&path)).flatten();
+        let (path, request) = (request.uri().path().to_owned(), WriteRequest::of(request));
+        Some(Self { path, is_write, is_deletion, before, request })
     }
 
     async fn deliver(
@@ -131,7 +133,10 @@ impl CacheableRequest {
         }
         let raw = RawObject::scan_text(text).ok();
         if let Some(raw) = &raw {
-            record(WrittenState::version(raw.resource_version()));
+            // The state that a write leaves as it is was written by whoever led to it.
+            if self.before.as_ref().is_none_or(|before| !before.is_unchanged(raw)) {
+                record(WrittenState::version(raw.resource_version()));
+            }
             // A grace period or a finalizer may delay the deletion, which is this pass's all the same.
             if self.is_deletion || raw.is_gone(false) {
                 record(raw.state().uid.map(WrittenState::deleted));
@@ -150,11 +155,14 @@ impl CacheableRequest {
 
     /// Lets the pass know what its write has restored or changed, once the caches have the new state.
     fn record_write(&self, response: &RawObject<'_>) {
-        let (Some(before), Some(pass)) = (&self.before, CurrentPass::get()) else { return };
+        let (Some(before), Some(pass)) = (&self.before, CurrentPass::get().filter(|_| !self.is_deletion))
+        else {
+            return;
+        };
         if let Some(restored) = before.record_write(&pass.controller, response) {
             pass.add_restored(restored);
         }
-        pass.set_last_change(|| before.describe_change());
+        pass.set_last_change(|| before.describe_change(&self.request, response));
     }
 }
 

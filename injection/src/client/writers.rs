@@ -11,7 +11,8 @@ use reknit_apis::internal::HashMap;
 
 use crate::pass::CurrentPass;
 
-/// The maximum number of writes that are remembered. The change that a write leads to is handled within milliseconds.
+/// The maximum number of versions, and of deletions, that are remembered. The change that a write leads to is handled within
+/// milliseconds, but a deletion can take long.
 const MAX_WRITES: usize = 4096;
 
 /// The state of an object to which a write led.
@@ -34,7 +35,8 @@ pub struct Writers(Arc<Mutex<Recent>>);
 struct Recent {
     passes: HashMap<WrittenState, Arc<CurrentPass>>,
     /// The states in `passes`, the oldest first.
-    order: VecDeque<WrittenState>,
+    versions: VecDeque<WrittenState>,
+    deletions: VecDeque<WrittenState>,
 }
 
 impl WrittenState {
@@ -55,7 +57,11 @@ impl Writers {
     /// Records that the current pass led to this state. Does nothing outside of passes.
     pub fn record(&self, state: Option<WrittenState>) {
         let (Some(state), Some(pass)) = (state, CurrentPass::get()) else { return };
-        let Recent { passes, order } = &mut *self.0.lock();
+        let Recent { passes, versions, deletions } = &mut *self.0.lock();
+        let order = match state {
+            WrittenState::Version(_) => versions,
+            WrittenState::Deleted(_) => deletions,
+        };
         if passes.insert(state, pass).is_none() {
             order.push_back(state);
         }
@@ -87,12 +93,17 @@ mod tests {
         let number = pass.number;
         let writes = async {
             write(deletion);
-            (0..MAX_WRITES as u64 - 1).for_each(|version| write(WrittenState::Version(version)));
+            (0..MAX_WRITES as u64).for_each(|version| write(WrittenState::Version(version)));
         };
         pass.clone().scope(writes).await;
         let writer_of = |state| writers.of(state).map(|pass| pass.number);
         assert_eq!([deletion, first].map(writer_of), [Some(number); 2]);
-        pass.scope(async { write(WrittenState::Version(u64::MAX)) }).await;
-        assert_eq!([deletion, first].map(writer_of), [None, Some(number)], "the oldest is forgotten");
+        let last = WrittenState::Version(u64::MAX);
+        pass.clone().scope(async { write(last) }).await;
+        let known = [first, last, deletion].map(writer_of);
+        assert_eq!(known, [None, Some(number), Some(number)], "the oldest version is forgotten");
+        let others = (1..=MAX_WRITES).map(|n| WrittenState::deleted(&n.to_string()));
+        pass.scope(async { others.for_each(write) }).await;
+        assert_eq!([deletion, last].map(writer_of), [None, Some(number)], "the oldest deletion is forgotten");
     }
 }

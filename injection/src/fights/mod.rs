@@ -12,6 +12,7 @@
 
 mod field;
 mod managers;
+mod request;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -30,8 +31,8 @@ use parking_lot::Mutex;
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
-pub(crate) use self::text::describe_change;
 use self::{field::restored_fields, managers::rival_of, text::RestoredText};
+pub(crate) use self::{request::WriteRequest, text::describe_change};
 use crate::object::{Object, ObjectState, Parts, RawObject};
 
 /// The maximum number of objects of an informer whose last states are kept.

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{
     field::{Field, Step, restored_fields},
     managers::Rival,
+    request::WriteRequest,
 };
 use crate::object::Object;
 
@@ -87,10 +88,17 @@ fn value_text(value: Option<&Value>, is_secret: bool) -> String {
     }
 }
 
-/// Describes the change from one state of an object to another, such as `ConfigMap shop/a: data.x from "1" to "2"`.
-pub(crate) fn describe_change(kind: &ApiResource, before: &Object, after: &Object) -> Option<String> {
+/// Describes the change that a request has made from one state of an object to another, such as
+/// `ConfigMap shop/a: data.x from "1" to "2"`.
+pub(crate) fn describe_change(
+    kind: &ApiResource,
+    request: &WriteRequest,
+    before: &Object,
+    after: &Object,
+) -> Option<String> {
     // The fields of the new state that differ in the old one.
-    let changed = restored_fields(kind, [after, before, after]);
+    let mut changed = restored_fields(kind, [after, before, after]);
+    request.retain_written(&mut changed);
     let field = changed.first()?;
     let is_secret = kind.kind == "Secret";
     let [from, to] = [&field.theirs, &field.ours].map(|value| value_text(value.as_ref(), is_secret));

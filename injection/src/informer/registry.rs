@@ -23,7 +23,7 @@ use super::{
 use crate::{
     cache::Cache,
     client::{ResourcePath, Transport, Writers, resource_name},
-    fights::Restored,
+    fights::{Restored, WriteRequest},
     object::{Object, RawObject, ResponseState},
     pass::CurrentPass,
     reflector,
@@ -74,7 +74,12 @@ trait Member: InformerHandle {
         before: &Object,
         response: &RawObject<'_>,
     ) -> Option<Restored>;
-    fn describe_change(&self, before: &Object) -> Option<String>;
+    fn describe_change(
+        &self,
+        request: &WriteRequest,
+        before: &Object,
+        response: &RawObject<'_>,
+    ) -> Option<String>;
 }
 
 /// The cached state of an object that a request is about to change.
@@ -89,9 +94,14 @@ impl StateBefore {
         self.member.record_write(controller, &self.object, response)
     }
 
-    /// Describes the change that the write has made.
-    pub(crate) fn describe_change(&self) -> Option<String> {
-        self.member.describe_change(&self.object)
+    /// Describes the change that the write has made, whose response was applied.
+    pub(crate) fn describe_change(&self, request: &WriteRequest, response: &RawObject<'_>) -> Option<String> {
+        self.member.describe_change(request, &self.object, response)
+    }
+
+    /// Returns true if the write has changed nothing: its response has the version of this state.
+    pub(crate) fn is_unchanged(&self, response: &RawObject<'_>) -> bool {
+        self.object.is_same_state(&response.state())
     }
 }
 
@@ -405,8 +415,13 @@ impl<K: Cached> Member for SharedInformer<K> {
         self.cache.record_write(controller, before, response)
     }
 
-    fn describe_change(&self, before: &Object) -> Option<String> {
-        self.cache.describe_change(before)
+    fn describe_change(
+        &self,
+        request: &WriteRequest,
+        before: &Object,
+        response: &RawObject<'_>,
+    ) -> Option<String> {
+        self.cache.describe_change(request, before, response)
     }
 }
 

@@ -176,6 +176,67 @@ async fn a_delayed_deletion_is_that_of_the_pass_that_asked_for_it() {
 }
 
 #[tokio::test]
+async fn a_write_that_leaves_a_state_as_it_is_has_not_written_it() {
+    let mut process = Process::start().await;
+    let (api, pass) =
+        (process.api.clone(), CurrentPass::begin(&"web".into(), &Key::new("n", "a").into(), false));
+    let (params, patch, deletion) = (PatchParams::default(), data_patch(), DeleteParams::foreground());
+    let mut terminating = map("a", "5");
+    terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    terminating["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+    let writers = process.writers.clone();
+    let writer_of = |version| writers.of(WrittenState::Version(version)).map(|pass| pass.number);
+    let writes = async {
+        process
+            .write(api.patch("a", &params, &patch), |request| request.respond(200, map("a", "5")))
+            .await
+            .unwrap();
+        process.write(api.delete("a", &deletion), |request| request.respond(200, terminating)).await.unwrap();
+        assert_eq!(writer_of(5), None);
+        process
+            .write(api.patch("a", &params, &patch), |request| request.respond(200, map("a", "11")))
+            .await
+            .unwrap();
+    };
+    pass.clone().scope(writes).await;
+    assert_eq!(writer_of(11), Some(pass.number));
+}
+
+#[tokio::test]
+async fn a_change_is_described_without_what_another_client_has_changed_while_the_watch_lags() {
+    let mut process = Process::start().await;
+    let api = process.api.clone();
+    let apply = PatchParams::apply("web");
+    let merge = PatchParams::default();
+    let cases = [
+        (&merge, Patch::Merge(json!({"data": {"x": "y"}})), Some("y"), Some("data.x from nothing to \"y\"")),
+        (&apply, Patch::Apply(json!({"data": {"x": "z"}})), Some("z"), Some("data.x from \"y\" to \"z\"")),
+        (&apply, Patch::Apply(json!({"data": {}})), None, Some("data.x from \"z\" to nothing")),
+        (&merge, Patch::Merge(json!({"data": {"x": null}})), None, None),
+    ];
+    for (n, (params, patch, x, change)) in cases.into_iter().enumerate() {
+        // The field `data.version` is changed with each version.
+        let mut response = map("a", &(11 + n).to_string());
+        x.into_iter().for_each(|x| response["data"]["x"] = json!(x));
+        let pass = CurrentPass::begin(&"web".into(), &Key::new("n", "a").into(), false);
+        pass.set_in_a_row(20);
+        let write = process.write(api.patch("a", params, &patch), |request| request.respond(200, response));
+        pass.clone().scope(write).await.unwrap();
+        let change = change.map(|change| format!("ConfigMap n/a: {change}"));
+        assert_eq!(pass.last_change(), change, "{patch:?}");
+    }
+    let (params, pass) =
+        (PostParams::default(), CurrentPass::begin(&"web".into(), &Key::new("n", "a").into(), false));
+    pass.set_in_a_row(20);
+    let replaced = config_map(map("a", "14"));
+    let replace =
+        process.write(api.replace("a", &params, &replaced), |request| request.respond(200, map("a", "15")));
+    pass.clone().scope(replace).await.unwrap();
+    let change = r#"ConfigMap n/a: data.version from "14" to "15""#;
+    assert_eq!(pass.last_change().as_deref(), Some(change), "a replacement writes all fields");
+}
+
+#[tokio::test]
 async fn dry_runs_and_failed_writes_change_nothing() {
     let mut process = Process::start().await;
     let api = process.api.clone();
