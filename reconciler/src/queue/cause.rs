@@ -214,6 +214,7 @@ impl Causes {
         } else if self.first.is_none() {
             self.first = Some(cause);
         } else if self.others.len() < MAX_CAUSES - 1 {
+            self.others.reserve_exact(usize::from(self.others.is_empty())); // few keys have more than two
             self.others.push(cause);
         } else {
             self.uncounted = self.uncounted.saturating_add(1);

@@ -19,8 +19,9 @@ pub(crate) struct StateChange {
     is_initial: bool,
     /// The pass of this process that made the change, once it is known.
     writer: Option<Arc<CurrentPass>>,
-    /// The earlier changes of the same object since the key was queued, which this one replaces as a cause.
-    before: ChangesBefore,
+    /// The earlier changes of the same object since the key was queued, which this one replaces as a cause. They are few,
+    /// and each cause is moved several times.
+    before: Option<Box<ChangesBefore>>,
 }
 
 /// The changes of an object before the last one.
@@ -69,8 +70,7 @@ impl StateChange {
             ChangeKind::Deleted => uid.map(WrittenState::deleted),
             ChangeKind::Added | ChangeKind::Changed => version.and_then(WrittenState::version),
         };
-        let before = ChangesBefore::default();
-        Self { kind, state, parts: changed_parts(), is_initial: is_initial(), writer: None, before }
+        Self { kind, state, parts: changed_parts(), is_initial: is_initial(), writer: None, before: None }
     }
 
     /// The change of an object to this resourceVersion, or its deletion if `None`.
@@ -91,17 +91,21 @@ impl StateChange {
             self.parts = self.parts.and(earlier.parts);
         }
         earlier.find_writer(writers);
-        let ChangesBefore { writer, unknown, is_external, is_prompt } = &mut self.before;
-        let is_forgotten = earlier.before.unknown.is_some();
-        *is_external |= earlier.before.is_external || is_forgotten;
-        *is_prompt |= earlier.before.is_prompt || is_forgotten;
-        match (&earlier.writer, earlier.state.filter(|_| unknown.is_none() && !earlier.is_initial)) {
-            (Some(pass), _) => *is_prompt |= pass.is_prompted(),
-            (None, Some(state)) => *unknown = Some(state),
-            (None, None) => (*is_external, *is_prompt) = (true, *is_prompt || !earlier.is_initial),
+        let before = self.before.get_or_insert_default();
+        if let Some(earlier) = &earlier.before {
+            before.is_external |= earlier.has_external();
+            before.is_prompt |= earlier.has_prompt();
         }
-        if writer.is_none() {
-            *writer = earlier.last_writer().cloned();
+        match (&earlier.writer, earlier.state.filter(|_| before.unknown.is_none() && !earlier.is_initial)) {
+            (Some(pass), _) => before.is_prompt |= pass.is_prompted(),
+            (None, Some(state)) => before.unknown = Some(state),
+            (None, None) => {
+                before.is_external = true;
+                before.is_prompt |= !earlier.is_initial;
+            }
+        }
+        if before.writer.is_none() {
+            before.writer = earlier.last_writer().cloned();
         }
     }
 
@@ -110,9 +114,11 @@ impl StateChange {
         if let Some(state) = self.state.filter(|_| self.writer.is_none()) {
             self.writer = writers.of(state);
         }
-        if let Some(pass) = self.before.unknown.and_then(|state| writers.of(state)) {
-            self.before.is_prompt |= pass.is_prompted();
-            (self.before.writer, self.before.unknown) = (Some(pass), None);
+        if let Some(before) = &mut self.before
+            && let Some(pass) = before.unknown.and_then(|state| writers.of(state))
+        {
+            before.is_prompt |= pass.is_prompted();
+            (before.writer, before.unknown) = (Some(pass), None);
         }
     }
 
@@ -128,19 +134,30 @@ impl StateChange {
 
     /// The pass that made the change, unless another client made one of those before.
     pub(super) fn only_writer(&self) -> Option<&Arc<CurrentPass>> {
-        let is_external = self.before.is_external || self.before.unknown.is_some();
-        self.writer.as_ref().filter(|_| !is_external)
+        self.writer.as_ref().filter(|_| !self.before.as_ref().is_some_and(|before| before.has_external()))
     }
 
     /// The last known pass that made one of the changes, also if other clients made others.
     pub(super) fn last_writer(&self) -> Option<&Arc<CurrentPass>> {
-        self.writer.as_ref().or(self.before.writer.as_ref())
+        self.writer.as_ref().or_else(|| self.before.as_ref()?.writer.as_ref())
     }
 
     /// Returns true if one of the changes came from outside of this process, or continues a pass that was prompted.
     pub(super) fn is_prompt(&self) -> bool {
         let is_last = self.writer.as_ref().map_or(!self.is_initial, |writer| writer.is_prompted());
-        is_last || self.before.is_prompt || self.before.unknown.is_some()
+        is_last || self.before.as_ref().is_some_and(|before| before.has_prompt())
+    }
+}
+
+impl ChangesBefore {
+    /// Returns true if another client made one of the changes, as far as is known.
+    fn has_external(&self) -> bool {
+        self.is_external || self.unknown.is_some()
+    }
+
+    /// Returns true if one of the changes is a prompt, as far as is known.
+    fn has_prompt(&self) -> bool {
+        self.is_prompt || self.unknown.is_some()
     }
 }
 

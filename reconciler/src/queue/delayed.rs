@@ -1,7 +1,10 @@
 //! Keys to enqueue later. Each key is held once, with the earliest of its due times, and is prompted if one of the passes
 //! that it continues was.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
@@ -18,18 +21,20 @@ pub(crate) struct Delayed {
 
 impl Delayed {
     /// Adds the key, unless it is held with an earlier due time. Returns true if it is now the first key to become due.
-    pub(crate) fn add(&mut self, key: Arc<Key>, due: Instant, mut prompted: bool) -> bool {
-        if let Some((position, was_prompted)) = self.by_key.get_mut(&key) {
-            *was_prompted |= prompted;
-            prompted = *was_prompted;
-            if position.0 <= due {
-                return false;
-            }
-            self.by_time.remove(position);
-        }
+    pub(crate) fn add(&mut self, key: Arc<Key>, due: Instant, prompted: bool) -> bool {
         self.last_ticket += 1;
         let position = (due, self.last_ticket);
-        self.by_key.insert(key.clone(), (position, prompted));
+        match self.by_key.entry(key.clone()) {
+            Entry::Occupied(mut held) => {
+                let (earlier, was_prompted) = held.get_mut();
+                *was_prompted |= prompted;
+                if earlier.0 <= due {
+                    return false;
+                }
+                self.by_time.remove(&std::mem::replace(earlier, position));
+            }
+            Entry::Vacant(new) => drop(new.insert((position, prompted))),
+        }
         self.by_time.insert(position, key);
         self.by_time.first_key_value().is_some_and(|(first, _)| *first == position)
     }

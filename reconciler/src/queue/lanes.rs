@@ -1,6 +1,6 @@
 //! The two lanes of the queue, and the keys that workers have claimed from them.
 
-use std::{hash::Hash, sync::Arc};
+use std::{borrow::Borrow, hash::Hash, sync::Arc};
 
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
@@ -69,17 +69,17 @@ impl Lanes {
     /// continues a pass that was prompted.
     pub(super) fn add(
         &mut self,
-        key: Arc<Key>,
+        key: impl Into<Arc<Key>> + Borrow<Key>,
         lane: Lane,
         now: Instant,
         (cause, prompted): (Cause, bool),
         writers: &Writers,
     ) -> AddResult {
-        match self.states.get_mut(&key) {
+        match self.states.get_mut(key.borrow()) {
             None => {
                 let mut causes = Causes::default();
                 causes.add(cause, prompted, writers);
-                self.enqueue(key, lane, now, causes);
+                self.enqueue(key.into(), lane, now, causes);
                 return AddResult::Queued;
             }
             Some(KeyState::Claimed { added: added @ None }) => {
@@ -96,6 +96,7 @@ impl Lanes {
                 if lane > *previous_lane {
                     let (ticket, queued_at, causes) = (*ticket, *queued_at, std::mem::take(causes));
                     let previous_lane = *previous_lane;
+                    let key = key.into();
                     self.keys_of(previous_lane).remove(key.namespace.as_deref(), ticket);
                     self.enqueue(key, lane, queued_at, causes);
                     if previous_lane < Lane::Slow {

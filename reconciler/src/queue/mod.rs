@@ -21,6 +21,7 @@ mod tests;
 mod token_bucket;
 
 use std::{
+    borrow::Borrow,
     fmt,
     ops::{Deref, RangeInclusive},
     sync::Arc,
@@ -308,7 +309,7 @@ impl Queue {
     }
 
     fn add_to(&self, lane: Lane, key: Key, cause: Cause, prompted: bool) {
-        let is_new = self.0.state.lock().add(Arc::new(key), lane, (cause, prompted));
+        let is_new = self.0.state.lock().add(key, lane, (cause, prompted));
         if is_new {
             self.0.changed.notify_one();
         }
@@ -329,7 +330,7 @@ impl Queue {
 impl State {
     /// Adds the key to the lane, for a cause and whether it continues a prompted pass. Returns true if the key is now
     /// queued and was not before.
-    fn add(&mut self, key: Arc<Key>, lane: Lane, cause: (Cause, bool)) -> bool {
+    fn add(&mut self, key: impl Into<Arc<Key>> + Borrow<Key>, lane: Lane, cause: (Cause, bool)) -> bool {
         if self.closed {
             return false;
         }
