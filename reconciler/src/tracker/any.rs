@@ -46,7 +46,7 @@ impl fmt::Debug for TrackedAny {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TrackedAny")
             .field("namespaces", &self.kinds.namespaces.selected_namespaces())
-            .field("informers", &self.kinds.open_informers())
+            .field("informers", &self.kinds.used.open_informers())
             .finish_non_exhaustive()
     }
 }

@@ -11,6 +11,7 @@ mod index;
 mod tests;
 mod tracked;
 mod trackers;
+mod used_kinds;
 
 pub use self::{any::TrackedAny, duck::Duck, tracked::Tracked};
 pub(crate) use self::{

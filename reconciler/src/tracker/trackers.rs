@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 use reknit_apis::Key;
 
 use super::{
-    dynamic_kinds::UsedKinds,
     index::{Index, Tracker},
+    used_kinds::UsedKinds,
 };
 
 /// All trackers of one controller.
