@@ -31,7 +31,11 @@ use parking_lot::Mutex;
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
-use self::{field::restored_fields, managers::rival_of, text::RestoredText};
+use self::{
+    field::{Field, restored_fields},
+    managers::rival_of,
+    text::RestoredText,
+};
 pub(crate) use self::{request::WriteRequest, text::describe_change};
 use crate::object::{Object, ObjectState, Parts, RawObject};
 
@@ -140,6 +144,19 @@ impl WrittenObject {
     }
 }
 
+/// The fields that a write has restored: the states are those after the last own write, before this one, and after it.
+fn restored_by_write(kind: &ApiResource, states: [&Object; 3]) -> Vec<Field> {
+    let [last, before, after] = states;
+    if last.is_same_state(&before.state()) || last.state().uid != before.state().uid {
+        return Vec::new();
+    }
+    // A comparison of texts, which nearly always suffices.
+    match Parts::between(last, before).intersects(Parts::between(before, after)) {
+        true => restored_fields(kind, states),
+        false => Vec::new(),
+    }
+}
+
 /// Returns the newest kept state between two states.
 fn state_between<'a>(kept: &'a VecDeque<State>, before: &Object, after: &Object) -> Option<&'a Object> {
     let between = |state: &&Object| before.version() < state.version() && state.version() < after.version();
@@ -181,35 +198,20 @@ impl Fights {
             object.by.push(Writer::new(controller, after, now));
             return None;
         };
-        writer.written = now;
-        writer.restored_from = None;
-        let last = std::mem::replace(&mut writer.state, after.clone());
+        let last = writer.replace_state(after, now);
         let before = state_between(&object.states, before, after).unwrap_or(before);
-        if last.is_same_state(&before.state()) || last.state().uid != before.state().uid {
-            return None;
-        }
-        // A comparison of texts, which nearly always suffices.
-        if !Parts::between(&last, before).intersects(Parts::between(before, after)) {
-            return None;
-        }
-        let mut fields = restored_fields(kind, [&last, before, after]);
+        let mut fields = restored_by_write(kind, [&last, before, after]);
         if fields.is_empty() {
             return None;
         }
         self.is_following.store(true, Ordering::Relaxed);
-        writer.count_restored(now);
-        writer.restored_from = Some(RestoredFrom { last: last.clone(), before: before.clone() });
+        writer.count_restored(RestoredFrom { last: last.clone(), before: before.clone() }, now);
         if writer.restored < FIGHT {
             return None;
         }
         let kept = |state: &Object| managed_fields_of(&object.states, state);
         let rival = rival_of([kept(&last), kept(before), managed_fields], &fields[0]);
-        let is_known = rival.is_some() || writer.restored >= FIGHT + PATIENCE;
-        let is_to_report = writer.report <= now && is_known;
-        if is_to_report {
-            writer.report = now + writer.next_gap;
-            writer.next_gap *= 2;
-        }
+        let is_to_report = writer.begin_report(rival.is_some(), now);
         let others = fields.len() - 1;
         let field = fields.swap_remove(0);
         let text = RestoredText::new(kind, rival, &field, others, writer.restored, now - writer.since);
@@ -268,15 +270,33 @@ impl Writer {
         }
     }
 
+    /// Returns the state to which the write before this one led.
+    fn replace_state(&mut self, after: &Object, now: Instant) -> Object {
+        self.written = now;
+        self.restored_from = None;
+        std::mem::replace(&mut self.state, after.clone())
+    }
+
+    /// Returns true if the fight is to be reported now. Then it is next reported after a gap.
+    fn begin_report(&mut self, is_rival_known: bool, now: Instant) -> bool {
+        let is_due = self.report <= now && (is_rival_known || self.restored >= FIGHT + PATIENCE);
+        if is_due {
+            self.report = now + self.next_gap;
+            self.next_gap *= 2;
+        }
+        is_due
+    }
+
     /// Counts a restored field. A pause that is too long ends a fight, also if the controller has written other fields
     /// meanwhile.
-    fn count_restored(&mut self, now: Instant) {
+    fn count_restored(&mut self, from: RestoredFrom, now: Instant) {
         if self.restored == 0 || now - self.last > MAX_PAUSE {
             (self.restored, self.since) = (0, now);
             (self.report, self.next_gap) = (now, REPORT_AGAIN);
         }
         self.restored += 1;
         self.last = now;
+        self.restored_from = Some(from);
     }
 
     /// Takes the last write from the count if it has restored nothing from the state that it was sent to, as is known now.
