@@ -117,7 +117,8 @@ impl<K: Kind> StatusWriter<'_, K> {
         before: Option<&StatusOf<K>>,
         change: StatusChange,
     ) -> Result<Option<WriteMeta>> {
-        let change = change.keeping_unknown_fields::<K>(before, self.cached_status())?;
+        let raw = before.and_then(|_| self.cached_status());
+        let change = change.keeping_unknown_fields::<K>(before, raw)?;
         let Some(change) = change.filter(|change| !self.unstored.contains(self.object, &change.patch)) else {
             return Ok(Some(self.object.meta().into()));
         };
