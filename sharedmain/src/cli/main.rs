@@ -99,7 +99,11 @@ impl Main {
         self
     }
 
-    /// Adds flags of your own, parsed together with the framework's. Constructors get them by `cx.provided::<F>()?`.
+    /// Adds flags of your own, parsed together with the framework's. Constructors get them by `cx.provided::<F>()?`. The
+    /// project depends on clap 4 with its feature `derive`.
+    ///
+    /// Every process of the program parses them. So a flag without a default has to be in the arguments of each Deployment,
+    /// also of that with `--only=webhook`, in [`Rbac::args`](crate::Rbac::args), and in those of `Program` in tests.
     ///
     /// ```
     /// use reknit_injection::Context;

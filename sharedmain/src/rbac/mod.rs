@@ -8,7 +8,7 @@ mod tests;
 
 use std::{collections::BTreeMap, env, ffi::OsString, io, io::Write, process::ExitCode};
 
-use clap::{ArgMatches, Parser};
+use clap::{ArgMatches, Parser, error::ErrorKind};
 use k8s_openapi::api::{authentication::v1::TokenReview, authorization::v1::SubjectAccessReview};
 use reknit_injection::{Context, Effects, Permission, Verb};
 use reknit_reconciler::Result;
@@ -32,6 +32,9 @@ use crate::{
 
 /// The label with the name of the component.
 const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+
+/// The advice if the program requires a flag.
+const SET_FLAGS: &str = "`Rbac::args` in the code sets flags of the program, or the command line after `--`";
 
 /// The RBAC manifests of a program: its service accounts, and the roles that allow exactly the requests that its
 /// constructors declare. Comes from [`Main::rbac`].
@@ -158,7 +161,8 @@ impl Rbac {
         self
     }
 
-    /// Sets flags of the program, on which the rules may depend. Those of the command line come after them.
+    /// Sets flags of the program: those that it requires, and those on which the rules may depend. A flag of the command
+    /// line replaces the same one here, and a list is continued.
     ///
     /// ```
     /// use reknit_sharedmain::{Main, NamespaceFlag, Rbac};
@@ -230,7 +234,7 @@ impl Rbac {
     ///
     /// # Errors
     ///
-    /// Fails if a constructor fails, if a flag is required, or if a controller uses
+    /// Fails if a constructor fails, if `args` lacks a required flag, or if a controller uses
     /// [`Kinds::any`](reknit_reconciler::Kinds::any).
     pub fn to_yaml(self) -> Result<String> {
         let args = [OsString::from("rbac")];
@@ -249,10 +253,15 @@ impl Rbac {
         };
         let component = self.program.component().to_owned();
         let command = self.program.command().map_err(|error| flags::usage_failure(&error))?;
+        // A flag of the command line replaces that of `args`.
+        let command = command.args_override_self(true);
         let args: Vec<_> =
             [component.clone().into()].into_iter().chain(self.args).chain(filter.program.clone()).collect();
         let (flags, matches) = match flags::parse(command, &args) {
             Ok(parsed) => parsed,
+            Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => {
+                return Err(Failure::usage(format!("{}; {SET_FLAGS}", flags::usage_failure(&error))));
+            }
             Err(error) => return refuse(error),
         };
         let is_shadow = self.is_shadow || filter.shadow;

@@ -109,6 +109,29 @@ fn a_program_may_have_flags_of_the_same_names() {
     assert!(roles.contains("resources: [nodes]"), "{roles}");
 }
 
+#[test]
+fn a_flag_of_the_command_line_replaces_that_of_the_code() {
+    let program = Main::new("follower").flags::<ClashingFlags>().controller(clashing).rbac("system");
+    let args = ["rbac", "--", "--kinds=secrets"].map(OsString::from);
+    let (roles, _) =
+        program.args(["--kinds=nodes"]).generate(&args).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(roles.contains("resources: [secrets]") && !roles.contains("resources: [nodes]"), "{roles}");
+}
+
+#[derive(clap::Args, Clone)]
+struct RequiredFlags {
+    #[arg(long)]
+    folder: String,
+}
+
+#[test]
+fn the_error_of_a_required_flag_says_where_to_set_it() {
+    let program = || Main::new("follower").flags::<RequiredFlags>().controller(declared).rbac("system");
+    let error = program().to_yaml().unwrap_err().to_string();
+    assert!(error.contains("--folder") && error.contains("Rbac::args"), "{error}");
+    assert!(program().args(["--folder=/data"]).to_yaml().is_ok());
+}
+
 fn escalating(cx: &Context) -> Result<Controller> {
     let mut build = Controller::of::<ConfigMap>(cx);
     let roles = |verb| Permission::new("rbac.authorization.k8s.io", "clusterroles", [verb]);
