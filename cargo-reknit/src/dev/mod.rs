@@ -41,8 +41,8 @@ const ONCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// hack/setup-envtest.sh of a checkout of reknit.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Dev {
-    /// Exits once every example, or those of these Kinds and names, are ready; with status 1 if that takes longer
-    /// than two minutes. `KIND/NAME=False` waits for an example that is not ready
+    /// Exits once every example that is a custom resource, or those of these Kinds and names, are ready; with status 1
+    /// if that takes longer than two minutes. `KIND/NAME=False` waits for an example that is not ready
     #[arg(long, value_name = "KIND/NAME", num_args = 0..=1, require_equals = true, value_delimiter = ',')]
     once: Option<Vec<Goal>>,
     #[command(flatten)]

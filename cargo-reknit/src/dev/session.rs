@@ -7,9 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
-    api::DynamicObject,
+    api::{DynamicObject, ListParams},
     core::GroupVersionKind,
     discovery::{Scope, pinned_kind},
 };
@@ -18,7 +19,7 @@ use serde_json::Value;
 
 use super::{
     build::Executables,
-    goal::Goal,
+    goal::{Goal, custom_resources, describe},
     manifests, namespaces,
     process::{Process, Settings},
     table::{self, Resource},
@@ -44,6 +45,8 @@ pub(crate) struct Session<'a> {
     applied: Vec<Value>,
     resources: Vec<Resource>,
     examples: Vec<Value>,
+    /// The examples that `--once` awaits, once all are applied.
+    awaited: Vec<Goal>,
     /// The error with which the last attempt to apply the examples ended, or `None` once they are applied.
     pending: Option<String>,
     /// The last such error that was printed.
@@ -82,6 +85,7 @@ impl<'a> Session<'a> {
             applied: Vec::new(),
             resources: Vec::new(),
             examples: Vec::new(),
+            awaited: Vec::new(),
             pending: Some(String::new()),
             reported: String::new(),
             tables: BTreeMap::new(),
@@ -105,13 +109,10 @@ impl<'a> Session<'a> {
     }
 
     /// The names of the examples that have not reached these goals yet, and why they could not be applied, if so.
-    /// Without goals, all examples have to be ready. Returns `None` once all are reached.
+    /// Without goals, the custom resources among the examples have to be ready. Returns `None` once all are reached.
     pub(crate) fn missed(&self, goals: &[Goal]) -> Option<String> {
-        let goals = match goals {
-            [] => self.examples.iter().map(|example| Goal::new(describe(example), "True")).collect(),
-            _ => goals.to_vec(),
-        };
-        let missed = goals.into_iter().filter(|goal| !self.reached.contains(goal));
+        let goals: &[Goal] = if goals.is_empty() { &self.awaited } else { goals };
+        let missed = goals.iter().filter(|goal| !self.reached.contains(goal));
         let names = missed.map(|goal| goal.to_string()).collect::<Vec<_>>().join(", ");
         match self.pending.as_deref() {
             None if names.is_empty() => None,
@@ -162,6 +163,7 @@ impl<'a> Session<'a> {
         self.resources.sort_by(|a, b| a.name.cmp(&b.name));
         self.resources.dedup();
         self.examples = manifests::read_folder(&folder.join("config/example"))?;
+        self.awaited = self.examples.iter().map(Goal::ready).collect();
         self.pending = Some(String::new());
         Ok(())
     }
@@ -262,13 +264,13 @@ impl<'a> Session<'a> {
                 Some(format!("the webhook has not filled in {name} yet, which it does when it runs"));
             return;
         }
-        let mut error = None;
-        for example in &self.examples {
-            if let Err(refusal) = self.plane.apply_yaml(&example.to_string()).await {
-                error = Some(output::reason(&anyhow::Error::new(refusal)));
-                break;
+        let error = match self.create_examples().await {
+            Ok(awaited) => {
+                self.awaited = awaited;
+                None
             }
-        }
+            Err(refusal) => Some(output::reason(&refusal)),
+        };
         if let Some(error) = error.as_ref().filter(|error| *error == last && self.reported != *last) {
             output::warning(&format!("cannot apply config/example/ yet: {error}"));
             self.reported.clone_from(error);
@@ -276,10 +278,20 @@ impl<'a> Session<'a> {
         self.pending = error;
     }
 
+    /// Applies the examples, and returns the states that `--once` awaits.
+    async fn create_examples(&self) -> Result<Vec<Goal>> {
+        for example in &self.examples {
+            self.plane.apply_yaml(&example.to_string()).await?;
+        }
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let definitions = definitions.list(&ListParams::default()).await?.items;
+        Ok(custom_resources(&self.examples, &definitions).map(Goal::ready).collect())
+    }
+
     /// Records the states of the examples until they are ready, which it reports with the time that it took.
     async fn record_reached(&mut self) {
         for example in &self.examples {
-            let ready = Goal::new(describe(example), "True");
+            let ready = Goal::ready(example);
             if self.reached.contains(&ready) {
                 continue;
             }
@@ -335,12 +347,6 @@ impl<'a> Session<'a> {
         self.stop_programs().await;
         self.plane.stop().await.context("cannot stop the control plane")
     }
-}
-
-/// The Kind and the name of an object.
-fn describe(object: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
 /// True for webhook configurations, and for definitions that are converted by a webhook.
