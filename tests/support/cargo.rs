@@ -27,7 +27,9 @@ fn cache() -> PathBuf {
 }
 
 /// Makes a cargo command reuse the dependencies that were built for the tests: removes the environment variables that
-/// cargo set for this test, and sets the debug level of the profile `dev` to that of the profile `test`.
+/// cargo or `hack/timed.sh` set for this test, and sets the debug level of the profile `dev` to that of the profile `test`.
+/// With another `RUSTC_BOOTSTRAP`, some build scripts run again, and most crates are built again, here and in the next
+/// command without it.
 pub(crate) fn reuse_build_cache(command: &mut Command) -> &mut Command {
     let is_test_variable = |name: &str| {
         name.starts_with("CARGO_PKG_")

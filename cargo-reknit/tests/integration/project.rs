@@ -7,6 +7,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use crate::cargo::{emptied_folder, reuse_build_cache};
+
 /// Held by the one test that uses the target folder: programs of different projects have the same names, such as `crd`.
 static TARGET: Mutex<()> = Mutex::new(());
 
@@ -23,14 +25,8 @@ impl Project {
     pub(crate) fn new(name: &str, args: &[&str]) -> Self {
         let target = TARGET.lock().unwrap_or_else(PoisonError::into_inner);
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let checkout = root.display().to_string().replace('/', "-");
-        // In a folder of this user: in /tmp another user could create it first, since its name is known.
-        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache.or_else(|| Some(env::home_dir()?.join(".cache"))).unwrap();
-        let parent = cache.join(format!("reknit/tests/cargo-reknit{checkout}"));
+        let parent = emptied_folder("cargo-reknit");
         let project = Self { folder: parent.join(name), parent, _target: target };
-        // A run that was killed leaves its folder behind.
-        let _ = fs::remove_dir_all(&project.folder);
         // The same profile for dependencies as in the workspace, so that cargo reuses them.
         fs::create_dir_all(project.parent.join(".cargo")).unwrap();
         let profile = "[profile.dev.package.\"*\"]\ndebug = false\n";
@@ -55,13 +51,7 @@ impl Project {
         let program = Path::new(env!("CARGO_BIN_EXE_cargo-reknit"));
         let path =
             format!("{}:{}", program.parent().unwrap().display(), env::var("PATH").unwrap_or_default());
-        command.args(args).env("PATH", path).env("CARGO_TARGET_DIR", target_folder());
-        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
-        // Variables that cargo sets for this test would make it rebuild dependencies.
-        let of_this_test = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-        for (name, _) in env::vars().filter(|(name, _)| of_this_test(name) || name == "OUT_DIR") {
-            command.env_remove(name);
-        }
+        reuse_build_cache(&mut command).args(args).env("PATH", path).env("CARGO_TARGET_DIR", target_folder());
         if self.folder.exists() {
             command.current_dir(&self.folder);
         }
