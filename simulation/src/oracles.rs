@@ -8,6 +8,7 @@ use std::{
 
 use reknit_apis::Key;
 use reknit_leadership::{LeaderElectionConfig, Ring};
+use reknit_reconciler::internal::APPLIED;
 use serde_json::{Value, json};
 
 use crate::{
@@ -200,9 +201,12 @@ fn canonical_names(objects: &[Value]) -> BTreeMap<String, String> {
     names
 }
 
-/// Removes the metadata that the API server sets.
+/// Removes the metadata that the API server sets, and the hash of what was applied, which is compared itself.
 fn strip(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+            annotations.remove(APPLIED);
+        }
         for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
             metadata.remove(field);
         }

@@ -60,6 +60,36 @@ fn a_child_too_many_is_a_difference_of_the_final_state() {
     life_of_a_widget(simulation([generating])).seeds(0..100).run();
 }
 
+/// Applies a map with the version of the widget, which depends on how many writes there were before.
+struct Versioned {
+    maps: Owned<ConfigMap>,
+}
+
+impl ReconcileKind for Versioned {
+    type Kind = Widget;
+
+    async fn reconcile_kind(&self, widget: &Widget, status: &mut WidgetStatus) -> Result<Outcome> {
+        let mut map = map(widget);
+        map.metadata.name = Some(widget.name_any());
+        map.annotations_mut().insert("version".into(), widget.resource_version().unwrap_or_default());
+        self.maps.apply(widget, map).await?;
+        status.map = Some(widget.name_any());
+        Ok(Outcome::done())
+    }
+}
+
+fn versioned(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::of::<Widget>(cx);
+    let maps = build.owns();
+    Ok(build.reconciler(Versioned { maps }).build())
+}
+
+#[test]
+#[should_panic(expected = "metadata.annotations.version is")]
+fn the_difference_of_an_applied_child_names_the_field_instead_of_the_hash_of_all() {
+    life_of_a_widget(simulation([versioned])).seeds(0..0).each_write().run();
+}
+
 /// Creates a map without an owner, and then notes its name in the status. At the end it deletes the noted map only.
 struct Forgetful {
     maps: Api<ConfigMap>,
