@@ -42,7 +42,8 @@ const ONCE_TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Dev {
     /// Exits once every example that is a custom resource, or those of these Kinds and names, are ready; with status 1
-    /// if that takes longer than two minutes. `KIND/NAME=False` waits for an example that is not ready
+    /// if that takes longer than two minutes, or if a program exits. `KIND/NAME=False` waits for an example that is not
+    /// ready
     #[arg(long, value_name = "KIND/NAME", num_args = 0..=1, require_equals = true, value_delimiter = ',')]
     once: Option<Vec<Goal>>,
     #[command(flatten)]
@@ -97,6 +98,9 @@ impl Dev {
                     session.refresh().await;
                     let Some(goals) = &self.once else { continue };
                     let Some(missed) = session.missed(goals) else { return Ok(()) };
+                    if session.has_exited() {
+                        bail!("a program exited before these examples were ready: {missed}");
+                    }
                     if started.elapsed() > ONCE_TIMEOUT {
                         let seconds = ONCE_TIMEOUT.as_secs();
                         bail!("these examples were not ready within {seconds} s: {missed}");

@@ -208,7 +208,7 @@ impl<'a> Session<'a> {
         let is_started = self.started.as_ref().is_some_and(|(executables, workloads)| {
             (executables, workloads) == (&self.executables, &self.workloads)
         });
-        if !is_started || self.processes.len() != self.workloads.len() {
+        if !is_started || self.has_exited() {
             self.stop_programs().await;
             if let Err(error) = self.start_programs().await {
                 output::warning(&output::reason(&error));
@@ -227,6 +227,11 @@ impl<'a> Session<'a> {
         }
         // Last, so that the tables show the state in which an example was found to be ready.
         self.show_tables().await;
+    }
+
+    /// Returns true if a program does not run.
+    pub(crate) fn has_exited(&self) -> bool {
+        self.processes.len() != self.workloads.len()
     }
 
     async fn show_tables(&mut self) {

@@ -121,4 +121,14 @@ async fn programs_follow_the_sources_and_end_with_the_command() {
         Err(_) => Ok(()),
     };
     eventually("the end of the program", limit, has_ended).await;
+
+    project.edit(
+        "config/500-controller.yaml",
+        "--only=controllers",
+        "--only=controllers\", \"--metrics-bind-address=192.0.2.1:1",
+    );
+    let failed = project.reknit(&["dev", "--once"]).output().unwrap();
+    let errors = String::from_utf8_lossy(&failed.stderr);
+    let message = "a program exited before these examples were ready: Note/hello";
+    assert!(failed.status.code() == Some(1) && errors.contains(message), "{errors}");
 }
