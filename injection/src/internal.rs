@@ -76,9 +76,10 @@ pub fn undecodable_json<K: Cached>(informer: &Informer<K>, key: &Key) -> Option<
     informer.0.cache.undecodable_json(key)
 }
 
-/// Returns the cached object as JSON, with the fields that its type does not have.
-pub fn raw_json<K: Cached>(informer: &Informer<K>, key: &Key) -> Option<Value> {
-    informer.0.cache.raw_json(key)
+/// Returns an object that was read from the cache as JSON, with the fields that its type does not have. `None` if another
+/// state is cached by now.
+pub fn raw_json<K: Cached>(informer: &Informer<K>, object: &K) -> Option<Value> {
+    informer.0.cache.raw_json(&Key::of(object), object.meta().resource_version.as_deref())
 }
 
 /// Returns true if an object of this key exists, even if it cannot be decoded.

@@ -175,9 +175,10 @@ impl<K: Cached> Cache<K> {
         serde_json::from_slice(&object.to_json(&self.kind).ok()?).ok()
     }
 
-    /// The cached object of this key as JSON, with the fields that its type does not have.
-    pub(crate) fn raw_json(&self, key: &Key) -> Option<Value> {
-        serde_json::from_slice(&self.object(key)?.to_json(&self.kind).ok()?).ok()
+    /// This state of an object as JSON, with the fields that its type does not have. `None` if another one is cached.
+    pub(crate) fn raw_json(&self, key: &Key, version: Option<&str>) -> Option<Value> {
+        let object = self.object(key).filter(|object| Some(object.state().resource_version) == version)?;
+        serde_json::from_slice(&object.to_json(&self.kind).ok()?).ok()
     }
 
     /// Returns true if the newest state of this key cannot be decoded.

@@ -147,10 +147,7 @@ impl<K: Kind> StatusWriter<'_, K> {
 
     /// Returns the stored status as JSON, if the cached object is the one that the pass read.
     fn cached_status(&self) -> Option<Value> {
-        let mut raw = raw_json(self.informer, &Key::of(self.object))?;
-        let is_same =
-            raw["metadata"]["resourceVersion"].as_str() == self.object.meta().resource_version.as_deref();
-        is_same.then(|| raw["status"].take())
+        raw_json(self.informer, self.object).map(|mut raw| raw["status"].take())
     }
 
     /// Sends a patch, on the condition that the object is still as it was `read`.

@@ -97,7 +97,7 @@ impl<T: Cached + Serialize> Owned<T> {
         if self.shared.up_to_date.lock().get(&desired.key).is_some_and(|known| known.covers(no_effect)) {
             return Ok(Applied::Unchanged(cached));
         }
-        let body = self.with_unknown_fields(&cached, &desired.key, &before, body);
+        let body = self.with_unknown_fields(&cached, &before, body);
         let answer: T =
             self.shared.client.replace(&desired.key, &body).await.map_err(|error| desired.refused(error))?;
         let stored = self.json(&answer, desired)?;
@@ -111,11 +111,8 @@ impl<T: Cached + Serialize> Owned<T> {
     /// Adds the fields that `T` does not have to the update of a child, which would remove them: those of a newer API
     /// server, for example, or all but a few if `T` is a partial type. A child that has changed in between gets none: the
     /// API server refuses its update.
-    fn with_unknown_fields(&self, cached: &T, key: &Key, before: &Value, after: Value) -> Value {
-        let is_cached = |raw: &Value| {
-            raw["metadata"]["resourceVersion"].as_str() == cached.meta().resource_version.as_deref()
-        };
-        match raw_json(&self.informer, key).filter(is_cached) {
+    fn with_unknown_fields(&self, cached: &T, before: &Value, after: Value) -> Value {
+        match raw_json(&self.informer, cached) {
             Some(mut raw) => {
                 merge_changes(&mut raw, before, &after);
                 raw
