@@ -15,9 +15,9 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Resource, ResourceExt,
-    api::{DeleteParams, ObjectMeta, PostParams},
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
-use prometheus::Registry;
+use prometheus::{Registry, proto::Metric};
 use reknit_injection::{Cached, Context};
 use reknit_reconciler::{Applied, Controller, NotApplied, Owned, controller_reference};
 use reknit_testing::ApiServer;
@@ -46,6 +46,17 @@ impl<T: Cached + Resource<DynamicType = (), Scope = kube::core::NamespaceResourc
         let children = Controller::of::<Lamp>(&cx).owns::<T>();
         let [client, elsewhere] = ["default", "elsewhere"].map(|name| Api::namespaced(cx.client(), name));
         Self { server, children, client, elsewhere, registry: cx.metrics().clone() }
+    }
+
+    /// The applied children by effect.
+    fn counts(&self) -> BTreeMap<String, f64> {
+        let families = self.registry.gather();
+        let children = families.iter().find(|family| family.name() == "reknit_children_total").unwrap();
+        let count = |series: &Metric| {
+            let result = series.get_label().iter().find(|label| label.name() == "result").unwrap();
+            (result.value().into(), series.get_counter().get_value())
+        };
+        children.get_metric().iter().map(count).collect()
     }
 
     fn take_writes(&self) -> Vec<String> {
@@ -137,14 +148,29 @@ async fn children_are_counted_by_effect_and_one_that_another_client_changed_is_r
     changed.data.as_mut().unwrap().insert("k".into(), "theirs".into());
     fixture.client.replace("child", &PostParams::default(), &changed).await.unwrap();
     fixture.children.apply(&lamp(), config_map(&[("k", "w")])).await.unwrap();
-    let families = fixture.registry.gather();
-    let children = families.iter().find(|family| family.name() == "reknit_children_total").unwrap();
-    let counts = children.get_metric().iter().map(|series| {
-        let result = series.get_label().iter().find(|label| label.name() == "result").unwrap();
-        (result.value(), series.get_counter().get_value())
-    });
     let expected = [("created", 1.0), ("restored", 1.0), ("unchanged", 1.0), ("updated", 1.0)];
-    assert_eq!(counts.collect::<BTreeMap<_, _>>(), BTreeMap::from(expected));
+    assert_eq!(fixture.counts(), expected.map(|(effect, count)| (effect.into(), count)).into());
+}
+
+#[tokio::test]
+async fn a_change_of_another_client_that_the_cache_lacks_does_not_count_as_an_update() {
+    let fixture = Fixture::<ConfigMap>::new();
+    let apply = || async { fixture.children.apply(&lamp(), config_map(&[("k", "v")])).await.unwrap() };
+    apply().await;
+    let uncached: Api<ConfigMap> = Api::namespaced(fixture.server.client(), "default");
+    let cases = [("theirs", "theirs", "unchanged"), ("k", "theirs", "restored")];
+    for (field, other, effect) in cases {
+        let before = fixture.counts();
+        for (api, data) in
+            [(&fixture.client, json!({field: "x"})), (&uncached, json!({other: "y", "more": field}))]
+        {
+            api.patch("child", &PatchParams::default(), &Patch::Merge(json!({"data": data}))).await.unwrap();
+        }
+        apply().await;
+        let mut expected = before;
+        *expected.entry(effect.into()).or_default() += 1.0;
+        assert_eq!(fixture.counts(), expected, "{field}");
+    }
 }
 
 #[tokio::test]

@@ -222,21 +222,32 @@ impl<T: Cached + Serialize> Owned<T> {
         let manager = self.manager_for(owner);
         let params = PatchParams { force: existing.is_some(), ..PatchParams::apply(&manager) };
         let body = desired.with_uid(existing.as_ref().and_then(|existing| existing.meta().uid.as_deref()));
-        let is_changed_by_others = existing.as_deref().is_some_and(|existing| {
-            desired.was_applied_to(existing) && !self.is_as_applied(&desired, existing)
-        });
-        match self.shared.client.patch(&desired.key, &params, &Patch::Apply(body)).await {
+        match self.shared.client.patch::<T>(&desired.key, &params, &Patch::Apply(body)).await {
             Ok(answer) => {
+                let restored =
+                    existing.as_deref().and_then(|existing| self.restores(&desired, existing, &answer));
                 self.remember(owner, desired, &answer);
                 let applied = Applied::of(existing, Arc::new(answer));
-                self.shared.metrics.record(match &applied {
-                    Applied::Updated { .. } if is_changed_by_others => ChildResult::Restored,
-                    applied => applied.result(),
+                self.shared.metrics.record(match restored {
+                    Some(true) => ChildResult::Restored,
+                    Some(false) => ChildResult::Unchanged,
+                    None => applied.result(),
                 });
                 Ok(applied)
             }
             Err(error) => Err(self.name_taken_or_refused(owner, desired, error).await),
         }
+    }
+
+    /// Returns true if applying the same content as last time has changed a field that it sets. All other differences to
+    /// the cached child are changes of other clients that the cache did not have. `None` for content that was not applied
+    /// last.
+    fn restores(&self, desired: &Desired, existing: &T, answer: &T) -> Option<bool> {
+        if !desired.was_applied_to(existing) {
+            return None;
+        }
+        let observe = |child| desired.observe(child, &self.shared.client.kind).ok();
+        Some(!are_equal(&observe(existing)?.fields, &observe(answer)?.fields))
     }
 
     /// The error of a failed apply. If another owner has applied the child in between, the API server answers that the
