@@ -35,6 +35,7 @@ pub(crate) use self::{
     store::Store,
 };
 use crate::{
+    client::{Writers, WrittenState},
     fights::{Fights, Restored, WriteRequest, describe_change},
     informer::{
         cached::Cached,
@@ -44,7 +45,7 @@ use crate::{
         metrics::InformerMetrics,
         selection::Selection,
     },
-    object::{Object, RawObject, ResponseState},
+    object::{Object, ObjectState, RawObject, ResponseState},
     pass::CurrentPass,
     recording::ListScope,
 };
@@ -73,6 +74,7 @@ pub(crate) struct Cache<K> {
     undecodable: RwLock<Undecodable>,
     handlers: Mutex<Handlers<K>>,
     fights: Fights,
+    writers: Writers,
     /// True if a test provides the objects instead of a reflector. Then states are applied in the order of their
     /// arrival, whatever their versions, and a new handler is not called with the objects that are already cached.
     preloaded: bool,
@@ -84,6 +86,7 @@ impl<K: Cached> Cache<K> {
         kind: ApiResource,
         selection: Selection,
         metrics: InformerMetrics,
+        writers: Writers,
         preloaded: bool,
     ) -> Self {
         Self {
@@ -96,6 +99,7 @@ impl<K: Cached> Cache<K> {
             undecodable: RwLock::default(),
             handlers: Mutex::default(),
             fights: Fights::default(),
+            writers,
             preloaded,
             selection,
         }
@@ -287,6 +291,7 @@ impl<K: Cached> Cache<K> {
             })
         };
         if is_stale() {
+            self.record_overtaken(&state);
             self.supersede_undecodable(raw);
         } else {
             match self.decode_raw(raw) {
@@ -300,6 +305,19 @@ impl<K: Cached> Cache<K> {
         if let Some(store) = self.stores.write().in_namespace_mut(state.namespace) {
             store.advance(state.version());
         }
+    }
+
+    /// Records a state that the watch reports although a write of this process has led to a later one.
+    fn record_overtaken(&self, state: &ObjectState<'_>) {
+        self.read(|stores| {
+            let store = stores.in_namespace(state.namespace)?;
+            let later = &store.entries.get_by_state(state)?.object;
+            if !later.is_same_state(state) {
+                let [state, later] = [state, &later.state()].map(|state| state.resource_version);
+                self.writers.record_overtaken(WrittenState::version(state), WrittenState::version(later));
+            }
+            Some(())
+        });
     }
 
     /// Applies a `DELETED` event of the watch.

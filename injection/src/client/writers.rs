@@ -37,6 +37,8 @@ struct Recent {
     /// The states in `passes`, the oldest first.
     versions: VecDeque<WrittenState>,
     deletions: VecDeque<WrittenState>,
+    /// The states that the watch has reported only after a write of this process had led to this later state.
+    overtaken: HashMap<WrittenState, WrittenState>,
 }
 
 impl WrittenState {
@@ -57,7 +59,7 @@ impl Writers {
     /// Records that the current pass led to this state. Does nothing outside of passes.
     pub fn record(&self, state: Option<WrittenState>) {
         let (Some(state), Some(pass)) = (state, CurrentPass::get()) else { return };
-        let Recent { passes, versions, deletions } = &mut *self.0.lock();
+        let Recent { passes, versions, deletions, overtaken } = &mut *self.0.lock();
         let order = match state {
             WrittenState::Version(_) => versions,
             WrittenState::Deleted(_) => deletions,
@@ -65,9 +67,30 @@ impl Writers {
         if passes.insert(state, pass).is_none() {
             order.push_back(state);
         }
-        if order.len() > MAX_WRITES {
-            order.pop_front().map(|oldest| passes.remove(&oldest));
+        if order.len() > MAX_WRITES
+            && let Some(oldest) = order.pop_front()
+        {
+            passes.remove(&oldest);
+            overtaken.remove(&oldest);
         }
+    }
+
+    /// Records that the watch reports a state of an object that already has a later state.
+    pub fn record_overtaken(&self, state: Option<WrittenState>, later: Option<WrittenState>) {
+        let (Some(state), Some(later)) = (state, later) else { return };
+        let Recent { passes, overtaken, .. } = &mut *self.0.lock();
+        if passes.contains_key(&later)
+            && !passes.contains_key(&state)
+            && overtaken.get(&later).is_none_or(|other| passes.contains_key(other))
+        {
+            overtaken.insert(later, state);
+        }
+    }
+
+    /// Returns true if a write led to this state from that of another client, which the watch has reported only later.
+    pub fn has_overtaken(&self, state: WrittenState) -> bool {
+        let Recent { passes, overtaken, .. } = &*self.0.lock();
+        overtaken.get(&state).is_some_and(|other| !passes.contains_key(other))
     }
 
     /// Returns the pass that led to this state, if it is known.

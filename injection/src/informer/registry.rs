@@ -256,7 +256,8 @@ impl Informers {
         let name = name_of::<K>(&kind, &selection);
         let metrics = self.0.families.of(&name);
         let preloaded = matches!(self.0.source, ObjectSource::Preloaded { .. });
-        let informer = Informer::of(Cache::new(name, kind, selection, metrics, preloaded));
+        let informer =
+            Informer::of(Cache::new(name, kind, selection, metrics, self.0.writers.clone(), preloaded));
         if let ObjectSource::Preloaded { objects, .. } = &self.0.source {
             objects.iter().for_each(|object| informer.0.cache.preload(object));
             informer.0.cache.progress.mark_preloaded();

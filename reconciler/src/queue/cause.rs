@@ -423,6 +423,20 @@ mod tests {
         assert_eq!((causes.is_prompted(), causes.in_a_row(0, false)), (true, None));
     }
 
+    #[tokio::test]
+    async fn a_write_that_has_overtaken_the_change_of_another_client_is_a_cause_from_outside() {
+        let writers = Writers::default();
+        let pass = CurrentPass::begin(&"web".into(), &reknit_apis::Key::new("shop", "a").into(), false);
+        pass.scope(async { writers.record(WrittenState::version("9")) }).await;
+        let mut causes = Causes::default();
+        causes.add(object("9"), false, &writers);
+        assert_eq!((causes.is_prompted(), causes.in_a_row(0, false)), (false, Some(0)));
+        writers.record_overtaken(WrittenState::version("8"), WrittenState::version("9"));
+        causes.find_writers(&writers);
+        assert_eq!((causes.is_prompted(), causes.in_a_row(0, false)), (true, None));
+        assert_eq!(causes.in_a_row(0, true), Some(0), "it may be an answer");
+    }
+
     #[test]
     fn a_repeated_cause_replaces_the_earlier_one_and_needs_no_allocation() {
         let mut causes = Causes::default();

@@ -114,6 +114,10 @@ impl StateChange {
         if let Some(state) = self.state.filter(|_| self.writer.is_none()) {
             self.writer = writers.of(state);
         }
+        if self.writer.is_some() && self.state.is_some_and(|state| writers.has_overtaken(state)) {
+            let before = self.before.get_or_insert_default();
+            (before.is_external, before.is_prompt) = (true, true);
+        }
         if let Some(before) = &mut self.before
             && let Some(pass) = before.unknown.and_then(|state| writers.of(state))
         {

@@ -203,6 +203,29 @@ async fn a_write_that_leaves_a_state_as_it_is_has_not_written_it() {
 }
 
 #[tokio::test]
+async fn a_write_has_overtaken_the_change_of_another_client_that_the_watch_reports_later() {
+    let mut process = Process::start().await;
+    let (api, pass) =
+        (process.api.clone(), CurrentPass::begin(&"web".into(), &Key::new("n", "a").into(), false));
+    let (params, patch) = (PatchParams::default(), data_patch());
+    for version in ["11", "13", "14"] {
+        let write =
+            process.write(api.patch("a", &params, &patch), |request| request.respond(200, map("a", version)));
+        pass.clone().scope(write).await.unwrap();
+        let reported = if version == "14" { &["13", "14"][..] } else { &[version][..] };
+        let reported = if version == "13" { &["12"] } else { reported };
+        let watches = &process._watches;
+        reported.iter().for_each(|version| watches[0].event("MODIFIED", &map("a", version)));
+        watches[0].event("ADDED", &map(&format!("b{version}"), &format!("{version}0")));
+        while process.maps.get(&Key::new("n", &format!("b{version}"))).is_none() {
+            tokio::task::yield_now().await;
+        }
+    }
+    let overtaken = [11, 13, 14].map(|version| process.writers.has_overtaken(WrittenState::Version(version)));
+    assert_eq!(overtaken, [false, true, false]);
+}
+
+#[tokio::test]
 async fn a_change_is_described_without_what_another_client_has_changed_while_the_watch_lags() {
     let mut process = Process::start().await;
     let api = process.api.clone();
