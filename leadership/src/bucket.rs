@@ -72,6 +72,8 @@ pub(crate) struct Bucket {
     written: BucketState,
     /// The number of terms in which this process has led the bucket, including the current one.
     terms: u64,
+    /// The time at which the last of them began.
+    began: Instant,
     /// The number of running passes of the bucket's keys.
     passes: usize,
     /// The reason why the last attempt to acquire or renew the lease failed. `None` if it succeeded.
@@ -84,7 +86,15 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     fn new(state: BucketState) -> Self {
-        Self { written: state, terms: 0, passes: 0, failure: None, released: None, last_handover: None }
+        Self {
+            written: state,
+            terms: 0,
+            began: Instant::now(),
+            passes: 0,
+            failure: None,
+            released: None,
+            last_handover: None,
+        }
     }
 
     /// The state at this moment.
@@ -179,11 +189,12 @@ impl Buckets {
         self.modify(index, |bucket| {
             if may_start(bucket.state()) {
                 bucket.passes += 1;
-                term = Some(bucket.terms);
+                term = Some((bucket.terms, bucket.began));
             }
             false
         });
-        Some(Pass(Some(BucketTerm { buckets: self.clone(), index, number: term? })))
+        let (number, began) = term?;
+        Some(Pass(Some(BucketTerm { buckets: self.clone(), index, number, began })))
     }
 
     /// Changes a bucket. Notifies the readers if `change` returns true, and returns its result.
@@ -202,6 +213,7 @@ struct BucketTerm {
     buckets: Buckets,
     index: usize,
     number: u64,
+    began: Instant,
 }
 
 impl BucketTerm {
@@ -238,7 +250,7 @@ impl Pass {
     pub async fn run<T>(&self, pass: impl Future<Output = T>) -> Option<T> {
         let Some(term) = &self.0 else { return Some(pass.await) };
         let ended = term.clone();
-        let pass = Term::new(move || ended.has_ended()).scope(pass);
+        let pass = Term::new(term.began, move || ended.has_ended()).scope(pass);
         tokio::select! {
             biased;
             () = self.lost() => None,
@@ -309,6 +321,7 @@ impl BucketWriter {
             };
             if is_new {
                 bucket.terms += 1;
+                bucket.began = Instant::now();
                 bucket.last_handover = Some(now());
             }
             is_new

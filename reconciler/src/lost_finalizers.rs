@@ -1,15 +1,19 @@
 //! Objects whose finalizer another client has removed before the controller has finalized them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use reknit_apis::{
     Key, Kind,
     internal::{HashMap, HashSet},
 };
-use reknit_injection::Change;
+use reknit_injection::{Change, internal::term_began};
+use tokio::time::Instant;
 
 use crate::finalizer::Finalizer;
+
+/// The time after the start of a term in which the watch may still report what the former leader has done.
+const LATE: Duration = Duration::from_secs(30);
 
 /// The objects of one controller whose finalizer was removed, and not by this process. Each is kept until the next pass
 /// of its key, which reports it.
@@ -21,8 +25,8 @@ pub(crate) struct LostFinalizers<K>(Arc<Mutex<State<K>>>);
 struct State<K> {
     /// The keys whose finalizer this process removes or has removed.
     own_removals: HashSet<Key>,
-    /// The last states that carried the finalizer.
-    lost: HashMap<Key, Arc<K>>,
+    /// The last states that carried the finalizer, and the times at which its removal was reported.
+    lost: HashMap<Key, (Arc<K>, Instant)>,
 }
 
 impl<K> Clone for LostFinalizers<K> {
@@ -57,7 +61,7 @@ impl<K: Kind> LostFinalizers<K> {
             _ => state.own_removals.contains(&key),
         };
         if !is_own && finalizer.is_on(last.meta()) {
-            state.lost.insert(key, Arc::clone(last));
+            state.lost.insert(key, (Arc::clone(last), Instant::now()));
         }
     }
 
@@ -66,11 +70,14 @@ impl<K: Kind> LostFinalizers<K> {
         self.0.lock().own_removals.insert(key);
     }
 
-    /// Called at the start of a pass. Removes and returns the last state that carried the finalizer, if it was lost.
+    /// Called at the start of a pass. Removes and returns the last state that carried the finalizer, if it was lost, and not
+    /// removed by the former leader as far as is known.
     pub(crate) fn take(&self, key: &Key) -> Option<Arc<K>> {
         let mut state = self.0.lock();
         state.own_removals.remove(key);
-        state.lost.remove(key)
+        let (last, removed) = state.lost.remove(key)?;
+        let is_of_this_term = term_began().is_none_or(|began| removed >= began + LATE);
+        is_of_this_term.then_some(last)
     }
 }
 

@@ -22,7 +22,7 @@ pub use self::{
     pass_requests::{PassRequest, PassRequests, RequestEnd, is_apply, is_watch, request_verb},
     resource_path::{ResourcePath, resource_name},
     retry_after::{retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status},
-    term::{Term, TermBody, TermEnded, has_term_ended, within_term},
+    term::{Term, TermBody, TermEnded, has_term_ended, term_began, within_term},
     transport::{HttpResponse, NoRetry, Transport, is_absence},
     warnings::header_warnings,
     writers::{Writers, WrittenState},

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::future::poll_fn;
 use http_body::{Frame, SizeHint};
 use kube::client::Body;
+use tokio::time::Instant;
 use tower::BoxError;
 
 tokio::task_local! {
@@ -20,7 +21,10 @@ tokio::task_local! {
 /// client it goes through: the layers of a client run in the task that awaits the response.
 #[derive(Clone, derive_more::Debug)]
 #[debug("Term {{ has_ended: {} }}", self.has_ended())]
-pub struct Term(Arc<dyn Fn() -> bool + Send + Sync>);
+pub struct Term {
+    began: Instant,
+    has_ended: Arc<dyn Fn() -> bool + Send + Sync>,
+}
 
 /// The error of a request whose pass has lost its leadership.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -33,12 +37,12 @@ pub struct TermEnded;
 impl Term {
     /// Creates a term that ends once `has_ended` returns true. The function compares the clock, since the timer of the
     /// end may fire late.
-    pub fn new(has_ended: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(has_ended))
+    pub fn new(began: Instant, has_ended: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { began, has_ended: Arc::new(has_ended) }
     }
 
     fn has_ended(&self) -> bool {
-        (self.0)()
+        (self.has_ended)()
     }
 
     /// Runs a pass in this term.
@@ -50,6 +54,11 @@ impl Term {
 /// Returns true in a pass whose term has ended.
 pub fn has_term_ended() -> bool {
     TERM.try_with(Term::has_ended).unwrap_or(false)
+}
+
+/// Returns the time at which the term of the current pass began. `None` without leader election.
+pub fn term_began() -> Option<Instant> {
+    TERM.try_with(|term| term.began).ok()
 }
 
 /// Polls a request only while the term of the pass that makes it lasts. This is the last layer before the connection: a

@@ -353,3 +353,32 @@ async fn a_promotion_enqueues_deleted_objects_outside_the_selection_and_the_prom
     finalized.lock().sort();
     assert_eq!(*finalized.lock(), ["filtered", "outside"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_the_former_leader_may_have_removed_is_not_reported_as_lost() {
+    let (leadership, writers) = elected(vec!["bucket".into()]);
+    let server = ApiServer::new();
+    let maps = ["before", "late", "lost"].map(|name| {
+        let mut map = map(name);
+        map["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        map["metadata"]["finalizers"] = json!(["example.com/maps"]);
+        server.insert(&serde_json::from_value::<ConfigMap>(map).unwrap())
+    });
+    let cx = Context::preloaded("test", server.client(), maps.into());
+    let build = Controller::of::<ConfigMap>(&cx).finalizer("example.com/maps");
+    let controller = build.reconciler(FinalizesMaps(Arc::default())).finalizing().build();
+    let (_stop, stopped) = Shutdown::new();
+    tokio::spawn(controller.run(Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None }));
+    let (cached, a_while) = (cx.get::<Informer<ConfigMap>>(), Duration::from_secs(60));
+    tokio::time::sleep(a_while).await;
+    cached.remove(&key("before"));
+    writers[0].lead(Instant::now() + TERM, "test");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    cached.remove(&key("late"));
+    tokio::time::sleep(a_while).await;
+    cached.remove(&key("lost"));
+    tokio::time::sleep(a_while).await;
+    let events = server.take_writes().into_iter().map(|write| write.body);
+    let lost = events.map(|event| [&event["reason"], &event["regarding"]["name"]].map(Value::to_string));
+    assert_eq!(lost.collect::<Vec<_>>(), [["\"FinalizerLost\"", "\"lost\""]]);
+}

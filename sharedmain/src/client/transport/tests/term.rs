@@ -103,7 +103,7 @@ async fn request(client: &Client, path: &str) -> kube::Result<String> {
 /// Makes a request in a term that ends once a layer holds the request. Then lets it go on, and asserts that it is refused.
 async fn assert_refused(client: &Client, held: impl Future<Output = ()>, release: impl FnOnce()) {
     let ended = Arc::new(AtomicBool::new(false));
-    let term = Term::new({
+    let term = Term::new(tokio::time::Instant::now(), {
         let ended = ended.clone();
         move || ended.load(Ordering::SeqCst)
     });
