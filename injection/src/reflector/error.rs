@@ -52,6 +52,11 @@ impl Failure {
         }
     }
 
+    /// Returns true if the server has too much to do, whether or not it says for how long.
+    pub(super) fn is_overload(&self) -> bool {
+        matches!(self, Self::Refused { code: 429 | 503 | 504, .. }) || self.retry_after().is_some()
+    }
+
     /// Creates the failure of an `ERROR` event of a watch.
     pub(crate) fn from_event(status: &Status) -> Self {
         match status.code {

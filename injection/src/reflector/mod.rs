@@ -29,7 +29,7 @@ use std::{mem, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use reknit_apis::internal::random_range;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::{backoff::Backoff, requests::Requests, watch::Line};
 pub use self::{backoff::jittered, watch::read_watch};
@@ -56,6 +56,10 @@ const MAX_SILENCE: Duration = Duration::from_secs(120);
 
 /// The number of [empty](WatchEnd::Empty) watches in a row after which the reflector lists again.
 const MAX_EMPTY_WATCHES: u32 = 3;
+
+/// The shortest time between the starts of two watches. Otherwise a server or a proxy that ends each watch after its first
+/// event would get requests without a pause.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time after which an open watch counts as healthy.
 const HEALTHY_AFTER: Duration = Duration::from_secs(10);
@@ -87,6 +91,7 @@ async fn run_part<K: Cached>(cache: Arc<Cache<K>>, requests: Requests, part: usi
         selection,
         version: None,
         may_be_restored: false,
+        next_watch: Instant::now(),
         empty_watches: 0,
         has_bookmarks: false,
         refused_lists: 0,
@@ -114,6 +119,8 @@ struct Reflector<K> {
     version: Option<String>,
     /// True if the server may have been restored from a backup since the last watch.
     may_be_restored: bool,
+    /// The earliest start of the next watch.
+    next_watch: Instant,
     /// The number of [empty](WatchEnd::Empty) watches in a row.
     empty_watches: u32,
     /// True if a watch has sent a bookmark since the last list.
@@ -158,7 +165,9 @@ impl<K: Cached> Reflector<K> {
             return Ok(());
         }
         self.may_be_restored = true;
+        sleep_until(self.next_watch).await;
         let opened = Instant::now();
+        self.next_watch = opened + WATCH_INTERVAL;
         let end = self.watch().await;
         if opened.elapsed() >= HEALTHY_AFTER {
             self.backoff.reset();
@@ -188,7 +197,7 @@ impl<K: Cached> Reflector<K> {
         while next.is_some() {
             match self.page(limit, next.clone()).await {
                 // To list from the start would be more work for a server that has too much. The token expires.
-                Err(failure) if failure.retry_after().is_some() => self.pause(&failure).await,
+                Err(failure) if failure.is_overload() => self.pause(&failure).await,
                 result => {
                     self.without_pages = matches!(result, Err(Failure::Expired(_)));
                     (_, next) = result?;

@@ -280,6 +280,25 @@ async fn watches_without_events_lead_to_a_list_and_a_warning() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn watches_that_end_after_an_event_begin_a_second_apart() {
+    let (_maps, calls, mut server, mut watch) = start_synced("10", &[]).await;
+    let start = Instant::now();
+    for version in 11..=15 {
+        watch.event("ADDED", &map("a", &version.to_string()));
+        drop(watch);
+        watch = server.watch(&version.to_string()).await.stream();
+    }
+    assert_eq!(start.elapsed(), Duration::from_secs(5));
+    assert_eq!(calls.take().len(), 5, "each event is reported at once");
+    watch.event("MODIFIED", &map("a", "16"));
+    watch.event("ERROR", &expired());
+    server.list().await.items("20", &[]);
+    assert_eq!(start.elapsed(), Duration::from_secs(5), "a list is not delayed");
+    let _watch = server.watch("20").await.stream();
+    assert_eq!(start.elapsed(), Duration::from_secs(6));
+}
+
+#[tokio::test(start_paused = true)]
 async fn watches_that_break_before_an_event_cause_no_list() {
     let (_maps, calls, mut server, mut watch) = start_synced("10", &[]).await;
     for _ in 0..5 {

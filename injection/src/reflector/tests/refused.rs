@@ -102,6 +102,22 @@ async fn a_404_from_a_starting_server_deletes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_page_is_requested_again_after_an_overload_that_names_no_wait() {
+    let (maps, calls, mut server) = start();
+    server.list().await.page("10", "more", &[map("a", "5")]);
+    for code in [429, 503, 504] {
+        let page = server.list().await;
+        assert_eq!(page.query.get("continue").map(String::as_str), Some("more"), "{code}");
+        page.fail(code, "too many requests");
+    }
+    let page = server.list().await;
+    assert_eq!(page.query.get("continue").map(String::as_str), Some("more"));
+    page.items("10", &[map("b", "6")]);
+    maps.synced().await;
+    assert_eq!(calls.take(), ["+a@5", "+b@6"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_forbidden_list_backs_off_and_names_the_missing_verbs() {
     let log = Log::start();
     let (maps, _calls, mut server) = start();
