@@ -207,23 +207,25 @@ impl Credentials {
     ///
     /// # Errors
     ///
-    /// Fails if the plugin fails, and until it may run again if the last credentials have expired or were refused.
+    /// Fails if the plugin fails and the last credentials have expired or were refused, until it may run again.
     pub(super) async fn current(self: &Arc<Self>) -> Result<Arc<Login>, CredentialError> {
-        if self.is_due() {
+        if self.is_due() && self.state.lock().has_valid_credentials() {
+            // No request waits for the plugin before the credentials have expired.
+            if let Ok(renewal) = self.renewal.clone().try_lock_owned() {
+                drop(self.start_renewal(renewal));
+            }
+        } else if self.is_due() {
             let renewal = self.renewal.clone().lock_owned().await;
             if self.is_due() {
-                let this = self.clone();
-                let renew = move || {
-                    let _renewal = renewal;
-                    this.renew()
-                };
-                let renewed = tokio::task::spawn_blocking(renew).await;
+                let renewed = self.start_renewal(renewal).await;
                 renewed.map_err(|e| CredentialError(e.to_string()))??;
             }
         }
         let state = self.state.lock();
         match &state.plugin.failure {
-            Some(failure) if state.is_plugin_due() => Err(CredentialError(failure.clone())),
+            Some(failure) if state.is_plugin_due() && !state.has_valid_credentials() => {
+                Err(CredentialError(failure.clone()))
+            }
             _ => Ok(state.login.clone()),
         }
     }
@@ -299,25 +301,43 @@ impl Credentials {
         may_run || self.pems.has_files() && now - state.read >= max_age
     }
 
+    /// Renews the credentials in a thread of its own, even if the result is not awaited.
+    fn start_renewal(
+        self: &Arc<Self>,
+        renewal: tokio::sync::OwnedMutexGuard<()>,
+    ) -> tokio::task::JoinHandle<Result<(), CredentialError>> {
+        let this = self.clone();
+        tokio::task::spawn_blocking(move || {
+            let _renewal = renewal;
+            this.renew()
+        })
+    }
+
     /// Reads the files, and runs the plugin if that is due. Blocks the thread.
     fn renew(&self) -> Result<(), CredentialError> {
-        let (plugin, authorities) = {
+        let (plugin, authorities, has_valid_credentials) = {
             let (mut state, now) = (self.state.lock(), Instant::now());
             state.read = now;
+            let has_valid_credentials = state.has_valid_credentials();
             let plugin = self.plugin.as_ref().filter(|_| state.is_plugin_due() && state.plugin.may_run(now));
             state.is_refused &= self.plugin.is_some() && plugin.is_none();
             if plugin.is_some() {
                 state.plugin.start_run(now);
             }
-            (plugin, state.contents.authorities.clone())
+            (plugin, state.contents.authorities.clone(), has_valid_credentials)
         };
         let run = plugin.map(|plugin| plugin.run(authorities.as_deref()));
         let contents = self.pems.read();
         let mut state = self.state.lock();
         let state = &mut *state;
-        let has_run = run.is_some();
-        run.map_or(Ok(()), |run| state.plugin.end_run(run))?;
-        let renewed = contents.and_then(|contents| {
+        let run = match run.map(|run| state.plugin.end_run(run)) {
+            // Credentials are replaced before they expire, so that a plugin that fails for a while disturbs nothing.
+            Some(Err(error)) if has_valid_credentials => Err(error.to_string()),
+            Some(run) => run.map(|()| Ok(true))?,
+            None => Ok(false),
+        };
+        let renewed = run.and_then(|has_run| {
+            let contents = contents?;
             if has_run || contents != state.contents {
                 let plugin = state.plugin.credentials.as_ref();
                 let login = login(&self.base, &self.pems, &contents, plugin, Some(&state.login))?;
@@ -393,6 +413,12 @@ impl State {
     /// Returns whether the plugin has to run, if it may.
     fn is_plugin_due(&self) -> bool {
         self.is_refused || self.plugin.renew_at.is_some_and(|time| time <= now())
+    }
+
+    /// Returns whether the last credentials of the plugin can still be used.
+    fn has_valid_credentials(&self) -> bool {
+        let expires = self.plugin.credentials.as_ref().map(PluginCredentials::expires);
+        !self.is_refused && expires.is_some_and(|expires| expires.is_none_or(|time| time > now()))
     }
 }
 

@@ -5,7 +5,8 @@
 use std::{
     io::{self, IsTerminal, Read, stdin},
     process::{Command, Output, Stdio},
-    thread::{self, JoinHandle},
+    sync::{Arc, mpsc},
+    thread,
     time::Duration,
 };
 
@@ -15,6 +16,7 @@ use kube::{
     Config,
     config::{AuthInfo, ExecAuthCluster, ExecConfig, ExecInteractiveMode},
 };
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -25,6 +27,10 @@ use super::error::{CredentialError, plugin_failure};
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The interval at which a running plugin is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The time for the rest of the output after a plugin has ended. A program that it has started may keep the pipes.
+const REST_OF_OUTPUT: Duration = Duration::from_secs(1);
+/// The part of each output that is kept. Credentials are much shorter.
+const MAX_OUTPUT: usize = 4 << 20;
 
 /// A credential plugin: a program that prints credentials.
 pub(super) struct ExecPlugin(ExecConfig);
@@ -150,7 +156,7 @@ impl ExecPlugin {
 /// Runs a program without input, and returns what it prints. Kills it after the limit.
 fn output_within(mut command: Command, limit: Duration) -> io::Result<Output> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let (stdout, stderr) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
+    let (stdout, stderr) = (Reader::start(child.stdout.take()), Reader::start(child.stderr.take()));
     let mut waited = Duration::ZERO;
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -159,23 +165,50 @@ fn output_within(mut command: Command, limit: Duration) -> io::Result<Output> {
         if waited >= limit {
             child.kill()?;
             child.wait()?;
-            // The readers are not waited for: a child of the program may still have the pipes.
             return Err(io::Error::new(io::ErrorKind::TimedOut, format!("was killed after {limit:?}")));
         }
         thread::sleep(POLL_INTERVAL);
         waited += POLL_INTERVAL;
     };
-    let end = |reader: JoinHandle<_>| reader.join().unwrap_or_else(|_| Ok(Vec::new()));
-    Ok(Output { status, stdout: end(stdout)?, stderr: end(stderr)? })
+    Ok(Output { status, stdout: stdout.finish(), stderr: stderr.finish() })
 }
 
 /// Reads a pipe in a thread of its own, so that the program does not wait for a full pipe.
-fn read_all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<io::Result<Vec<u8>>> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut bytes))?;
-        Ok(bytes)
-    })
+struct Reader {
+    kept: Arc<Mutex<Vec<u8>>>,
+    /// Closes when the thread ends.
+    end: mpsc::Receiver<()>,
+}
+
+impl Reader {
+    fn start(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let (kept, (open, end)) = (Arc::<Mutex<Vec<u8>>>::default(), mpsc::channel());
+        let reader = Self { kept: kept.clone(), end };
+        thread::spawn(move || {
+            let _open = open;
+            let (mut pipe, mut buffer) = (pipe?, [0; 8192]);
+            loop {
+                match pipe.read(&mut buffer) {
+                    Ok(length @ 1..) => keep(&mut kept.lock(), &buffer[..length]),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    _ => return Some(()),
+                }
+            }
+        });
+        reader
+    }
+
+    /// Returns what was read, once the pipe is closed, or after a second: another program may have inherited the pipe.
+    fn finish(self) -> Vec<u8> {
+        let _ = self.end.recv_timeout(REST_OF_OUTPUT);
+        std::mem::take(&mut *self.kept.lock())
+    }
+}
+
+/// Appends output up to [`MAX_OUTPUT`].
+fn keep(kept: &mut Vec<u8>, output: &[u8]) {
+    let room = MAX_OUTPUT.saturating_sub(kept.len());
+    kept.extend_from_slice(&output[..output.len().min(room)]);
 }
 
 #[cfg(test)]
@@ -198,6 +231,17 @@ mod tests {
         let output = output_within(shell(much), Duration::from_secs(60)).unwrap();
         assert_eq!((output.stdout.len(), output.stderr.len()), (1_000_000, 1_000_000));
         assert_eq!(output.status.code(), Some(3));
+        let endless = "head -c 10000000 /dev/zero; head -c 10000000 /dev/zero >&2";
+        let output = output_within(shell(endless), Duration::from_secs(60)).unwrap();
+        assert_eq!((output.stdout.len(), output.stderr.len()), (MAX_OUTPUT, MAX_OUTPUT));
+    }
+
+    #[test]
+    fn a_program_that_a_plugin_leaves_behind_is_not_waited_for() {
+        let started = std::time::Instant::now();
+        let printed = "sleep 30 & printf '{status: {token: t}}'";
+        assert_eq!(run("sh", &["-c", printed]).unwrap().token.as_deref(), Some("t"));
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     }
 
     #[test]

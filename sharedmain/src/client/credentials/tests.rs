@@ -12,9 +12,23 @@ struct Counted {
 
 impl Counted {
     fn expiring(expiry: &str) -> Self {
+        Self::running(|_| format!("printf '{{status: {{token: t{expiry}}}}}'"))
+    }
+
+    /// Only the first run succeeds.
+    fn failing_after_first_run(seconds: i64) -> Self {
+        let expiry = Timestamp::now() + SignedDuration::from_secs(seconds);
+        Self::running(|runs| {
+            let printed = format!("{{status: {{token: t, expirationTimestamp: {expiry}}}}}");
+            format!("test $(wc -l < {runs}) -eq 1 && printf '{printed}'")
+        })
+    }
+
+    /// `script` gets the path of the file to which each run adds a line.
+    fn running(script: impl FnOnce(&str) -> String) -> Self {
         let runs = tempfile::NamedTempFile::new().unwrap();
-        let script =
-            format!("echo run >> {}; printf '{{status: {{token: t{expiry}}}}}'", runs.path().display());
+        let path = runs.path().display().to_string();
+        let script = format!("echo run >> {path}; {}", script(&path));
         let mut access = Access::without_credentials("https://127.0.0.1:1".parse().unwrap());
         access.config.auth_info.exec = Some(ExecConfig {
             command: Some("sh".into()),
@@ -36,6 +50,7 @@ impl Counted {
     async fn runs_after(&self, requests: usize) -> usize {
         for _ in 0..requests {
             self.credentials.current().await.unwrap();
+            drop(self.credentials.renewal.lock().await); // a renewal ends before the next second
             tokio::time::advance(Duration::from_secs(1)).await;
         }
         fs::read_to_string(self.runs.path()).unwrap().lines().count()
@@ -84,6 +99,37 @@ async fn a_plugin_that_hangs_is_not_started_again_meanwhile() {
     }
     let runs = fs::read_to_string(counted.runs.path()).unwrap().lines().count();
     assert!(runs <= 2, "{runs} runs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_are_still_valid_are_used_although_the_plugin_fails_to_renew_them() {
+    let counted = Counted::failing_after_first_run(3600);
+    let credentials = &counted.credentials;
+    credentials.state.lock().plugin.renew_at = Some(Timestamp::UNIX_EPOCH);
+    assert_eq!(counted.runs_after(5).await, 3, "the plugin is tried again");
+    let login = credentials.current().await.unwrap();
+    credentials.record(&login, StatusCode::UNAUTHORIZED);
+    let error = credentials.current().await.map(drop).unwrap_err().to_string();
+    assert!(error.starts_with("the credential plugin failed (exit status: 1)"), "{error}");
+    let expired = Counted::failing_after_first_run(-1);
+    assert!(expired.credentials.current().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_request_waits_for_a_plugin_before_the_credentials_expire() {
+    let expiry = Timestamp::now() + SignedDuration::from_secs(3600);
+    let counted = Counted::running(|runs| {
+        let printed = format!("{{status: {{token: t, expirationTimestamp: {expiry}}}}}");
+        format!("test $(wc -l < {runs}) -eq 1 || sleep 1; printf '{printed}'")
+    });
+    let credentials = &counted.credentials;
+    let login = credentials.current().await.unwrap();
+    credentials.state.lock().plugin.renew_at = Some(Timestamp::UNIX_EPOCH);
+    for _ in 0..3 {
+        assert!(Arc::ptr_eq(&login, &credentials.current().await.unwrap()));
+    }
+    drop(credentials.renewal.lock().await);
+    assert!(!Arc::ptr_eq(&login, &credentials.last()));
 }
 
 #[tokio::test(start_paused = true)]
