@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 use k8s_openapi::ByteString;
 use kube::api::ApiResource;
 use reknit_apis::{Key, Scope, equality::are_equal};
-use reknit_injection::{Cached, InformerState, Permission, Verb, select};
+use reknit_injection::{Cached, InformerState, Permission, Verb, internal::raw_json, select};
 use reknit_reconciler::{Builder, Keys};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -184,7 +184,11 @@ where
     builder.add_key(key.clone());
     Box::new(move || match informer.state() {
         InformerState::Unavailable { reason, was_synced: false, .. } => Err(reason),
-        _ => Ok(informer.get(&key).and_then(|object| serde_json::to_value(&*object).ok())),
+        // As it is stored: a patch replaces the whole list of entries, and must not remove fields of a newer Kubernetes.
+        // If a newer state has just arrived, the API server refuses a patch of this one.
+        _ => Ok(informer.get(&key).and_then(|object| {
+            raw_json(&informer, &*object).or_else(|| serde_json::to_value(&*object).ok())
+        })),
     })
 }
 
@@ -226,6 +230,9 @@ fn exclude_labelled_namespaces(selector: &mut Value) {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+    use reknit_injection::Context;
+    use reknit_reconciler::Controller;
+    use reknit_testing::ApiServer;
 
     use super::*;
 
@@ -265,6 +272,23 @@ mod tests {
         assert_eq!(registration().service_of_other(&object), None);
         assert_eq!(registration().patch(&object, "CA", |_| true), Ok(None));
         assert!(trusts(&registration().client_configs(object)[0], "CA"));
+    }
+
+    #[tokio::test]
+    async fn fields_of_an_entry_that_a_newer_kubernetes_has_are_kept() {
+        let webhook = json!({
+            "name": "x.dev", "newer": {"field": 1}, "clientConfig": {"service": {"namespace": "ns", "name": "s"}},
+        });
+        let object = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "x.dev", "uid": "u", "resourceVersion": "1"}, "webhooks": [webhook],
+        });
+        let cx = Context::preloaded("test", ApiServer::new().client(), vec![object]);
+        let mut builder = Controller::named("webhook", &cx);
+        let read = watch::<MutatingWebhookConfiguration>(&mut builder, "x.dev", &Key::new("ns", "s"));
+        let patch = registration().patch(&read().unwrap().unwrap(), "CA", |_| true).unwrap().unwrap();
+        assert_eq!(patch["webhooks"][0]["newer"], webhook["newer"]);
+        assert_eq!(patch["webhooks"][0]["clientConfig"]["caBundle"], "Q0E=");
     }
 
     #[test]
