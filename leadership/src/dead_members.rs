@@ -13,6 +13,7 @@ use kube::{
     Api,
     api::{DeleteParams, Preconditions},
 };
+use reknit_apis::dns_subdomain;
 use reknit_injection::internal::LogLimit;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
@@ -157,6 +158,9 @@ impl DeadMembers {
 /// free after the fence.
 async fn read_pod(candidate: Candidate, identity: String) -> (String, kube::Result<()>) {
     let (pod, member) = (pod_of(&identity), &identity);
+    if !dns_subdomain(pod).is_empty() {
+        return (identity, Ok(())); // an edited holder: no Pod has this name, which must not become part of a URL
+    }
     let pods: Api<Pod> = Api::namespaced(candidate.client(), candidate.namespace());
     match timeout(candidate.config.retry_period, pods.get_opt(pod)).await {
         Ok(Ok(Some(found))) if proves_death(&found, member) => {

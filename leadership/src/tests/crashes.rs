@@ -220,3 +220,19 @@ async fn the_pod_of_a_live_replica_is_not_read() {
     sleep(LEASE * 10).await;
     assert_eq!((reads, api.reads_of_pods()), (0, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_is_no_name_of_a_pod_does_not_become_part_of_a_request() {
+    let api = FakeApi::default();
+    let annotations = json!({
+        "leaderelection.reknit.dev/component": "test", "leaderelection.reknit.dev/buckets": "1",
+        "leaderelection.reknit.dev/controllers": "lamps",
+    });
+    for (member, pod) in ["a/log", "a/../../secrets/b", "a?x=1", "a b", ""].iter().enumerate() {
+        let spec = json!({"holderIdentity": format!("{pod}_0"), "leaseDurationSeconds": LEASE.as_secs()});
+        api.put(&format!("test.member.{member}"), json!({"annotations": annotations}), spec);
+    }
+    let _replica = start(&api, "b");
+    sleep(RETRY * 4).await;
+    assert_eq!(api.reads_of_pods(), 0);
+}
