@@ -28,8 +28,8 @@ pub enum NotApplied {
         /// The object's controller, if it has one.
         by: Option<Box<OwnerReference>>,
     },
-    /// The owner is being deleted. Its child would be garbage-collected at once, or left behind.
-    #[error("{owner} is being deleted, so {child} is not applied for it")]
+    /// The owner is being deleted, or is gone already. Its child would be garbage-collected at once, or left behind.
+    #[error("{owner} is gone or being deleted, so {child} is not applied for it")]
     OwnerDeleted {
         /// Kind and key of the child.
         child: String,

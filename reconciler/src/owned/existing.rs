@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kube::{api::DynamicObject, core::PartialObjectMeta};
 use reknit_apis::Key;
 use reknit_injection::Cached;
 
@@ -11,6 +12,9 @@ use super::{
     lister::Owned,
     owner::{Owner, controller_of, is_controlled_by},
 };
+use crate::object_client::{ObjectKind, status_code};
+
+type Metadata = PartialObjectMeta<DynamicObject>;
 
 pub(super) type ApplyResult<T> = Result<T, NotApplied>;
 
@@ -40,6 +44,30 @@ impl<T: Cached> Owned<T> {
         self.shared.tracker.lock().record_read(&Key::of(owner), key);
         let found: Option<T> = self.shared.client.get(key).await.map_err(|error| desired.refused(error))?;
         self.check_owner(owner, desired, found.map(Arc::new))
+    }
+
+    /// Fails before a child is adopted if the owner is gone or being deleted, which a stale cache may not show: the garbage
+    /// collector would delete the child. Without permission to read the owner, the cached state counts.
+    pub(super) async fn check_owner_exists(&self, owner: &impl Owner, desired: &Desired) -> ApplyResult<()> {
+        match self.is_alive(owner).await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let child = desired.name.clone();
+                Err(NotApplied::OwnerDeleted { child, owner: kind_and_key(owner) })
+            }
+            Err(error) if status_code(&error) == Some(403) => Ok(()),
+            Err(error) => Err(desired.refused(error)),
+        }
+    }
+
+    /// Reads the owner from the API server. Returns false if it is gone, replaced or being deleted.
+    pub(super) async fn is_alive<O: Owner>(&self, owner: &O) -> kube::Result<bool> {
+        let owners = self.shared.client.with_kind(ObjectKind::of::<O>());
+        let found = owners.get::<Metadata>(&Key::of(owner)).await?;
+        Ok(found.is_some_and(|found| {
+            let is_same = owner.meta().uid.is_none() || found.metadata.uid == owner.meta().uid;
+            is_same && found.metadata.deletion_timestamp.is_none()
+        }))
     }
 
     fn check_owner(

@@ -6,9 +6,9 @@ use reknit_apis::{Key, Scope, internal::HashSet};
 use reknit_injection::controller_name;
 
 /// An object of a Kind that is known at compile time, which may control others.
-pub(super) trait Owner: Resource<DynamicType = ()> {}
+pub(super) trait Owner: Resource<DynamicType = (), Scope: Scope> {}
 
-impl<O: Resource<DynamicType = ()>> Owner for O {}
+impl<O: Resource<DynamicType = (), Scope: Scope>> Owner for O {}
 
 /// Returns the owner reference of the object's controller, if it has one.
 pub(super) fn controller_of<T: Resource>(object: &T) -> Option<&OwnerReference> {

@@ -39,6 +39,9 @@ impl<T: Cached + Serialize> Owned<T> {
         }
         // The cache has no managedFields.
         let Some(live) = self.read_live(owner, desired).await? else { return Ok(None) };
+        if !is_controlled_by(owner, &*live) {
+            self.check_owner_exists(owner, desired).await?;
+        }
         let live = self.remove_former_owner(owner, desired, live).await?;
         let entries = live.meta().managed_fields.as_deref().unwrap_or_default();
         let applier = self.manager_for(owner);

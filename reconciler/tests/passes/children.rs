@@ -302,6 +302,24 @@ async fn an_orphan_that_the_api_server_refuses_to_change_does_not_keep_others_fr
 }
 
 #[tokio::test]
+async fn an_orphan_is_not_adopted_for_an_owner_that_only_the_cache_still_has() {
+    let fixture = Fixture::<ConfigMap>::new();
+    fixture.children.apply(&lamp(), config_map(&[("k", "v")])).await.unwrap();
+    // As after `kubectl delete --cascade=orphan`.
+    let orphaned = json!({"metadata": {"ownerReferences": null}});
+    fixture.client.patch("child", &PatchParams::default(), &Patch::Merge(orphaned)).await.unwrap();
+    let lamps: Api<Lamp> = Api::namespaced(fixture.server.client(), "default");
+    lamps.delete("x", &DeleteParams::default()).await.unwrap();
+    fixture.take_writes();
+    let applied = fixture.children.apply(&lamp(), config_map(&[("k", "w")])).await.unwrap_err();
+    let updated = fixture.children.create_or_update(&lamp(), config_map(&[]), |_| {}).await.unwrap_err();
+    for error in [applied, updated] {
+        assert!(matches!(error, NotApplied::OwnerDeleted { .. }), "{error}");
+    }
+    assert_eq!(fixture.take_writes(), [""; 0]);
+}
+
+#[tokio::test]
 async fn a_claimed_child_gets_the_new_version_of_its_owner_once() {
     let fixture = Fixture::<ConfigMap>::new();
     let mut child = config_map(&[]);

@@ -51,7 +51,9 @@ impl<T: Cached> Owned<T> {
     /// was added while no process of the controller ran is removed with the next change.
     ///
     /// An object without a controller is adopted if its annotation shows that this component applied it for an owner of
-    /// this Kind, namespace and name: it was restored from a backup, and so was its owner.
+    /// this Kind, namespace and name: it was restored from a backup, and so was its owner. Before that, the owner is read
+    /// from the API server, if this process may `get` it: an owner that was deleted with `--cascade=orphan`, which a stale
+    /// cache still has, must not adopt its orphans again.
     ///
     /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. If it waits for
     /// finalizers, the event `ChildTerminating` of the owner names them. Apply each
@@ -93,7 +95,7 @@ impl<T: Cached> Owned<T> {
     ///   changed. The owner's key is enqueued when the object changes or is deleted, so you can make the error
     ///   permanent. An exception is a child of a [selected informer](crate::Builder::owns_in), which does not see
     ///   objects outside its selection.
-    /// - [`NotApplied::OwnerDeleted`]: the owner is being deleted.
+    /// - [`NotApplied::OwnerDeleted`]: the owner is being deleted, or is gone.
     /// - [`NotApplied::Refused`]: the API server refused the request, for example because a field is immutable. A
     ///   conflict counts as a conflict of the pass.
     pub async fn apply<O>(&self, owner: &O, child: T) -> Result<Applied<T>, NotApplied>

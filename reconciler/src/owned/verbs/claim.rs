@@ -9,7 +9,7 @@ use reknit_injection::Cached;
 
 use crate::{
     Error, Result, ResultExt,
-    object_client::{ObjectKind, status_code},
+    object_client::status_code,
     owned::{Owned, controller_reference, error::kind_and_key, owner::update_version},
 };
 
@@ -86,13 +86,10 @@ impl<T: Cached> Owned<T> {
 
     /// Reads the owner from the API server. Fails if it is gone, replaced or being deleted.
     async fn check_alive<O: Kind>(&self, owner: &O) -> Result<()> {
-        let key = Key::of(owner);
-        let found = self.shared.client.with_kind(ObjectKind::of::<O>()).get::<Metadata>(&key).await.context(
-            format_args!("failed to check that {} exists before adopting objects", kind_and_key(owner)),
-        )?;
-        let is_alive = found.is_some_and(|found| {
-            found.metadata.uid == owner.meta().uid && found.metadata.deletion_timestamp.is_none()
-        });
+        let is_alive = self.is_alive(owner).await.context(format_args!(
+            "failed to check that {} exists before adopting objects",
+            kind_and_key(owner)
+        ))?;
         match is_alive {
             true => Ok(()),
             false => Err(Error::permanent(format!(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kube::Resource;
-use reknit_apis::{Key, OwnedBy};
+use reknit_apis::{Key, OwnedBy, Scope};
 use reknit_injection::Cached;
 use serde::Serialize;
 
@@ -51,7 +51,7 @@ impl<T: Cached> Owned<T> {
     /// Returns the error of the request.
     pub async fn create<O>(&self, owner: &O, mut child: T) -> kube::Result<Arc<T>>
     where
-        O: Resource<DynamicType = ()>,
+        O: Resource<DynamicType = (), Scope: Scope>,
         T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
     {
         let meta = child.meta_mut();

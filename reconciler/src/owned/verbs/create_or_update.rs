@@ -90,6 +90,9 @@ impl<T: Cached + Serialize> Owned<T> {
             self.report_terminating(owner, &desired.name, &cached);
             return Ok(Applied::Unchanged(cached));
         }
+        if !is_controlled_by(owner, &*cached) {
+            self.check_owner_exists(owner, desired).await?;
+        }
         let child = self.mutated(owner, &desired.key, T::clone(&cached), mutate);
         let (before, body) = (self.json(&*cached, desired)?, self.json(&child, desired)?);
         let Some(change) = diff(&before, body.clone()) else { return Ok(Applied::Unchanged(cached)) };
