@@ -247,11 +247,26 @@ fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
-/// Returns true if the name is one of a resource with a quantity: `cpu`, `requests.memory`, `example.com/gpu`.
+/// Returns true if the name is one of a resource with a quantity: `cpu`, `requests.memory`, `example.com/gpu`, or a number of
+/// objects in a quota.
 fn is_resource(name: &str) -> bool {
     let name = name.strip_prefix("requests.").or_else(|| name.strip_prefix("limits.")).unwrap_or(name);
-    matches!(name, "cpu" | "memory" | "storage" | "ephemeral-storage" | "pods")
+    let is_count = matches!(
+        name,
+        "pods"
+            | "services"
+            | "services.loadbalancers"
+            | "services.nodeports"
+            | "replicationcontrollers"
+            | "resourcequotas"
+            | "secrets"
+            | "configmaps"
+            | "persistentvolumeclaims"
+    );
+    matches!(name, "cpu" | "memory" | "storage" | "ephemeral-storage")
+        || is_count
         || name.starts_with("hugepages-")
+        || name.starts_with("attachable-volumes-")
         || name.contains('/')
 }
 
@@ -284,6 +299,10 @@ mod tests {
             (
                 json!({"hard": {"requests.storage": "1000M", "example.com/gpu": "2"}}),
                 json!({"hard": {"requests.storage": "1G", "example.com/gpu": "2.0"}}),
+            ),
+            (
+                json!({"hard": {"services": "1000", "services.nodeports": "0", "count/jobs.batch": "1000"}}),
+                json!({"hard": {"services": "1k", "services.nodeports": "0.0", "count/jobs.batch": "1k"}}),
             ),
             (
                 json!({"limits": [{"type": "Pod", "max": {"cpu": "1000m"}}]}),
