@@ -54,7 +54,12 @@ impl Failure {
 
     /// Returns true if the server has too much to do, whether or not it says for how long.
     pub(super) fn is_overload(&self) -> bool {
-        matches!(self, Self::Refused { code: 429 | 503 | 504, .. }) || self.retry_after().is_some()
+        matches!(self, Self::Refused { code: 429 | 503, .. }) || self.retry_after().is_some()
+    }
+
+    /// Returns true if the request took too long.
+    pub(super) fn is_timeout(&self) -> bool {
+        matches!(self, Self::Timeout(_) | Self::Refused { code: 504, .. })
     }
 
     /// Creates the failure of an `ERROR` event of a watch.

@@ -57,6 +57,9 @@ const MAX_SILENCE: Duration = Duration::from_secs(120);
 /// The number of [empty](WatchEnd::Empty) watches in a row after which the reflector lists again.
 const MAX_EMPTY_WATCHES: u32 = 3;
 
+/// The smallest number of items in a page, after larger pages have taken too long.
+const MIN_PAGE_SIZE: u32 = 50;
+
 /// The shortest time between the starts of two watches. Otherwise a server or a proxy that ends each watch after its first
 /// event would get requests without a pause.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -96,6 +99,7 @@ async fn run_part<K: Cached>(cache: Arc<Cache<K>>, requests: Requests, part: usi
         has_bookmarks: false,
         refused_lists: 0,
         has_expired: false,
+        page_size: PAGE_SIZE,
         without_pages: false,
         backoff,
         log_limit: LogLimit::default(),
@@ -129,6 +133,8 @@ struct Reflector<K> {
     refused_lists: u32,
     /// True if the last failure was an expired version.
     has_expired: bool,
+    /// The number of items in a page of the next list. Halved after a page that took too long, until a list succeeds.
+    page_size: u32,
     /// True if the next list is read in one request, since the version expired between the pages of the last list.
     without_pages: bool,
     backoff: Backoff,
@@ -192,7 +198,7 @@ impl<K: Cached> Reflector<K> {
     async fn list(&mut self) -> Result<(), Failure> {
         self.cache.metrics.lists.inc();
         self.cache.start_list(self.part);
-        let limit = if mem::take(&mut self.without_pages) { None } else { Some(PAGE_SIZE) };
+        let limit = if mem::take(&mut self.without_pages) { None } else { Some(self.page_size) };
         let (version, mut next) = self.page(limit, None).await?;
         while next.is_some() {
             match self.page(limit, next.clone()).await {
@@ -208,7 +214,7 @@ impl<K: Cached> Reflector<K> {
         tracing::debug!(informer = self.cache.name, version, "listed");
         self.version = Some(version);
         (self.may_be_restored, self.empty_watches, self.has_bookmarks) = (false, 0, false);
-        self.refused_lists = 0;
+        (self.refused_lists, self.page_size) = (0, PAGE_SIZE);
         Ok(())
     }
 
@@ -324,6 +330,9 @@ impl<K: Cached> Reflector<K> {
         // repeated 410 without a success in between.
         let lists_at_once = self.has_expired && (!was_expired || self.backoff.is_fresh());
         let was_list = self.version.is_none();
+        if was_list && failure.is_timeout() {
+            self.page_size = (self.page_size / 2).max(MIN_PAGE_SIZE);
+        }
         let is_unavailable = matches!(failure, Failure::NotFound(_) | Failure::Refused { code: 403, .. });
         self.refused_lists = if was_list && is_unavailable { self.refused_lists + 1 } else { 0 };
         if self.refused_lists >= MAX_REFUSED_LISTS {

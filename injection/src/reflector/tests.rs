@@ -311,11 +311,18 @@ async fn watches_that_break_before_an_event_cause_no_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unanswered_list_is_requested_again() {
+async fn a_list_that_takes_too_long_is_requested_again_in_smaller_pages() {
     let (maps, _calls, mut server) = start();
-    let _unanswered = server.list().await;
-    let _watch = server.sync("10", &[]).await;
+    let mut unanswered = vec![server.list().await];
+    for limit in ["250", "125", "62", "50", "50"] {
+        unanswered.push(server.list_by(limit).await);
+    }
+    server.list_by("50").await.fail(504, "the request did not complete in time");
+    server.list_by("50").await.items("10", &[]);
+    let watch = server.watch("10").await.stream();
     maps.synced().await;
+    watch.event("ERROR", &expired());
+    server.sync("20", &[]).await;
 }
 
 #[tokio::test(start_paused = true)]

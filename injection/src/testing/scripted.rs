@@ -52,6 +52,11 @@ impl Server {
         self.next_list(Some("500")).await
     }
 
+    /// The next request, which must be a list in pages of this size.
+    pub(crate) async fn list_by(&mut self, limit: &str) -> PendingRequest {
+        self.next_list(Some(limit)).await
+    }
+
     /// The next request, which must be a list without a limit.
     pub(crate) async fn whole_list(&mut self) -> PendingRequest {
         self.next_list(None).await

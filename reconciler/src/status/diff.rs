@@ -11,9 +11,10 @@ use crate::Result;
 /// Values of [the same meaning](reknit_apis::equality), such as `1024Mi` and `1Gi` of memory, are equal. An unset
 /// `Option` is an absent field, and so is a null in a field of any form, since a merge patch cannot store it.
 ///
-/// Send it with kube's `Patch::Merge`. Fields in neither state are kept, and lists are replaced as a whole. The patch
-/// has the resourceVersion only if the states differ in it, so add `metadata.resourceVersion` if the patch must not
-/// apply to a newer object.
+/// Send it with kube's `Patch::Merge`. Fields in neither state are kept, and lists are replaced as a whole: items of a changed
+/// list lose the fields that their type does not have, such as those of a newer API server, unless the states are
+/// `DynamicObject`s or JSON. The patch has the resourceVersion only if the states differ in it, so add
+/// `metadata.resourceVersion` if the patch must not apply to a newer object.
 ///
 /// # Errors
 ///
