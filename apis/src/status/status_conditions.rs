@@ -32,8 +32,8 @@ pub trait StatusConditions {
     /// Returns the condition of this type, if it is set.
     fn condition(&self, kind: &str) -> Option<&Condition>;
 
-    /// Stores the condition. If the stored condition of this type has the same status, its `lastTransitionTime` is
-    /// kept.
+    /// Stores the condition in place of those of its type. If the first of these has the same status, its
+    /// `lastTransitionTime` is kept.
     fn set_condition(&mut self, condition: Condition);
 
     /// Removes the condition of this type.
@@ -88,13 +88,16 @@ impl StatusConditions for Vec<Condition> {
     }
 
     fn set_condition(&mut self, mut condition: Condition) {
-        let Some(stored) = self.iter_mut().find(|stored| stored.type_ == condition.type_) else {
+        let Some(index) = self.iter().position(|stored| stored.type_ == condition.type_) else {
             return self.push(condition);
         };
-        if stored.status == condition.status {
-            condition.last_transition_time = stored.last_transition_time.clone();
+        if self[index].status == condition.status {
+            condition.last_transition_time = self[index].last_transition_time.clone();
         }
-        *stored = condition;
+        // Further conditions of the type were stored before the definition of the Kind refused them.
+        let later = self.split_off(index + 1);
+        self.extend(later.into_iter().filter(|other| other.type_ != condition.type_));
+        self[index] = condition;
     }
 
     fn remove_condition(&mut self, kind: &str) {
@@ -198,6 +201,16 @@ mod tests {
         conditions.observe_generation(&before, Some(4));
         let generation = |kind| conditions.condition(kind).unwrap().observed_generation;
         assert_eq!(["Available", "Scheduled", "Progressing"].map(generation), [Some(4), None, Some(4)]);
+    }
+
+    #[test]
+    fn a_condition_replaces_all_of_its_type_at_the_place_of_the_first() {
+        let mut conditions = available();
+        conditions.mark_true("Scheduled");
+        conditions.extend(available());
+        conditions.mark_true_with_reason("Available", "AllPods", "");
+        let found: Vec<_> = conditions.iter().map(|one| (&*one.type_, &*one.reason)).collect();
+        assert_eq!(found, [("Available", "AllPods"), ("Scheduled", "Scheduled")]);
     }
 
     #[test]
