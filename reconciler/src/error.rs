@@ -12,8 +12,9 @@ use crate::tracker::NotListedYet;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The longest backoff of a pass with a request that the API server has forbidden (403).
-const FORBIDDEN_RETRY: Duration = Duration::from_secs(60);
+/// The longest backoff of a pass with a request that the API server has forbidden (403), or whose namespace, Kind or object
+/// it does not know (404).
+const UNREPORTED_RETRY: Duration = Duration::from_secs(60);
 
 /// The error of a failed pass. The pass is retried with backoff, unless the error is [permanent](Error::permanent).
 ///
@@ -273,12 +274,12 @@ impl Error {
     }
 
     /// The limits of the wait for the retry: at least as long as an overloaded API server asked, otherwise at most as
-    /// long as [`retry_within`](Self::retry_within) says. After a refusal for lack of a permission or of quota, at most a
-    /// minute by default: no watch reports that it was granted.
+    /// long as [`retry_within`](Self::retry_within) says. After a refusal for lack of a permission, of quota, of a namespace
+    /// or of a Kind, at most a minute by default: no watch reports that it is there.
     pub(crate) fn retry_wait(&self) -> RangeInclusive<Duration> {
         let least = self.retry_after().unwrap_or_default();
-        let is_forbidden = self.has_answer(|status| status.code == 403);
-        let most = self.retry_within.or(is_forbidden.then_some(FORBIDDEN_RETRY));
+        let is_unreported = self.has_answer(|status| matches!(status.code, 403 | 404));
+        let most = self.retry_within.or(is_unreported.then_some(UNREPORTED_RETRY));
         least..=most.unwrap_or(Duration::MAX).max(least)
     }
 

@@ -106,14 +106,18 @@ fn the_retry_waits_at_least_as_long_as_the_server_asked() {
 }
 
 #[test]
-fn a_forbidden_request_is_retried_within_a_minute_unless_the_error_says_otherwise() {
-    let forbidden = || {
-        let status = kube::core::Status::failure("exceeded quota: pods", "Forbidden").with_code(403);
-        Error::from(kube::Error::Api(Box::new(status))).context("creating the pod")
-    };
-    assert_eq!(*forbidden().retry_wait().end(), Duration::from_secs(60));
-    let limit = Duration::from_secs(600);
-    assert_eq!(*forbidden().retry_within(limit).retry_wait().end(), limit);
+fn a_refusal_whose_end_no_watch_reports_is_retried_within_a_minute_unless_the_error_says_otherwise() {
+    for (message, reason, code) in
+        [("exceeded quota: pods", "Forbidden", 403), ("namespaces \"shop\" not found", "NotFound", 404)]
+    {
+        let refused = || {
+            let status = kube::core::Status::failure(message, reason).with_code(code);
+            Error::from(kube::Error::Api(Box::new(status))).context("creating the pod")
+        };
+        assert_eq!(*refused().retry_wait().end(), Duration::from_secs(60));
+        let limit = Duration::from_secs(600);
+        assert_eq!(*refused().retry_within(limit).retry_wait().end(), limit);
+    }
     assert_eq!(*Error::from(conflict()).retry_wait().end(), Duration::MAX);
 }
 
