@@ -38,6 +38,8 @@ impl OwnedOptions {
     /// | [`claim`](crate::Owned::claim) | patch, and `get` on the owner |
     /// | [`delete`](crate::Owned::delete), [`delete_with`](crate::Owned::delete_with) | delete |
     ///
+    /// Before a child without an owner is adopted, the owner is read, if this process may `get` it.
+    ///
     /// ```
     /// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
     /// use reknit_injection::Verb;
