@@ -26,6 +26,9 @@ const REQUESTS: usize = MAX_BYTES / 4;
 /// About the bytes that a read takes in the file beside the object.
 const OVERHEAD: usize = 250;
 
+/// The maximum number of states of Secrets that are kept only to remove their values.
+const MAX_HIDDEN: usize = 10_000;
+
 /// The objects, ConfigMaps and requests of a pass. The first state of each object counts, since a test repeats the
 /// writes of the pass. A state that is first read after the pass has written it is not kept.
 #[derive(Debug, Default)]
@@ -39,8 +42,8 @@ pub(crate) struct Reads {
     written: BTreeSet<(String, String, Key)>,
     /// If anything is left out, the file is only to be read, so no more objects are kept.
     left_out: BTreeSet<String>,
-    /// The Secrets that are left out, whose values the others may contain.
-    hidden: BTreeMap<Key, (Arc<ApiResource>, Object)>,
+    /// The states of Secrets that are left out, by key and resourceVersion. The rest may contain their values.
+    hidden: BTreeMap<(Key, String), (Arc<ApiResource>, Object)>,
     /// True if the pass read Secrets whose values are not known here.
     has_unknown_secrets: bool,
     /// The first time that the pass read from the clock.
@@ -94,7 +97,7 @@ impl Reads {
             Some(_) => object.is_none() || is_metadata || !known.is_metadata,
         });
         if is_known || self.written.contains(&(kind.group.clone(), kind.plural.clone(), key.clone())) {
-            return;
+            return self.hide(kind, key, object);
         }
         if !self.reserve(object.map_or(0, Object::len) + OVERHEAD, MAX_BYTES - REQUESTS) {
             self.hide(kind, key, object);
@@ -191,10 +194,13 @@ impl Reads {
         self.left_out.insert(what);
     }
 
-    /// Keeps a Secret that is left out. The clone shares the bytes of the cache.
+    /// Keeps a state of a Secret that is left out. The clone shares the bytes of the cache.
     fn hide(&mut self, kind: &Arc<ApiResource>, key: &Key, object: Option<&Object>) {
-        if let Some(object) = object.filter(|_| is_secret(kind)) {
-            self.hidden.insert(key.clone(), (kind.clone(), object.clone()));
+        let Some(object) = object.filter(|_| is_secret(kind)) else { return };
+        self.has_unknown_secrets |= self.hidden.len() >= MAX_HIDDEN;
+        if !self.has_unknown_secrets {
+            let version = object.state().resource_version.to_owned();
+            self.hidden.insert((key.clone(), version), (kind.clone(), object.clone()));
         }
     }
 
@@ -300,6 +306,19 @@ mod tests {
         reads.write_to(&mut pass);
         Redaction::default().apply(&mut pass);
         pass.text().unwrap()
+    }
+
+    #[test]
+    fn the_values_of_each_state_of_a_secret_that_the_pass_read_are_not_in_the_file() {
+        let mut reads = Reads::default();
+        ["Zmlyc3QtMjI=", "aHVudGVyMjI="].iter().for_each(|data| read(&mut reads, "Secret", data));
+        send(
+            &mut reads,
+            "/api/v1/namespaces/shop/configmaps/b",
+            json!({"data": "first-22, hunter22"}).to_string(),
+        );
+        let text = file(reads);
+        assert!(text.contains("\"redacted, redacted\"") && !text.contains("hunter22"), "{text}");
     }
 
     #[test]

@@ -52,6 +52,9 @@ impl Redaction {
             let is_secret = path.is_some_and(|path| path.group.is_empty() && path.plural == "secrets");
             let is_token =
                 path.is_some_and(|path| path.subresource() == Some("token") || path.plural == "tokenreviews");
+            if is_secret && request.body.is_string() {
+                removed.replace(&mut request.body, REDACTED); // YAML
+            }
             for body in [&mut request.body, &mut request.answer] {
                 match is_token {
                     true => removed.replace(body, REDACTED),
@@ -68,6 +71,10 @@ impl Redaction {
         // References to them would lead elsewhere.
         texts.retain(|(text, _)| !is_name(pass, text));
         pass.result = scrubbed(&pass.result, &texts);
+        for value in pass.lists.iter_mut().filter_map(|list| list.index_value.as_mut()) {
+            *value = scrubbed(value, &texts);
+        }
+        pass.requests.iter_mut().for_each(|request| request.uri = scrubbed_uri(&request.uri, &texts));
         let bodies = pass.requests.iter_mut().flat_map(|request| [&mut request.body, &mut request.answer]);
         pass.objects.iter_mut().chain(bodies).for_each(|value| scrub(value, &texts));
         for value in pass.config_maps.values_mut().flatten().flat_map(|data| data.values_mut()) {
@@ -198,6 +205,15 @@ fn scrubbed(text: &str, removed: &[(String, &'static str)]) -> String {
     found.fold(text.to_owned(), |text, (removed, replacement)| text.replace(removed, replacement))
 }
 
+/// Removes the texts from the query, and from the path that the API server passes on to a proxied server. The rest of a path
+/// consists of names.
+fn scrubbed_uri(uri: &str, removed: &[(String, &'static str)]) -> String {
+    let path = uri.split('?').next().unwrap_or_default();
+    let is_proxied = ResourcePath::parse(path).is_some_and(|path| path.subresource() == Some("proxy"));
+    let names = path.find("/proxy/").filter(|_| is_proxied).unwrap_or(path.len());
+    format!("{}{}", &uri[..names], scrubbed(&uri[names..], removed))
+}
+
 /// Removes the texts from all strings, except those that identify an object.
 fn scrub(value: &mut Value, removed: &[(String, &'static str)]) {
     match value {
@@ -243,8 +259,25 @@ mod tests {
         let map = json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": texts});
         let secret =
             json!({"kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": key, "p": password}});
-        let mut pass = RecordedPass { objects: vec![map, secret], ..RecordedPass::default() };
+        let request = |uri: String, body: Value| {
+            serde_json::from_value(json!({"method": "PUT", "uri": uri, "body": body})).unwrap()
+        };
+        let proxy = "/api/v1/namespaces/n/services/db/proxy/login";
+        let requests = vec![
+            request(
+                "/api/v1/namespaces/n/secrets/t".into(),
+                json!("kind: Secret\nstringData:\n  t: token-number-22\n"),
+            ),
+            request(format!("{proxy}/{}?password={}", in_url(password), in_url(password)), Value::Null),
+        ];
+        let list = json!({"apiVersion": "v1", "kind": "Secret", "indexValue": password});
+        let lists = vec![serde_json::from_value(list).unwrap()];
+        let mut pass =
+            RecordedPass { objects: vec![map, secret], lists, requests, ..RecordedPass::default() };
         Redaction::default().apply(&mut pass);
+        assert_eq!(pass.requests[0].body, "redacted");
+        assert_eq!(pass.requests[1].uri, format!("{proxy}/redacted?password=redacted"));
+        assert_eq!(pass.lists[0].index_value.as_deref(), Some("redacted"));
         let expected = json!({
             "json": "{\"key\":\"redacted\",\"password\":\"redacted\"}",
             "yaml": "key: |\n  redacted\n  redacted\n",
