@@ -253,3 +253,12 @@ fn only_a_client_that_has_changed_the_field_is_named() {
     let path = ["metadata", "finalizers"];
     assert_eq!(rival_of(&path, [ours.clone(), ours.clone(), ours]), None, "each owns an item of the list");
 }
+
+#[test]
+fn the_path_and_the_values_of_a_field_are_cut() {
+    let path = vec![field::Step::Name("spec".into()), field::Step::Name("ä".repeat(100_000))];
+    let field = Field { path, theirs: Some(json!("x".repeat(1000))), ours: None };
+    let kind = ApiResource::erase::<Deployment>(&());
+    let text = RestoredText::new(&kind, None, &field, 0, 3, Duration::from_secs(2)).to_string();
+    assert!(text.starts_with("another client set spec[ä") && text.len() < 500, "{text}");
+}

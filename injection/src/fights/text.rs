@@ -14,6 +14,8 @@ use crate::object::Object;
 
 /// The maximum length of a value in bytes.
 const MAX_VALUE: usize = 80;
+/// The maximum length of the path of a field in bytes. The key of a map can have a megabyte.
+const MAX_PATH: usize = 256;
 
 #[derive(Clone, Debug)]
 pub(super) struct RestoredText {
@@ -67,12 +69,18 @@ impl fmt::Display for RestoredText {
 fn path_text(path: &[Step]) -> String {
     let is_plain =
         |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
-    path.iter().fold(String::new(), |text, step| match step {
+    let text = path.iter().fold(String::new(), |text, step| match step {
         Step::Item(n, _) => format!("{text}[{n}]"),
         Step::Name(name) if !is_plain(name) => format!("{text}[{name}]"),
         Step::Name(name) if text.is_empty() => name.clone(),
         Step::Name(name) => format!("{text}.{name}"),
-    })
+    });
+    cut(text, MAX_PATH)
+}
+
+fn cut(text: String, max: usize) -> String {
+    let end = text.floor_char_boundary(max);
+    if end < text.len() { format!("{}…", &text[..end]) } else { text }
 }
 
 /// The value as JSON, cut. The values of Secrets are not shown.
@@ -80,11 +88,7 @@ fn value_text(value: Option<&Value>, is_secret: bool) -> String {
     match value {
         None => "nothing".into(),
         Some(_) if is_secret => "(hidden)".into(),
-        Some(value) => {
-            let text = value.to_string();
-            let end = text.floor_char_boundary(MAX_VALUE);
-            if end < text.len() { format!("{}…", &text[..end]) } else { text }
-        }
+        Some(value) => cut(value.to_string(), MAX_VALUE),
     }
 }
 

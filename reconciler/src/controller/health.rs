@@ -79,10 +79,13 @@ impl Health {
         self.queue.state()
     }
 
-    /// The states of the keys in the queue for which `is_wanted` returns true, at most this number of each state.
+    /// The states of the keys for which `is_wanted` returns true that run, wait, or have failed, at most this number of each
+    /// state.
     #[doc(hidden)]
     pub fn key_states(&self, limit: usize, is_wanted: impl Fn(&Key) -> bool) -> Vec<KeyState> {
-        self.queue.key_states(limit, is_wanted)
+        let has_failed = |key: &Key| is_wanted(key) && !self.queue.contains(key);
+        let failed = self.metrics.failing().first_where(limit, has_failed);
+        failed.iter().map(KeyState::failed).chain(self.queue.key_states(limit, is_wanted)).collect()
     }
 
     /// The keys whose objects are paused, at most this number.

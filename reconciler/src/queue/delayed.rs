@@ -80,6 +80,10 @@ impl Delayed {
         self.by_time.iter().map(|((due, _), key)| (key, *due))
     }
 
+    pub(super) fn contains(&self, key: &Key) -> bool {
+        self.by_key.contains_key(key)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_key.len()
     }

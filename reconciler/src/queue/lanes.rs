@@ -183,6 +183,11 @@ impl Lanes {
         self.held.len() + self.slowed.len()
     }
 
+    /// Returns true if the key is queued or claimed.
+    pub(super) fn contains(&self, key: &Key) -> bool {
+        self.states.contains_key(key)
+    }
+
     /// The queued keys with their lanes, the times at which they were queued, and their causes.
     pub(super) fn queued(&self) -> impl Iterator<Item = (&Arc<Key>, Lane, Instant, &Causes)> {
         self.states.iter().filter_map(|(key, state)| match state {

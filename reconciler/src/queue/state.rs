@@ -33,7 +33,7 @@ pub struct QueueState {
 pub struct KeyState {
     /// The key.
     pub key: String,
-    /// `running`, `queued`, `queued_slow`, `held`, `retrying` or `delayed`.
+    /// `running`, `queued`, `queued_slow`, `held`, `retrying`, `delayed`, or `failed` with a permanent error.
     pub state: &'static str,
     /// The time since the key has this state. `None` if it is not known.
     pub age_seconds: Option<f64>,
@@ -57,7 +57,13 @@ impl Queue {
         }
     }
 
-    /// The states of the keys for which `is_wanted` returns true, at most this number of each state.
+    /// Returns true if a pass of the key runs, or is to run.
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        let state = self.0.state.lock();
+        state.lanes.contains(key) || state.retries.failures(key) > 0 || state.delayed.contains(key)
+    }
+
+    /// The states of the keys for which `is_wanted` returns true, at most this number of each lane and state.
     pub(crate) fn key_states(&self, limit: usize, is_wanted: impl Fn(&Key) -> bool) -> Vec<KeyState> {
         let (state, now, clock) = (self.0.state.lock(), Instant::now(), clock_instant(&self.0.clock));
         let wanted = |key: &Arc<Key>| is_wanted(key);
@@ -67,7 +73,12 @@ impl Queue {
             .filter(|(key, _)| wanted(key))
             .take(limit)
             .map(|(key, since)| KeyState::new(key, "running", Some(*since), None, String::new(), now));
-        let queued = state.lanes.queued().filter(|(key, ..)| wanted(key)).take(limit).map(
+        let mut counts = [0; Lane::Fast as usize + 1];
+        let mut has_room = |lane: Lane| {
+            counts[lane as usize] += 1;
+            counts[lane as usize] <= limit
+        };
+        let queued = state.lanes.queued().filter(|(key, lane, ..)| wanted(key) && has_room(*lane)).map(
             |(key, lane, since, causes)| {
                 let name = match lane {
                     Lane::Fast => "queued",
@@ -92,6 +103,11 @@ impl Queue {
 }
 
 impl KeyState {
+    /// A key that no pass follows, since the last one failed with a permanent error.
+    pub(crate) fn failed(key: &Key) -> Self {
+        Self::new(key, "failed", None, None, String::new(), Instant::now())
+    }
+
     fn new(
         key: &Key,
         state: &'static str,
@@ -143,6 +159,13 @@ mod tests {
         assert_eq!(states, expected);
         assert_eq!(queue.key_states(9, |key| key.name == "e").len(), 1);
         assert_eq!(queue.key_states(0, |_| true).len(), 0);
+        (0..100).for_each(|n| queue.add(Key::new("shop", &format!("queued-{n}"))));
+        let names: Vec<_> = queue.key_states(1, |_| true).into_iter().map(|state| state.state).collect();
+        for name in ["running", "queued", "queued_slow", "retrying", "delayed"] {
+            assert_eq!(names.iter().filter(|state| **state == name).count(), 1, "{name}: {names:?}");
+        }
+        let contained = ["a", "b", "c", "d", "e", "none"].map(|name| queue.contains(&Key::new("shop", name)));
+        assert_eq!(contained, [true, true, true, true, true, false]);
         drop(running);
     }
 }

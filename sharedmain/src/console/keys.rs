@@ -1,4 +1,6 @@
 //! The view of the keys that run or wait, and the view of one key.
+use std::collections::BTreeMap;
+
 use reknit_apis::Key;
 use reknit_reconciler::{
     Health,
@@ -11,6 +13,8 @@ use super::{State, routes::Parameters};
 
 /// The maximum number of keys in an answer.
 const MAX_KEYS: usize = 1000;
+/// The state of a key whose last pass failed with a permanent error.
+const FAILED: &str = "failed";
 /// The maximum number of passes of one key in an answer.
 const MAX_PASSES: usize = 50;
 
@@ -22,14 +26,14 @@ struct Waiting<'a> {
     key: KeyState,
 }
 
-/// Some of the keys that run or wait. Controllers share the answer evenly.
+/// Some of the keys that run, wait or have failed. Controllers share the answer evenly, and so do the states of each.
 pub(super) fn view(state: &State) -> Value {
     let controllers = state.controllers();
     let share = MAX_KEYS / controllers.len().max(1);
     let running = running(state);
     let keys = controllers.iter().flat_map(|(health, _)| {
-        let keys = states(health, share, &running, |_| true).into_iter().take(share);
-        keys.map(|key| Waiting { controller: health.name(), key })
+        let keys = first_of_each_state(states(state, health, share, &running, |_| true), share);
+        keys.into_iter().map(|key| Waiting { controller: health.name(), key })
     });
     json!({ "keys": keys.collect::<Vec<_>>(), "limit": MAX_KEYS })
 }
@@ -53,7 +57,7 @@ pub(super) fn one(state: &State, parameters: &Parameters) -> Result<Value, Strin
         "controller": controller,
         "key": key.to_string(),
         "led": leadership.leads(&key),
-        "states": states(health, 1, &running, |queued| *queued == key),
+        "states": states(state, health, 1, &running, |queued| *queued == key),
         "object": health.object(&key),
         "running": running,
         "passes": finished,
@@ -67,8 +71,24 @@ fn running(state: &State) -> Vec<PassRecord> {
     state.running.get().map(|running| running.passes.running()).unwrap_or_default()
 }
 
-/// The states of keys, with the causes of those that run.
+/// Keeps this number of keys, the first ones of each state: a queue of thousands of keys displaces no key that fails.
+fn first_of_each_state(states: Vec<KeyState>, limit: usize) -> Vec<KeyState> {
+    let mut counts = BTreeMap::new();
+    let ranked = states.into_iter().enumerate().map(|(place, state)| {
+        let rank = counts.entry(state.state).or_insert(0);
+        *rank += 1;
+        (*rank, place, state)
+    });
+    let mut ranked: Vec<(usize, _, _)> = ranked.collect();
+    ranked.sort_by_key(|(rank, ..)| *rank);
+    ranked.truncate(limit);
+    ranked.sort_by_key(|(_, place, _)| *place);
+    ranked.into_iter().map(|(.., state)| state).collect()
+}
+
+/// The states of keys, with the causes of those that run, and the errors of those that have failed.
 fn states(
+    process: &State,
     health: &Health,
     limit: usize,
     running: &[PassRecord],
@@ -79,7 +99,23 @@ fn states(
         let is_its = |pass: &&PassRecord| *pass.controller == *health.name() && pass.key == state.key;
         state.causes = running.iter().find(is_its).map(|pass| pass.causes.clone()).unwrap_or_default();
     }
+    if states.iter().any(|state| state.state == FAILED) {
+        let errors = last_errors(process, health.name());
+        for state in states.iter_mut().filter(|state| state.state == FAILED) {
+            let error = errors.get(&state.key).map(|error| &**error);
+            state.causes =
+                error.unwrap_or("a permanent error, which the warning event of the object has").into();
+        }
+    }
     states
+}
+
+/// The errors of the last passes of a controller, by key.
+fn last_errors(process: &State, controller: &str) -> BTreeMap<String, Box<str>> {
+    let passes =
+        process.running.get().map(|running| running.passes.finished(usize::MAX, |of, _| of == controller));
+    let newest_last = passes.into_iter().flatten().rev();
+    newest_last.filter_map(|pass| Some((pass.key, pass.error?))).collect()
 }
 
 /// The kubectl commands for the object of a key, which the console does not run. `None` without an object.
@@ -104,6 +140,21 @@ fn quoted(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thousand_queued_keys_displace_no_key_that_fails() {
+        let of = |state, key: String| KeyState {
+            key,
+            state,
+            age_seconds: None,
+            due_seconds: None,
+            causes: String::new(),
+        };
+        let mut states: Vec<_> = (0..1000).map(|n| of("queued", format!("shop/{n}"))).collect();
+        states.extend(["retrying", FAILED].map(|state| of(state, "shop/x".into())));
+        let shown: Vec<_> = first_of_each_state(states, 4).into_iter().map(|state| state.state).collect();
+        assert_eq!(shown, ["queued", "queued", "retrying", FAILED]);
+    }
 
     #[test]
     fn names_that_a_shell_would_interpret_are_quoted() {

@@ -61,7 +61,7 @@ const keyLink = (controller, key) => `#/key/${encodeURIComponent(controller)}/${
 const STATES = {
   success: "good", requeue_after: "good", skip: "good", synced: "good", "led here": "good", True: "good",
   waiting: "warn", conflict: "warn", lost: "warn", draining: "warn", delayed: "muted", Unknown: "warn",
-  error: "bad", panic: "bad", deadline: "bad", retrying: "bad", unavailable: "bad", unknown: "bad", False: "bad",
+  error: "bad", panic: "bad", deadline: "bad", retrying: "bad", failed: "bad", unavailable: "bad", unknown: "bad", False: "bad",
 };
 
 // ---- Tables
@@ -152,9 +152,11 @@ function quantile(share, from, to) {
 function sample(controllers) {
   const time = performance.now() / 1000;
   for (const controller of controllers) {
-    const kept = samples.get(controller.name) ?? [];
+    const passes = sum(controller.passes);
+    const before = samples.get(controller.name) ?? [];
+    const kept = passes < (before.at(-1)?.passes ?? 0) ? [] : before; // another process has begun at zero
     const last = kept.at(-1);
-    const now = { time, passes: sum(controller.passes), errors: controller.errors ?? 0, seconds: controller.pass_seconds };
+    const now = { time, passes, errors: controller.errors ?? 0, seconds: controller.pass_seconds };
     const elapsed = last ? time - last.time : 0;
     now.passRate = last ? (now.passes - last.passes) / elapsed : null;
     now.errorRate = last ? (now.errors - last.errors) / elapsed : null;
@@ -249,7 +251,7 @@ function filters(states, changed) {
 
 function keysView(isCurrent) {
   let last = { keys: [] };
-  const filter = filters(["running", "queued", "queued_slow", "held", "retrying", "delayed"], () => show(last));
+  const filter = filters(["running", "queued", "queued_slow", "held", "retrying", "failed", "delayed"], () => show(last));
   const list = table("", [
     ["State", ({ state }) => ({ text: state, type: STATES[state] })],
     ["Controller", ({ controller }) => controller, "middle"],
@@ -258,7 +260,7 @@ function keysView(isCurrent) {
     ["Next try in", ({ due_seconds }) => duration(due_seconds), "number"],
     ["Causes or error", ({ causes }) => causes, "wide"],
   ]);
-  main.append(element("h1", {}, "Keys that run or wait"), filter.node, list.node);
+  main.append(element("h1", {}, "Keys that run, wait or have failed"), filter.node, list.node);
   const show = (answer) => {
     last = answer;
     const keys = answer.keys.filter(({ state, controller, key, causes }) => filter.hasState(state) && filter.admits(controller, key, causes));
@@ -356,12 +358,18 @@ function timeline(svg, legend, from, to, passes) {
 }
 
 function command(title, text) {
+  const code = element("code", {}, text);
   const copy = element("button", { type: "button", "aria-label": `Copy the command: ${title}` }, "Copy");
   copy.addEventListener("click", async () => {
-    await navigator.clipboard?.writeText(text);
-    setText(copy, "Copied");
+    try {
+      await navigator.clipboard.writeText(text);
+      setText(copy, "Copied");
+    } catch {
+      getSelection().selectAllChildren(code); // at an IP address without TLS, browsers have no clipboard
+      setText(copy, "Selected");
+    }
   });
-  return element("div", { class: "command" }, element("span", {}, title), element("code", {}, text), copy);
+  return element("div", { class: "command" }, element("span", {}, title), code, copy);
 }
 
 function requests({ number, requests }) {
@@ -395,7 +403,7 @@ function keyView(isCurrent, controller, key) {
     element("h2", {}, "Object"), conditions.node, element("h2", {}, "Passes"), passes.node, element("h2", {}, "Related objects"), related.node);
   return async (answer) => {
     const waiting = answer.states.map(({ state, due_seconds }) => (due_seconds === null ? state : `${state}, next in ${duration(due_seconds)}`));
-    const failed = answer.states.find(({ state }) => state === "retrying");
+    const failed = answer.states.find(({ state }) => state === "retrying" || state === "failed");
     state.replaceChildren(facts([
       ["controller", controller],
       ["led by this process", answer.led ? "yes" : "no"],
@@ -531,9 +539,16 @@ function open() {
   refresh();
 }
 
+async function showProcess() {
+  const { component, version, pod } = await get("process");
+  setText(document.getElementById("component"), component);
+  setText(document.getElementById("version"), [version, pod].filter(Boolean).join(", "));
+}
+
 async function refresh() {
   const opened = current;
   try {
+    if (statusText.textContent !== "live") await showProcess(); // another process may answer than before
     const controllers = await get("controllers");
     sample(controllers.controllers);
     const answer = opened.name === "controllers" ? controllers : await get(opened.query);
@@ -556,7 +571,7 @@ pauseButton.addEventListener("click", () => {
   paused = !paused;
   pauseButton.setAttribute("aria-pressed", String(paused));
   setText(pauseButton, paused ? "Resume updates" : "Pause updates");
-  setText(statusText, paused ? "paused" : "live");
+  setText(statusText, paused ? "paused" : "connecting");
 });
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address names the view
@@ -567,9 +582,5 @@ document.addEventListener("visibilitychange", () => {
   if (!document.hidden && !paused) refresh();
 });
 
-get("process").then(({ component, version, pod }) => {
-  setText(document.getElementById("component"), component);
-  setText(document.getElementById("version"), [version, pod].filter(Boolean).join(", "));
-}, () => {});
 open();
 loop();

@@ -73,6 +73,11 @@ async fn the_views_show_controllers_keys_informers_buckets_and_the_webhook() {
     let retrying =
         keys["keys"].as_array().unwrap().iter().find(|key| key["state"] == "retrying").unwrap().clone();
     assert!(retrying["causes"].as_str().unwrap().contains("connection refused"), "{retrying}");
+    let failed = keys["keys"].as_array().unwrap().iter().find(|key| key["state"] == "failed").unwrap();
+    assert_eq!(
+        (&failed["key"], &failed["causes"]),
+        (&"shop/lamp-0017".into(), &"lamp-0017 has no bulb".into())
+    );
     let running = keys["keys"].as_array().unwrap().iter().find(|key| key["state"] == "running").unwrap();
     assert!(running["causes"].as_str().unwrap().contains("the object added"), "{running}");
 

@@ -58,11 +58,16 @@ const OVERFLOWING: &str = "[...document.querySelectorAll('body *')]
 
 /// Serves the console of a process with this number of Lamps. The runtime keeps it running.
 fn serve(lamps: usize) -> (Runtime, SocketAddr) {
+    serve_at(lamps, ([127, 0, 0, 1], 0).into())
+}
+
+/// Serves the console at this address.
+fn serve_at(lamps: usize, address: SocketAddr) -> (Runtime, SocketAddr) {
     let runtime = Runtime::new().unwrap();
     let address = runtime.block_on(async {
         let process = Process::start(lamps).await;
         process.wait_until_settled(lamps.min(900)).await;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             process.console.server().run(listener, std::future::pending()).await;
@@ -182,6 +187,43 @@ fn updates_stop_when_they_are_paused() {
     browser.evaluate("new Promise((resolve) => setTimeout(resolve, 2000))");
     let paused = browser.evaluate(requests);
     assert_eq!(after(&mut browser), paused);
+}
+
+#[test]
+#[ignore = "needs Chromium: hack/browser.sh"]
+fn a_restarted_process_shows_its_name_and_no_negative_rates() {
+    let (first, address) = serve(40);
+    let mut browser = Browser::start();
+    let rate = "document.querySelector('figure strong').textContent";
+    open(&mut browser, address, "controllers", &format!("{rate} !== '–'"));
+    browser.evaluate("document.getElementById('component').textContent = 'another program'");
+    drop(first);
+    browser.wait_for("document.getElementById('status').textContent.startsWith('no answer')");
+    let runtime = serve_at(3, address);
+    browser.wait_for("document.getElementById('component').textContent === 'lights'");
+    browser.wait_for(&format!("document.getElementById('status').textContent === 'live' && {rate} === '0'"));
+    let lowest = "Math.max(...document.querySelector('.line').getAttribute('d').match(/[\\d.-]+ [\\d.-]+/g)
+        .map((point) => Number(point.split(' ')[1])))";
+    assert_eq!(browser.evaluate(lowest), 37, "no point is below the base line");
+    drop(runtime);
+}
+
+#[test]
+#[ignore = "needs Chromium: hack/browser.sh"]
+fn a_command_is_selected_if_the_browser_has_no_clipboard() {
+    let (_runtime, address) = serve(3);
+    let mut browser = Browser::start();
+    open(
+        &mut browser,
+        address,
+        "key/lamps.demo.reknit.dev/shop%2Flamp-0001",
+        "document.querySelector('.command button')",
+    );
+    browser.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })");
+    browser.evaluate("document.querySelector('.command button').click()");
+    browser.wait_for("document.querySelector('.command button').textContent === 'Selected'");
+    let selected = browser.evaluate("getSelection().toString()");
+    assert!(selected.as_str().unwrap().starts_with("kubectl annotate "), "{selected}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use reknit_apis::kind;
 use reknit_apiserver::ApiServer;
 use reknit_injection::{Context, Shutdown, ShutdownTrigger, select};
 use reknit_leadership::internal::{BucketWriter, elected};
-use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKind, Result, Run, Tracked};
+use reknit_reconciler::{Controller, Error, Outcome, Owned, ReconcileKind, Result, Run, Tracked};
 use reknit_testing::eventually;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,8 @@ struct LampCondition {
 
 kind!(Lamp { status: LampStatus });
 
-/// Of ten Lamps, one fails and five are reconciled again later. Of four hundred, one hangs, and one is in a storm.
+/// Of ten Lamps, one fails and five are reconciled again later. Of four hundred, one hangs, one is in a storm, and one fails for
+/// good.
 struct Lighter {
     maps: Owned<ConfigMap>,
     switches: Tracked<Service>,
@@ -63,6 +64,7 @@ impl ReconcileKind for Lighter {
         match number % 10 {
             _ if number % 400 == 7 => std::future::pending().await,
             _ if number % 400 == 12 => return Ok(Outcome::after(Duration::from_millis(1))),
+            _ if number % 400 == 17 => return Err(Error::permanent(format!("{name} has no bulb"))),
             3 => {
                 return Err(
                     format!("failed to switch on {name}: tcp connect error: connection refused").into()
