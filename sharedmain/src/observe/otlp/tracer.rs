@@ -115,6 +115,7 @@ fn is_request(metadata: &Metadata<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use opentelemetry_sdk::trace::{InMemorySpanExporter, SpanData};
+    use reknit_apis::Key;
     use tracing_subscriber::{Registry, layer::SubscriberExt};
 
     use super::*;
@@ -160,5 +161,26 @@ mod tests {
         assert!(reconcile.attributes.iter().any(|attribute| attribute.key.as_str() == "knative.dev/key"));
         let events: Vec<_> = reconcile.events.iter().map(|event| &*event.name).collect();
         assert_eq!(events, ["it happened"]);
+    }
+
+    #[test]
+    fn the_span_of_a_pass_has_a_link_to_those_of_the_passes_that_led_to_it() {
+        let (tracer, exporter) = (LateTracer::default(), InMemorySpanExporter::default());
+        let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
+        tracing::subscriber::with_default(Registry::default().with(tracer.layer()), || {
+            tracer.enable(&provider);
+            let begin = || CurrentPass::begin(&"web".into(), &Key::new("shop", "a").into(), true);
+            let (writer, other, led) = (begin(), begin(), begin());
+            for (pass, writers) in [(&writer, vec![]), (&led, vec![writer.clone(), other])] {
+                let span = tracing::error_span!("reconcile");
+                pass.link_span(&span, || writers);
+                span.in_scope(|| {});
+            }
+        });
+        let spans = exporter.get_finished_spans().unwrap();
+        let [writer, led] = &spans[..] else { panic!("{spans:#?}") };
+        let links: Vec<_> = led.links.iter().map(|link| link.span_context.span_id()).collect();
+        assert_eq!(links, [writer.span_context.span_id()], "a pass without a span has no link");
+        assert!(writer.links.is_empty());
     }
 }
