@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration,
-    core::v1::{ConfigMap, Namespace, Pod},
+    core::v1::{ConfigMap, Namespace, Pod, Service},
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -337,4 +337,45 @@ async fn objects_of_a_webhook_that_is_down_are_planned_and_not_validated() {
             assert_eq!(object["after"]["data"], json!({"a": "1", "b": "2"}));
         }
     }
+}
+
+/// Creates a Service for each object, and changes it afterwards: by a patch, and as a whole.
+struct Serving(Client);
+
+impl ReconcileKind for Serving {
+    type Kind = SimpleDeployment;
+
+    async fn reconcile_kind(
+        &self,
+        object: &SimpleDeployment,
+        _: &mut reknit_samples::SimpleDeploymentStatus,
+    ) -> Result<Outcome> {
+        let services: Api<Service> =
+            Api::namespaced(self.0.clone(), &object.namespace().unwrap_or_default());
+        let name = object.name_any();
+        let spec = json!({"type": "NodePort", "selector": {"app": "a"}, "ports": [{"port": 80}]});
+        let service = json!({"metadata": {"name": name}, "spec": spec});
+        services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+        let label = Patch::Merge(json!({"metadata": {"labels": {"made": "yes"}}}));
+        let mut service = services.patch(&name, &PatchParams::default(), &label).await?;
+        service.metadata.annotations = Some([("replaced".into(), "yes".into())].into());
+        services.replace(&name, &PostParams::default(), &service).await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn later_writes_to_a_planned_object_do_not_send_what_the_api_server_has_chosen() {
+    let server = server().await;
+    let objects = server.objects_in_new_namespace("plan").await;
+    let object = SimpleDeployment::new("web", SimpleDeploymentSpec { image: "a".into(), replicas: 0 });
+    objects.deployments().create(&PostParams::default(), &object).await.expect("the object is created");
+    let serving =
+        |cx: &Context| Ok(Controller::of::<SimpleDeployment>(cx).reconciler(Serving(cx.client())).build());
+    let Planned(status, text, plan) = plan(&server, &objects, Main::new("serving").controller(serving)).await;
+    assert_eq!(status, 3, "{text}");
+    let planned = plan["objects"].as_array().expect("a list").iter();
+    let service = planned.clone().find(|object| object["kind"] == "Service").expect("a Service");
+    let metadata = &service["after"]["metadata"];
+    assert_eq!([&metadata["labels"]["made"], &metadata["annotations"]["replaced"]], ["yes", "yes"]);
 }

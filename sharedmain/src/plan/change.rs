@@ -63,7 +63,18 @@ impl DryRun {
         };
         let validated = match is_validated {
             true => Some(wanted.clone()),
-            false => self.validate(overlay, write, id, part, &wanted).await?,
+            false => {
+                let entry = overlay.entry(id);
+                let sent = match (&layer, entry.live()) {
+                    // The API server may not accept the values that it has chosen in a dry run.
+                    (None, None) => {
+                        let change = Layer::between(part, None, &current, &wanted);
+                        &merged(&json!({}), entry, &change)
+                    }
+                    _ => &wanted,
+                };
+                self.validate(overlay, write, id, part, sent).await?
+            }
         };
         let new = validated.unwrap_or_else(|| part.unanswered(wanted.clone(), &current));
         // The API server may ignore the status.
