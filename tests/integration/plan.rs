@@ -350,8 +350,7 @@ impl ReconcileKind for Serving {
         object: &SimpleDeployment,
         _: &mut reknit_samples::SimpleDeploymentStatus,
     ) -> Result<Outcome> {
-        let services: Api<Service> =
-            Api::namespaced(self.0.clone(), &object.namespace().unwrap_or_default());
+        let services: Api<Service> = Api::namespaced(self.0.clone(), &object.namespace().unwrap_or_default());
         let name = object.name_any();
         let spec = json!({"type": "NodePort", "selector": {"app": "a"}, "ports": [{"port": 80}]});
         let service = json!({"metadata": {"name": name}, "spec": spec});

@@ -101,11 +101,9 @@ impl Controller {
     }
 
     /// Returns the key unless it is held. Reports the first key that the brake holds. Without a brake, the pass itself finds
-    /// a new generation, since it decodes the object anyhow.
+    /// out whether its object asks for it, since it decodes the object anyhow.
     fn begin_or_hold(&self, mut claimed: ClaimedKey) -> Option<ClaimedKey> {
-        if self.parts.queue.has_brake()
-            && !claimed.causes.is_prompted()
-            && self.driver.has_unobserved_generation(&claimed)
+        if self.parts.queue.has_brake() && !claimed.causes.is_prompted() && self.driver.is_asked_for(&claimed)
         {
             claimed.set_prompted();
         }
@@ -205,7 +203,7 @@ impl Controller {
         while !self.parts.resync.is_zero() {
             let wait = jittered(format_args!("resync/{}", self.parts.name), self.parts.resync, 0.1);
             tokio::time::sleep(wait).await;
-            self.parts.queue.resync();
+            self.parts.queue.resync_for(&Cause::Resync);
         }
         std::future::pending().await
     }

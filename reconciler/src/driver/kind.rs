@@ -104,8 +104,8 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
         Some(format!("no object can have the key {key}: {problem}"))
     }
 
-    fn has_unobserved_generation(&self, key: &Key) -> bool {
-        self.informer.get(key).is_some_and(|object| has_unobserved_generation(&*object))
+    fn is_asked_for(&self, key: &Key) -> bool {
+        self.informer.get(key).is_some_and(|object| self.shows_request(&*object))
     }
 
     fn report_held(&self, key: &Key, per_minute: u32) {
@@ -159,6 +159,12 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
 }
 
 impl<R: ReconcileKind> KindDriver<R> {
+    /// Returns true if the object shows what a user has asked for: a generation that its status does not show yet, or its
+    /// deletion.
+    fn shows_request(&self, object: &R::Kind) -> bool {
+        has_unobserved_generation(object) || self.finalizer.is_due(object.meta())
+    }
+
     async fn process(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         if let Some(problem) = self.key_problem(key) {
             return self.drop_malformed(key, problem);
@@ -169,7 +175,7 @@ impl<R: ReconcileKind> KindDriver<R> {
             found => found,
         };
         if let Found::Object(found) | Found::Left(found) = &found
-            && has_unobserved_generation(&*found.object)
+            && self.shows_request(&*found.object)
         {
             CurrentPass::get().inspect(|pass| pass.set_prompted());
         }

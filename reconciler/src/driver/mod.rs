@@ -37,8 +37,8 @@ pub(crate) trait Driver: Send + Sync {
         None
     }
 
-    /// Returns true if the object of the key has a generation that its status does not show yet.
-    fn has_unobserved_generation(&self, _: &Key) -> bool {
+    /// Returns true if the object of the key shows that a user has asked for its next pass.
+    fn is_asked_for(&self, _: &Key) -> bool {
         false
     }
 

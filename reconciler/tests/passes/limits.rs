@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{Api, Client, client::Body};
-use reknit_injection::{Informer, Shutdown};
+use reknit_injection::{Informer, Shutdown, internal::CurrentPass};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{Event, ReconcileKey, Run, internal::PassLog};
 use reknit_testing::{ApiServer, ControllerExt, InformerExt, given};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::*;
 
@@ -168,6 +168,35 @@ async fn a_conflict_is_reported_once_the_key_has_failed_ten_times_in_a_row() {
     let families = cx.metrics().gather();
     let failing = families.iter().find(|family| family.name() == "reknit_failing_keys").unwrap();
     assert_eq!(failing.get_metric()[0].get_gauge().get_value(), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_changes_of_a_resync_are_paced_but_not_those_of_objects_that_are_being_deleted() {
+    let server = ApiServer::new();
+    let stored = |mut lamp: Lamp, name: &str| {
+        lamp.metadata.name = Some(name.into());
+        lamp.metadata.generation = None; // as of a ConfigMap
+        lamp.metadata.finalizers = Some(vec![FINALIZER.into()]);
+        server.insert(&lamp)
+    };
+    let lamps = vec![stored(lamp(), "a"), stored(lamp(), "b"), stored(terminating(&[]), "c")];
+    let cx = Context::preloaded("test", server.client(), lamps);
+    let (sender, mut passes) = mpsc::unbounded_channel();
+    let changing = move |lamp: &Lamp, _: &mut LampStatus| {
+        CurrentPass::get().unwrap().count_change();
+        sender.send(Key::of(lamp).name).unwrap();
+        Ok(Outcome::done())
+    };
+    let build = Controller::of::<Lamp>(&cx).resync(Duration::from_secs(600));
+    let controller = build.reconciler(ClosureReconciler(changing)).finalizing().build();
+    controller.limit_unprompted_changes(1);
+    tokio::spawn(controller.run(Run { workers: Some(1), ..run_as_leader() }));
+    assert_eq!(passes.recv().await.unwrap(), "a");
+    let first = Instant::now();
+    assert_eq!(passes.recv().await.unwrap(), "c");
+    assert_eq!(first.elapsed(), Duration::ZERO);
+    assert_eq!(passes.recv().await.unwrap(), "b");
+    assert_eq!(first.elapsed().as_secs(), 60);
 }
 
 #[tokio::test(start_paused = true)]
