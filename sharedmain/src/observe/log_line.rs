@@ -164,7 +164,7 @@ fn plain(value: &Value) -> String {
 
 /// Writes the characters that control a terminal as escapes of JSON. They are all in strings: a JSON text has no others,
 /// and those of ASCII are escaped in it.
-fn without_controls(json: String) -> String {
+pub(crate) fn without_controls(json: String) -> String {
     if let Cow::Borrowed(_) = visible(&json) {
         return json;
     }

@@ -1,6 +1,6 @@
 //! Logs, metrics, traces and profiles of a process.
 pub(crate) mod access;
-mod log_line;
+pub(crate) mod log_line;
 pub(crate) mod logging;
 pub(crate) mod metrics;
 #[cfg(feature = "otlp")]

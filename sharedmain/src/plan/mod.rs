@@ -71,7 +71,7 @@ pub async fn plan(main: Main, transport: Transport) -> Result<(u8, String, Value
     let plan = Plan::construct(&program.component, program.constructors, &[], transport, None);
     let report = plan.map_err(|failure| failure.to_string())?.run(program.flags.startup_timeout).await;
     let json = serde_json::to_value(&report).map_err(|error| error.to_string())?;
-    Ok((report.exit_status(), report.to_string(), json))
+    Ok((report.exit_status(), report.text(), json))
 }
 
 /// The controllers of a program that only plans.

@@ -6,7 +6,7 @@ use std::{
     ops::RangeInclusive,
 };
 
-use reknit_apis::Key;
+use reknit_apis::{Key, internal::visible};
 use reknit_injection::internal::{HashMap, now};
 use reknit_reconciler::internal::APPLIED;
 use serde::{Serialize, Serializer, ser::SerializeMap};
@@ -18,6 +18,7 @@ use super::{
     notes::{Finding, Notes},
     overlay::{Cause, Entry, Id, Overlay, Part, difference, is_terminating, with_fields},
 };
+use crate::observe::log_line::without_controls;
 
 /// The number of keys that a group of equal entries names.
 const NAMED: usize = 3;
@@ -104,6 +105,16 @@ impl Report {
             warnings: notes.texts(Finding::Warning),
             events: events.into_iter().collect(),
         }
+    }
+
+    /// The report for people, without characters that control a terminal: users choose what objects contain.
+    pub(crate) fn text(&self) -> String {
+        visible(&self.to_string()).into_owned()
+    }
+
+    /// The report for programs, without such characters too.
+    pub(crate) fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self).map(|json| without_controls(json) + "\n")
     }
 
     /// 0: nothing to change; 3: changes; 4: the plan is incomplete.

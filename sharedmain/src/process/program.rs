@@ -120,10 +120,10 @@ impl Program {
             report = plan.run(flags.startup_timeout) => report,
         };
         let text = match flags.plan_output {
-            PlanOutput::Text => report.to_string(),
-            PlanOutput::Json => serde_json::to_string_pretty(&report)
-                .map(|json| json + "\n")
-                .map_err(|error| Failure::new(format!("failed to encode the plan: {error}")))?,
+            PlanOutput::Text => report.text(),
+            PlanOutput::Json => {
+                report.json().map_err(|error| Failure::new(format!("failed to encode the plan: {error}")))?
+            }
         };
         let printed = std::io::stdout().write_all(text.as_bytes());
         printed.map_err(|error| Failure::new(format!("failed to print the plan: {error}")))?;

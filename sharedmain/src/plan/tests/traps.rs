@@ -114,6 +114,22 @@ async fn events_are_listed_and_times_are_not_printed() {
 }
 
 #[tokio::test]
+async fn a_plan_prints_no_characters_that_control_a_terminal() {
+    let planned = plan_script(&server(), |client, _, _| {
+        async move {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client);
+            let data = json!({"lines": "one\n\u{1b}[2Jtwo", "line": "\u{9b}31m"});
+            maps.create(&PostParams::default(), &map("a", data)).await?;
+            Err("no\u{1b}[1A".into())
+        }
+        .boxed()
+    })
+    .await;
+    assert!(!planned.text.contains(|c: char| c != '\n' && c.is_control()), "{:?}", planned.text);
+    assert!(planned.text.contains(r"\u{1b}[1A"), "{}", planned.text);
+}
+
+#[tokio::test]
 async fn a_section_names_the_first_entries() {
     let planned = plan_script(&server(), |_, effects, lamp| {
         async move {
