@@ -356,10 +356,29 @@ impl Accounts {
     }
 }
 
+/// The group of webhook configurations and admission policies. Whoever writes them sees and changes the requests of others.
+const ADMISSION: &str = "admissionregistration.k8s.io";
+/// The subresources that give the rights of other accounts to whoever uses them, by any verb.
+const ACT_AS_OTHERS: [(&str, &str); 6] = [
+    ("", "nodes/proxy"),
+    ("", "pods/attach"),
+    ("", "pods/ephemeralcontainers"),
+    ("", "pods/exec"),
+    ("", "serviceaccounts/token"),
+    ("certificates.k8s.io", "certificatesigningrequests/approval"),
+];
+
 /// Describes a permission by which a process can get rights that its roles do not list.
 fn escalation(permission: &Permission) -> Option<String> {
-    let binds_all = |verb| verb == Verb::Bind && permission.object_names().next().is_none();
-    permission.verbs().any(|verb| verb.is_escalation() || binds_all(verb)).then(|| {
+    let is_unnamed = permission.object_names().next().is_none();
+    let is_admission = permission.group() == ADMISSION;
+    let escalates = |verb: Verb| match verb {
+        Verb::Bind => is_unnamed,
+        Verb::Get | Verb::List | Verb::Watch => false,
+        verb => verb.is_escalation() || is_admission && is_unnamed,
+    };
+    let acts_as_others = ACT_AS_OTHERS.iter().any(|(group, resource)| permission.is_on(group, resource));
+    (acts_as_others || permission.verbs().any(escalates)).then(|| {
         format!(
             "the rules allow {permission}: whoever controls the process can get rights that the rules do not list"
         )

@@ -138,6 +138,13 @@ fn escalating(cx: &Context) -> Result<Controller> {
     build.allows(roles(Verb::Escalate));
     build.allows(roles(Verb::Bind).names(["edit"]));
     build.allows(Permission::new("", "users", [Verb::Impersonate]).cluster_scoped());
+    build.allows(Permission::new("", "serviceaccounts", [Verb::Create]).subresource("token"));
+    build.allows(Permission::new("", "pods", [Verb::Get]).subresource("exec"));
+    build.allows(Permission::new("", "pods", [Verb::Get]).subresource("log"));
+    let configurations = |verb| Permission::new(ADMISSION, "validatingwebhookconfigurations", [verb]);
+    build.allows(configurations(Verb::List));
+    build.allows(configurations(Verb::Patch).names(["own"]));
+    build.allows(configurations(Verb::Create));
     let objects = build.track_any(Kinds::of([("", "services")]));
     Ok(build.reconciler(Follower(objects)).build())
 }
@@ -147,7 +154,13 @@ fn rights_that_grant_further_rights_are_printed_with_a_warning() {
     let program = Main::new("follower").controller(escalating);
     let (roles, warnings) = program.rbac("system").generate(&["rbac".into()]).ok().unwrap();
     assert!(roles.contains("resourceNames: [edit]\n    verbs: [bind]\n"), "{roles}");
-    let named = ["escalate clusterroles.rbac.authorization.k8s.io", "impersonate users"];
+    let named = [
+        "escalate clusterroles.rbac.authorization.k8s.io",
+        "impersonate users",
+        "create serviceaccounts/token",
+        "get pods/exec",
+        "create validatingwebhookconfigurations.admissionregistration.k8s.io",
+    ];
     assert_eq!(warnings.len(), named.len(), "{warnings:?}");
     assert!(warnings.iter().zip(named).all(|(warning, name)| warning.contains(name)), "{warnings:?}");
 }
