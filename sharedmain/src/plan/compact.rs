@@ -14,6 +14,10 @@ use serde_json::{
 pub(super) struct Compact(Arc<RawValue>);
 
 impl Compact {
+    pub(super) fn text(&self) -> &str {
+        self.0.get()
+    }
+
     pub(super) fn value(&self) -> Value {
         serde_json::from_str(self.0.get()).unwrap_or_default()
     }

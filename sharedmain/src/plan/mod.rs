@@ -10,6 +10,7 @@ mod create;
 mod delete;
 mod diff;
 mod dry_run;
+mod generated;
 mod guard;
 mod keyed;
 mod live;

@@ -3,11 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Write},
-    ops::RangeInclusive,
 };
 
 use reknit_apis::{Key, internal::visible};
-use reknit_injection::internal::{HashMap, now};
+use reknit_injection::internal::HashMap;
 use reknit_reconciler::internal::APPLIED;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 use super::{
     compact::Compact,
     diff::diff,
+    generated::{generated_values, replace_texts, with_generated},
     notes::{Finding, Notes},
     overlay::{Cause, Entry, Id, Overlay, Part, difference, is_terminating, with_fields},
 };
@@ -26,10 +26,6 @@ const NAMED: usize = 3;
 const MAX_SECTION: usize = 20;
 /// The number of lines that the changes of one pass have at most.
 const MAX_LINES: usize = 200;
-/// The length of a time in RFC 3339 up to its seconds.
-const SECONDS: usize = "2006-01-02T15:04:05".len();
-/// The text that is shown instead of a time within the plan.
-const NOW: &str = "(now)";
 
 /// The passes of a key.
 pub(super) struct Run {
@@ -358,77 +354,12 @@ fn action(entry: &Entry) -> Option<Action> {
     }
 }
 
-/// The uids and names that the API server would generate and the times since the plan began, with the texts that are shown
-/// instead.
-fn generated_values(overlay: &Overlay, since: &str) -> HashMap<String, String> {
-    let planned = overlay.entries.values().filter(|entry| entry.is_planned);
-    let mut texts = HashMap::default();
-    let (since, until) = (since.get(..SECONDS).unwrap_or_default(), now().to_string());
-    for object in overlay.entries.values().filter_map(Entry::after) {
-        add_times(&mut texts, &object, since..=until.get(..SECONDS).unwrap_or_default());
-    }
-    for object in planned.filter_map(Entry::after) {
-        let metadata = &object["metadata"];
-        let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
-        let (mut name, prefix) = (text("name"), text("generateName"));
-        if !prefix.is_empty() && name.starts_with(&prefix) {
-            let shown = format!("{prefix}(generated)");
-            texts.insert(std::mem::replace(&mut name, shown.clone()), shown);
-        }
-        let kind = object["kind"].as_str().unwrap_or_default();
-        texts.insert(
-            text("uid"),
-            format!("(uid of {kind} {})", Key::new(metadata["namespace"].as_str(), &name)),
-        );
-    }
-    texts
-}
-
-fn add_times(texts: &mut HashMap<String, String>, value: &Value, times: RangeInclusive<&str>) {
-    match value {
-        Value::String(text)
-            if text.ends_with('Z') && text.get(..SECONDS).is_some_and(|seconds| times.contains(&seconds)) =>
-        {
-            texts.insert(text.clone(), NOW.into());
-        }
-        Value::Array(items) => items.iter().for_each(|item| add_times(texts, item, times.clone())),
-        Value::Object(fields) => fields.values().for_each(|field| add_times(texts, field, times.clone())),
-        _ => {}
-    }
-}
-
 /// The state as it is shown: without the fields that only the API server sets, and without generated values.
 fn shown(object: Option<Value>, generated: &HashMap<String, String>) -> Value {
     let Some(object) = object else { return Value::Null };
     let mut shown = Part::Main.written(&object);
     replace_texts(&mut shown, generated);
     shown
-}
-
-/// Replaces the generated names in a text.
-fn with_generated(text: &str, generated: &HashMap<String, String>) -> String {
-    let is_outside = |c: char| !(c.is_ascii_alphanumeric() || "-.".contains(c));
-    let words = text.split_inclusive(is_outside).map(|part| {
-        let word = part.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
-        match generated.get(word) {
-            Some(shown) => format!("{shown}{}", &part[word.len()..]),
-            None => part.to_owned(),
-        }
-    });
-    words.collect()
-}
-
-fn replace_texts(value: &mut Value, texts: &HashMap<String, String>) {
-    match value {
-        Value::String(text) => {
-            if let Some(new) = texts.get(text) {
-                text.clone_from(new);
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| replace_texts(item, texts)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| replace_texts(field, texts)),
-        _ => {}
-    }
 }
 
 /// Masks the values of a Secret. Different values of a field get different numbers.

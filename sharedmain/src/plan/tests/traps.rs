@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use reknit_reconciler::Event;
 
 use super::*;
@@ -172,4 +174,67 @@ async fn an_object_of_a_webhook_with_side_effects_is_planned_and_not_validated()
         text.contains("ConfigMap default/map-(generated): the object, since an admission webhook"),
         "{text}"
     );
+}
+
+/// Creates a ConfigMap.
+struct Maker(Api<ConfigMap>);
+
+impl ReconcileKind for Maker {
+    type Kind = Lamp;
+
+    async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        let map = map(&lamp.name_any(), json!({"own": "own-x2k4z"}));
+        self.0.create(&PostParams::default(), &map).await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test]
+async fn objects_that_differ_only_in_names_that_the_api_server_generates_are_shown_once() {
+    let server = server();
+    server.insert(
+        &serde_json::from_value::<Lamp>(json!({
+            "apiVersion": "plan.reknit.dev/v1", "kind": "Lamp", "spec": {},
+            "metadata": {"name": "hall", "namespace": "default", "uid": "1"},
+        }))
+        .unwrap(),
+    );
+    let (live, count) = (Transport::from(server.client()), Arc::new(AtomicUsize::new(2)));
+    let admitting = tower::service_fn(move |request: Request<Body>| {
+        let is_create = request.method() == http::Method::POST && request.uri().path().contains("configmaps");
+        let response = live.send(request);
+        let n = count.fetch_add(2 * usize::from(is_create), Ordering::Relaxed);
+        async move {
+            let response = response.await?;
+            if !is_create {
+                return Ok::<_, tower::BoxError>(response);
+            }
+            let mut object = reply::Reply::read(response).await?.json()?;
+            object["data"]["volume"] = json!(format!("kube-api-access-x7k{n}z"));
+            Ok(reply::Reply::new(http::StatusCode::CREATED, &object).into_response())
+        }
+    });
+    let main = Main::new("test").controller(|cx| {
+        let api = Api::default_namespaced(cx.client());
+        Ok(Controller::of::<Lamp>(cx).reconciler(Maker(api)).build())
+    });
+    let (_, text, _) = plan(main, Transport::new(admitting, "default")).await.unwrap();
+    let group = "# lamps.plan.reknit.dev default/desk, default/hall\n  + ConfigMap default/desk\n      + data.own: \"own-x2k4z\"\n      \
+                 + data.volume: \"kube-api-access-(generated)\"\n";
+    assert!(text.contains(group), "{text}");
+}
+
+#[tokio::test]
+async fn a_name_in_the_path_of_a_request_is_not_generated() {
+    let planned = plan_script(&server(), |client, _, _| {
+        async move {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client);
+            let applied = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap"}));
+            maps.patch("own-b9d2m", &PatchParams::apply("test"), &applied).await?;
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+    assert!(planned.text.contains("  + ConfigMap default/own-b9d2m\n"), "{}", planned.text);
 }
