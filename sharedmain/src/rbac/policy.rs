@@ -54,15 +54,18 @@ impl Policy<'_> {
             .replace("$OTHER_SECRETS", if writes_secrets { OTHER_SECRETS } else { "" })
     }
 
-    /// Returns true if the controllers write objects of this Kind whose names are not known.
+    /// Returns true if the controllers write objects of this Kind, other than those of the webhook: its Secret, and the
+    /// configurations and definitions that are named.
     fn is_written_by_controllers<K: Resource<DynamicType = ()>>(&self) -> bool {
         // The one of the certificate.
         let create_secret = Permission::of::<Secret>([Verb::Create]).namespaces([self.system_namespace]);
         let is_write = |verb| matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
+        let is_of_webhook = |name: &str| K::kind(&()) != "Secret" || name == self.writes.secret;
         let mut others = self.permissions.iter().filter(|permission| **permission != create_secret);
         others.any(|permission| {
             permission.is_on(&K::group(&()), &K::plural(&()))
-                && permission.object_names().next().is_none()
+                && (permission.object_names().next().is_none()
+                    || !permission.object_names().all(is_of_webhook))
                 && permission.verbs().any(is_write)
         })
     }
@@ -132,6 +135,10 @@ mod tests {
         assert!(
             bounded.contains("[customresourcedefinitions]") && !bounded.contains("service-account-token")
         );
+        let certificate = Permission::of::<Secret>([Verb::Patch]).names(["certs"]);
+        assert!(!spec(&[certificate]).contains("service-account-token"));
+        let of_controllers = Permission::of::<Secret>([Verb::Patch]).names(["certs", "keys"]);
+        assert!(spec(&[of_controllers]).contains("service-account-token"));
         let children = Permission::of::<Secret>([Verb::Patch]);
         let free = spec(&[children, Permission::of::<CustomResourceDefinition>([Verb::Create])]);
         assert!(

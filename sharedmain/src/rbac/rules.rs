@@ -46,7 +46,8 @@ impl Rules {
     }
 
     /// Leaves what a process needs that sends only dry runs. It records no events. A token or another user's name would
-    /// lead around the policy of its account, and the API server does not ask a policy about policies.
+    /// lead around the policy of its account, and the API server does not ask a policy about policies. A wildcard includes
+    /// these, so it is left out too.
     pub(super) fn without_real_writes(mut self) -> Self {
         let of_namespaces = self.namespaces.values_mut();
         for rules in of_namespaces.chain([&mut self.cluster]) {
@@ -54,7 +55,8 @@ impl Rules {
                 !["events", "serviceaccounts/token"].iter().any(|resource| rule.is_on(resource))
                     && !rule.resources.0[0].contains("admissionpolic")
             });
-            rules.iter_mut().for_each(|rule| rule.verbs.retain(|verb| *verb != Verb::Impersonate));
+            let is_dry = |verb: &Verb| ![Verb::Impersonate, Verb::Other("*")].contains(verb);
+            rules.iter_mut().for_each(|rule| rule.verbs.retain(is_dry));
             rules.retain(|rule| !rule.verbs.is_empty());
         }
         self.namespaces.retain(|_, rules| !rules.is_empty());
@@ -86,7 +88,7 @@ impl Rule {
     }
 
     fn is_on(&self, resource: &str) -> bool {
-        self.resources.0.iter().any(|name| name == resource)
+        self.resources.0.iter().any(|name| name == resource || name == "*")
     }
 
     fn is_on_same_objects(&self, other: &Self) -> bool {
@@ -151,6 +153,20 @@ mod tests {
         let (cluster, namespaces) = rules(&[in_shop, everywhere]);
         assert_eq!(cluster, [rule("configmaps", r#""list""#)]);
         assert_eq!(namespaces, [("shop".to_owned(), vec![rule("configmaps", r#""get""#)])]);
+    }
+
+    #[test]
+    fn without_real_writes_no_rule_leads_around_the_policy_of_the_account() {
+        let permissions = [
+            Permission::of::<ConfigMap>([Verb::Patch, Verb::Other("*")]),
+            Permission::new("", "*", [Verb::Create]),
+            Permission::new("", "serviceaccounts/token", [Verb::Create]),
+            Permission::new("", "users", [Verb::Impersonate]),
+            Permission::new("admissionregistration.k8s.io", "validatingadmissionpolicies", [Verb::Patch]),
+        ];
+        let rules = Rules::of(&permissions).without_real_writes();
+        let text: Vec<_> = rules.cluster.iter().map(|rule| serde_json::to_string(rule).unwrap()).collect();
+        assert_eq!(text, [rule("configmaps", r#""patch""#)]);
     }
 
     #[test]
