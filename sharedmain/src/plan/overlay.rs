@@ -72,6 +72,10 @@ impl Id {
         Self { group, version, plural, key: Key::new(None, name) }
     }
 
+    pub(super) fn is_secret(&self) -> bool {
+        (&*self.group, &*self.plural) == ("", "secrets")
+    }
+
     pub(super) fn orphans_dependents_by_default(&self) -> bool {
         [("batch", "jobs"), ("", "replicationcontrollers")].contains(&(&*self.group, &*self.plural))
     }

@@ -268,7 +268,7 @@ impl Object {
         let states = [&entry.before, &entry.after, &entry.previous];
         let states = states.map(|state| shown(state.as_ref().map(Compact::value), generated));
         let [mut before, mut after, mut previous] = states;
-        if after["kind"] == "Secret" || before["kind"] == "Secret" {
+        if id.is_secret() {
             mask(&mut [&mut before, &mut after, &mut previous]);
         }
         let object = if after.is_object() { &after } else { &before };

@@ -132,6 +132,24 @@ async fn a_plan_prints_no_characters_that_control_a_terminal() {
 }
 
 #[tokio::test]
+async fn a_secret_is_masked_although_its_request_names_no_kind() {
+    let planned = plan_script(&server(), |client, _, _| {
+        async move {
+            let namespace = serde_json::from_value(json!({"metadata": {"name": "new"}}))?;
+            Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+            let body = json!({"metadata": {"name": "a"}, "data": {"key": "c2VjcmV0"}});
+            let request = Request::post("/api/v1/namespaces/new/secrets").body(serde_json::to_vec(&body)?)?;
+            client.request::<Value>(request).await?;
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+    let object = &planned.json["objects"].as_array().unwrap().iter().find(|object| object["key"] == "new/a");
+    assert_eq!(object.unwrap()["after"]["data"]["key"], "(masked value 1)");
+}
+
+#[tokio::test]
 async fn a_section_names_the_first_entries() {
     let planned = plan_script(&server(), |_, effects, lamp| {
         async move {
