@@ -128,13 +128,21 @@ impl Discovery {
         versions
     }
 
+    /// The remembered answer about a Kind. An API version that failed for one Kind fails for each, so that the many Kinds
+    /// that keys may name do not wait for a silent server one after another.
     fn remembered(&self, kind: &GroupVersionKind) -> Option<Result<Option<Resource>, Unresolved>> {
         let mut answers = self.answers.lock();
-        let answer = answers.get_mut(kind).filter(|answer| !answer.is_over())?;
-        if answer.resource().is_some() {
-            answer.at = Instant::now();
+        if let Some(answer) = answers.get_mut(kind).filter(|answer| !answer.is_over()) {
+            if answer.resource().is_some() {
+                answer.at = Instant::now();
+            }
+            return Some(answer.found.clone());
         }
-        Some(answer.found.clone())
+        let of_version =
+            |other: &GroupVersionKind| (&other.group, &other.version) == (&kind.group, &kind.version);
+        let mut failures = answers.iter().filter(|(other, answer)| of_version(other) && !answer.is_over());
+        let failure = failures.find_map(|(_, answer)| answer.found.as_ref().err())?;
+        Some(Err(Unresolved { kind: kind.kind.clone(), ..failure.clone() }))
     }
 
     /// Calls the handler with each Kind whose answer changes.
@@ -353,6 +361,26 @@ mod tests {
         assert_eq!((resource.plural.as_str(), scope), ("lampen", Scope::Cluster));
         assert_eq!(resolve().await.unwrap().unwrap().0, resource);
         assert!(server.is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_one_kind_of_an_api_version_that_does_not_answer_is_waited_for() {
+        let (client, mut server) = server();
+        let informers = Context::new("test", client).informers();
+        let kind = lamp();
+        let (failed, _unanswered) = tokio::join!(informers.resolve(&kind), server.next());
+        let error = failed.unwrap_err().to_string();
+        let torch = GroupVersionKind::gvk("example.com", "v1", "Torch");
+        let at_once = informers.resolve(&torch).now_or_never().unwrap();
+        assert_eq!(at_once.unwrap_err().to_string(), error.replace("Lamp", "Torch"));
+        let other_version = GroupVersionKind::gvk("example.com", "v2", "Lamp");
+        let answer = async { server.next().await.respond(404, "404 page not found") };
+        let (found, ()) = tokio::join!(informers.resolve(&other_version), answer);
+        assert!(found.unwrap().is_none());
+        tokio::time::advance(NOT_FOUND_FOR).await;
+        let answer = async { server.next().await.respond(200, resources("lamps", true)) };
+        let (found, ()) = tokio::join!(informers.resolve(&torch), answer);
+        assert!(found.unwrap().is_none(), "it is asked for again");
     }
 
     #[tokio::test(start_paused = true)]
