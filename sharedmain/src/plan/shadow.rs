@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
     sync::Arc,
     time::Duration,
 };
@@ -53,8 +54,8 @@ pub(crate) struct Shadow {
 struct Keys {
     /// The times of the next passes.
     due: BTreeMap<Key, Instant>,
-    /// The changes of each key as they were logged last.
-    logged: BTreeMap<Key, String>,
+    /// The hash of the changes of each key as they were logged last. The changes themselves may be large.
+    logged: BTreeMap<Key, u64>,
     /// The keys whose last pass had other changes than those that were logged.
     unconfirmed: BTreeSet<Key>,
 }
@@ -132,7 +133,7 @@ impl Shadow {
         }
         if matches!(result, Ok(Ok(_))) {
             let changes = changes(dry_run.take_overlay().await, &dry_run.notes.lock());
-            keys.log(&name, key, changes);
+            keys.log(&name, key, &changes);
         }
     }
 }
@@ -170,8 +171,10 @@ impl Keys {
     }
 
     /// Logs the changes that a key would make if they differ from those that were logged, for the second pass in a row.
-    fn log(&mut self, controller: &str, key: &Key, changes: String) {
-        if self.logged.get(key).map_or("", String::as_str) == changes {
+    fn log(&mut self, controller: &str, key: &Key, changes: &str) {
+        let hash = || BuildHasherDefault::<DefaultHasher>::default().hash_one(changes);
+        let hash = (!changes.is_empty()).then(hash);
+        if self.logged.get(key).copied() == hash {
             self.unconfirmed.remove(key);
             return;
         }
@@ -179,12 +182,15 @@ impl Keys {
             return self.run_after(key, QUIET);
         }
         self.unconfirmed.remove(key);
-        if changes.is_empty() {
-            tracing::info!("knative.dev/controller" = controller, %key, "no difference any more");
-            self.logged.remove(key);
-        } else {
-            tracing::info!("knative.dev/controller" = controller, %key, changes, "this version would make changes");
-            self.logged.insert(key.clone(), changes);
+        match hash {
+            None => {
+                tracing::info!("knative.dev/controller" = controller, %key, "no difference any more");
+                self.logged.remove(key);
+            }
+            Some(hash) => {
+                tracing::info!("knative.dev/controller" = controller, %key, changes, "this version would make changes");
+                self.logged.insert(key.clone(), hash);
+            }
         }
     }
 }
