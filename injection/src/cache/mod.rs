@@ -4,9 +4,11 @@ mod delivery;
 pub(crate) mod delta;
 mod entries;
 mod handlers;
+mod listed;
 mod preloaded;
 mod store;
 mod stores;
+mod subscribing;
 mod tombstones;
 mod undecodable;
 mod waiters;
@@ -19,31 +21,19 @@ use reknit_apis::Key;
 use serde_json::Value;
 
 use self::delta::{Delta, Deltas};
+use self::{
+    delivery::notifying_of, handlers::Handlers, stores::Stores, undecodable::Undecodable, waiters::Waiters,
+};
 pub use self::{
     delivery::{changed_parts, is_initial},
     undecodable::DecodeError,
 };
-use self::{
-    delivery::{notifying, notifying_of},
-    handlers::{Handlers, call_change, call_key_event, call_undecodable},
-    stores::Stores,
-    undecodable::Undecodable,
-    waiters::Waiters,
-};
-pub(crate) use self::{
-    handlers::{ChangeHandler, KeyEventHandler, UndecodableHandler},
-    store::Store,
-};
+pub(crate) use self::{handlers::ChangeHandler, store::Store};
 use crate::{
     client::{Writers, WrittenState},
     fights::{Fights, Restored, WriteRequest, describe_change},
     informer::{
-        cached::Cached,
-        change::Change,
-        handle::{InformerState, Progress},
-        key_event::KeyEvent,
-        metrics::InformerMetrics,
-        selection::Selection,
+        cached::Cached, handle::Progress, key_event::KeyEvent, metrics::InformerMetrics, selection::Selection,
     },
     object::{Object, ObjectState, RawObject, ResponseState},
     pass::CurrentPass,
@@ -214,62 +204,6 @@ impl<K: Cached> Cache<K> {
 
     pub(crate) fn objects(&self) -> Vec<Object> {
         self.read(|stores| stores.all().cloned().collect())
-    }
-
-    /// Starts a list of one [part](Selection::parts) of the selection.
-    pub(crate) fn start_list(&self, part: usize) {
-        self.undecodable.write().start_list(|key| self.is_in_part(key, part));
-        self.change_part(part, Store::start_list);
-    }
-
-    fn is_in_part(&self, key: &Key, part: usize) -> bool {
-        self.selection.part_of(key.namespace.as_deref()) == Some(part)
-    }
-
-    /// Applies an item of the current list.
-    pub(crate) fn apply_listed(&self, raw: &RawObject<'_>) {
-        let state = raw.state();
-        if self.is_unselected(raw) {
-            return; // the end of the list removes it
-        }
-        // Called before the item is decoded: if decoding fails, the object must not count as absent from the list.
-        let mark_listed = || {
-            let mut stores = self.stores.write();
-            stores.in_namespace_mut(state.namespace).is_some_and(|store| store.mark_listed(&state))
-        };
-        let is_stale = mark_listed();
-        if is_stale {
-            return;
-        }
-        notifying(!self.was_listed(state.namespace), || match self.decode_raw(raw) {
-            Ok((object, decoded)) => {
-                self.update(state.namespace, Some(&decoded), |store| store.apply_listed(object))
-            }
-            Err(why) => self.add_undecodable(raw, &why, mark_listed),
-        });
-    }
-
-    /// Returns true if a list of the namespace has ended.
-    fn was_listed(&self, namespace: Option<&str>) -> bool {
-        match self.progress.state(self.selection.part_of(namespace)) {
-            InformerState::Synced { .. } => true,
-            InformerState::Unavailable { was_synced, .. } => was_synced,
-            InformerState::NotStarted | InformerState::Waiting { .. } => false,
-        }
-    }
-
-    /// Ends the current list of a part: removes the objects that the list did not contain, and marks the part as
-    /// synced.
-    pub(crate) fn finish_list(&self, part: usize, version: &str) {
-        let handlers = self.handlers.lock();
-        let unlisted = self.undecodable.write().finish_list(|key| self.is_in_part(key, part));
-        let unlisted: Vec<_> = unlisted.into_iter().map(|key| (self.object(&key).is_some(), key)).collect();
-        let deleted = self.stores.write().part_mut(part).map(|store| store.finish_list(version));
-        let deltas = deleted.into_iter().flatten().map(|last| Some(Delta::Deleted(last)));
-        self.notify_locked(&handlers, None, deltas);
-        unlisted.iter().for_each(|(was_cached, key)| self.notify_resolved(&handlers, key, *was_cached));
-        drop(handlers);
-        self.progress.mark_synced(part);
     }
 
     /// Returns true for an object that the API server reports although it is not selected.
@@ -501,54 +435,5 @@ impl<K: Cached> Cache<K> {
             (_, Some(object)) => handlers.notify_key_event(&KeyEvent::cached(&object)),
             (false, None) => handlers.notify_key_event(&KeyEvent::deleted(key.clone())),
         }
-    }
-
-    /// Adds a handler, which is first called with the cached objects unless they are preloaded.
-    pub(crate) fn add_handler(&self, handler: ChangeHandler<K>) {
-        let mut handlers = self.handlers.lock();
-        if !self.preloaded {
-            notifying(true, || self.replay(&handler));
-        }
-        handlers.changes.push(handler);
-    }
-
-    /// Adds a handler that is called before all other handlers of a change. It is first called with the cached objects,
-    /// even if they are preloaded.
-    pub(crate) fn add_index(&self, handler: ChangeHandler<K>) {
-        let mut handlers = self.handlers.lock();
-        self.replay(&handler);
-        handlers.indexes.push(handler);
-    }
-
-    fn replay(&self, handler: &ChangeHandler<K>) {
-        let objects = self.objects().into_iter();
-        objects
-            .filter_map(|object| self.decode(&object))
-            .for_each(|object| call_change(handler, &Change::Added(object)));
-    }
-
-    pub(crate) fn add_key_event_handler(&self, handler: KeyEventHandler) {
-        let mut handlers = self.handlers.lock();
-        if !self.preloaded {
-            notifying(true, || {
-                self.objects().iter().for_each(|object| call_key_event(&handler, &KeyEvent::cached(object)));
-                for (key, _) in self.copy_undecodable() {
-                    call_key_event(&handler, &KeyEvent::undecodable(key, None));
-                }
-            });
-        }
-        handlers.key_events.push(handler);
-    }
-
-    pub(crate) fn add_undecodable_handler(&self, handler: UndecodableHandler) {
-        let mut handlers = self.handlers.lock();
-        self.copy_undecodable().iter().for_each(|(key, why)| call_undecodable(&handler, key, why));
-        handlers.undecodable.push(handler);
-    }
-
-    /// Copies the undecodable states, since handlers lock `undecodable` themselves if they call
-    /// [`newest`](Self::newest).
-    fn copy_undecodable(&self) -> Vec<(Key, String)> {
-        self.undecodable.read().iter().map(|(key, why)| (key.clone(), why.to_owned())).collect()
     }
 }

@@ -2,6 +2,7 @@
 
 mod finalize;
 mod found;
+mod reports;
 
 use std::{pin::pin, sync::Arc};
 
@@ -16,7 +17,10 @@ use reknit_injection::{
 };
 use serde_json::Value;
 
-use self::found::Found;
+use self::{
+    found::Found,
+    reports::{failure_event, object_reference},
+};
 use super::{Driver, PassMode};
 use crate::{
     Error, Event, Outcome, ReconcileKind, Recorder, Result,
@@ -109,15 +113,7 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
     }
 
     fn report_held(&self, key: &Key, per_minute: u32) {
-        let uid = self.informer.get(key).and_then(|object| object.meta().uid.clone());
-        let message = format!(
-            "this object and others wait: the controller has changed more than the {per_minute} objects a minute that \
-             --max-unprompted-changes allows without a change from outside; it goes on at that pace"
-        );
-        self.recorder.record_at(
-            object_reference::<R::Kind>(key, uid),
-            Event::warning("UnpromptedChangesPaced", message),
-        );
+        self.report_pace(key, per_minute);
     }
 
     fn observes_as_follower(&self) -> bool {
@@ -436,33 +432,10 @@ impl<R: ReconcileKind> KindDriver<R> {
         written.map_err(|error| {
             let error = error.context(format_args!("failed to update status for {:?}", Key::of(object).name));
             if !error.is_conflict() {
-                self.recorder.record(object, Event::warning("UpdateFailed", capitalised(&error.in_full())));
+                self.report_unwritten(object, &error);
             }
             error
         })
-    }
-
-    fn report_bounded(&self, fields: &Vec<String>) {
-        if !fields.is_empty() && self.bounded.lock().allows(fields) {
-            let fields = fields.join(", ");
-            tracing::warn!(
-                fields,
-                "conditions were cut or changed, because the API server would refuse them"
-            );
-        }
-    }
-
-    fn record_result(&self, object: &R::Kind, result: &Result<Outcome>) {
-        let event = match result {
-            Ok(outcome) => outcome.recorded_event().cloned(),
-            Err(error) => (!error.is_conflict() && !error.is_waiting()).then(|| failure_event(error)),
-        };
-        event.into_iter().for_each(|event| self.recorder.record(object, event));
-    }
-
-    fn report_slow(&self, regarding: ObjectReference, slow: &SlowPass) {
-        slow.log();
-        self.recorder.record_at(regarding, Event::warning("SlowReconcile", slow.to_string()));
     }
 }
 
@@ -484,22 +457,6 @@ fn is_waiting(result: &Result<Outcome>) -> bool {
     result.as_ref().is_err_and(Error::is_waiting)
 }
 
-/// The warning event recorded for a failed pass.
-fn failure_event(error: &Error) -> Event {
-    Event::warning(error.event_reason(), error.in_full())
-}
-
-fn object_reference<K: Kind>(key: &Key, uid: Option<String>) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(K::api_version(&()).into_owned()),
-        kind: Some(K::kind(&()).into_owned()),
-        name: Some(key.name.clone()),
-        namespace: key.namespace.clone(),
-        uid,
-        ..ObjectReference::default()
-    }
-}
-
 /// Applies defaults. Clones the object if it is shared.
 fn defaulted<K: Kind>(mut object: Arc<K>) -> Arc<K> {
     Arc::make_mut(&mut object).set_defaults();
@@ -512,9 +469,4 @@ fn with_write_error(result: Result<Outcome>, write: Error) -> Error {
         Ok(_) => write,
         Err(error) => error.followed_by(write),
     }
-}
-
-fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

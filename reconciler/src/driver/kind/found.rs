@@ -7,7 +7,10 @@ use reknit_injection::{
     internal::{can_be_left, exists, selection, undecodable_json},
 };
 
-use super::{KindDriver, failure_event, object_reference};
+use super::{
+    KindDriver,
+    reports::{failure_event, object_reference},
+};
 use crate::{
     Error, Outcome, ReconcileKind, Result, ResultExt, driver::PassMode, limits::catch_panic,
     readable::Readable,
