@@ -31,7 +31,7 @@ pub use crate::{
     metrics::{register_durations, register_metric, register_scraped},
     object::Parts,
     pass::CurrentPass,
-    permissions::{Permissions, RequestAttributes, UnnamedKinds},
+    permissions::{Permissions, RequestAttributes, UnnamedKinds, covers_resource},
     recording::{
         ConfigMapData, ListRead, ObjectName, PassFacts, RecordedKind, RecordedPass, RecordedRequest,
         Recordings, RunningRecording,

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 use crate::finalizer::Finalizer;
 
-/// The time after the start of a term in which the watch may still report what the former leader has done.
-const LATE: Duration = Duration::from_secs(30);
+/// The time after the start of a term in which the watch may still report what the former leader has done: a reflector
+/// closes a silent watch after two minutes, and lists then.
+const LATE: Duration = Duration::from_secs(150);
 
 /// The objects of one controller whose finalizer was removed, and not by this process. Each is kept until the next pass
 /// of its key, which reports it.
@@ -71,7 +72,7 @@ impl<K: Kind> LostFinalizers<K> {
     }
 
     /// Called at the start of a pass. Removes and returns the last state that carried the finalizer, if it was lost, and not
-    /// removed by the former leader as far as is known.
+    /// so early in the term that the former leader may have removed it.
     pub(crate) fn take(&self, key: &Key) -> Option<Arc<K>> {
         let mut state = self.0.lock();
         state.own_removals.remove(key);

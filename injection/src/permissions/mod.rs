@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 pub use self::{
-    permission::{Permission, RequestAttributes},
+    permission::{Permission, RequestAttributes, covers_resource},
     verb::Verb,
 };
 

@@ -148,10 +148,18 @@ impl Permission {
             && (self.namespaces.is_empty() || request.namespace.is_some_and(is_in_namespace))
     }
 
-    /// Returns true if the permission is on this resource. A permission on `*` is on every resource of its group.
+    /// Returns true if the permission is on this resource. The group `*` is every group, the resource `*` is every resource
+    /// with its subresources, and `*/scale` is this subresource of every resource.
     pub fn is_on(&self, group: &str, resource: &str) -> bool {
-        self.group == group && (self.resource == resource || self.resource == "*")
+        (self.group == group || self.group == "*") && covers_resource(&self.resource, resource)
     }
+}
+
+/// Returns true if a rule with the resource `allowed` is on this resource, as the RBAC authorizer decides.
+pub fn covers_resource(allowed: &str, resource: &str) -> bool {
+    let subresource = resource.split_once('/').map(|(_, subresource)| subresource);
+    let is_of_each = allowed.strip_prefix("*/").is_some_and(|of_each| subresource == Some(of_each));
+    allowed == resource || allowed == "*" || is_of_each
 }
 
 /// Formats the verbs and the resource: `list, watch deployments.apps`.

@@ -87,7 +87,7 @@ impl Reads {
         object: Option<&Object>,
     ) {
         if !self.left_out.is_empty() {
-            return self.hide(kind, key, object);
+            return self.hide(kind, is_metadata, key, object);
         }
         self.add_kind(kind);
         let id = (kind.api_version.clone(), kind.kind.clone(), key.clone());
@@ -97,10 +97,10 @@ impl Reads {
             Some(_) => object.is_none() || is_metadata || !known.is_metadata,
         });
         if is_known || self.written.contains(&(kind.group.clone(), kind.plural.clone(), key.clone())) {
-            return self.hide(kind, key, object);
+            return self.hide(kind, is_metadata, key, object);
         }
         if !self.reserve(object.map_or(0, Object::len) + OVERHEAD, MAX_BYTES - REQUESTS) {
-            self.hide(kind, key, object);
+            self.hide(kind, is_metadata, key, object);
             return self.leave_out(format!("objects of {} {}", kind.api_version, kind.kind));
         }
         self.objects.insert(id, Read { kind: kind.clone(), object: object.cloned(), is_metadata });
@@ -195,12 +195,13 @@ impl Reads {
     }
 
     /// Keeps a state of a Secret that is left out. The clone shares the bytes of the cache.
-    fn hide(&mut self, kind: &Arc<ApiResource>, key: &Key, object: Option<&Object>) {
-        let Some(object) = object.filter(|_| is_secret(kind)) else { return };
-        self.has_unknown_secrets |= self.hidden.len() >= MAX_HIDDEN;
-        if !self.has_unknown_secrets {
-            let version = object.state().resource_version.to_owned();
-            self.hidden.insert((key.clone(), version), (kind.clone(), object.clone()));
+    fn hide(&mut self, kind: &Arc<ApiResource>, is_metadata: bool, key: &Key, object: Option<&Object>) {
+        let Some(object) = object.filter(|_| is_secret(kind) && !is_metadata) else { return };
+        let state = (key.clone(), object.state().resource_version.to_owned());
+        if self.hidden.len() < MAX_HIDDEN || self.hidden.contains_key(&state) {
+            self.hidden.insert(state, (kind.clone(), object.clone()));
+        } else {
+            self.has_unknown_secrets = true;
         }
     }
 
@@ -290,10 +291,14 @@ mod tests {
     }
 
     fn read(reads: &mut Reads, kind: &str, data: &str) {
+        read_from(reads, kind, false, json!({"k": data}));
+    }
+
+    fn read_from(reads: &mut Reads, kind: &str, is_metadata: bool, data: Value) {
         let (kind, key) = (kind_of(kind), Key::new("shop", "a"));
-        let text = json!({"metadata": {"namespace": "shop", "name": "a"}, "data": {"k": data}}).to_string();
+        let text = json!({"metadata": {"namespace": "shop", "name": "a"}, "data": data}).to_string();
         let object = RawObject::scan_text(&text).unwrap().encode::<DynamicObject>(&kind, false).unwrap();
-        reads.add_object(&kind, false, &key, Some(&object));
+        reads.add_object(&kind, is_metadata, &key, Some(&object));
     }
 
     fn send(reads: &mut Reads, uri: &str, body: String) {
@@ -312,6 +317,7 @@ mod tests {
     fn the_values_of_each_state_of_a_secret_that_the_pass_read_are_not_in_the_file() {
         let mut reads = Reads::default();
         ["Zmlyc3QtMjI=", "aHVudGVyMjI="].iter().for_each(|data| read(&mut reads, "Secret", data));
+        read_from(&mut reads, "Secret", true, Value::Null);
         send(
             &mut reads,
             "/api/v1/namespaces/shop/configmaps/b",

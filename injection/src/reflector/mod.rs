@@ -60,6 +60,9 @@ const MAX_EMPTY_WATCHES: u32 = 3;
 /// The smallest number of items in a page, after larger pages have taken too long.
 const MIN_PAGE_SIZE: u32 = 50;
 
+/// The time within which a page counts as quick. Then pages of twice the size take less than the limit of a request.
+const QUICK_PAGE: Duration = Duration::from_secs(15);
+
 /// The shortest time between the starts of two watches. Otherwise a server or a proxy that ends each watch after its first
 /// event would get requests without a pause.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -198,10 +201,10 @@ impl<K: Cached> Reflector<K> {
     async fn list(&mut self) -> Result<(), Failure> {
         self.cache.metrics.lists.inc();
         self.cache.start_list(self.part);
-        let limit = if mem::take(&mut self.without_pages) { None } else { Some(self.page_size) };
-        let (version, mut next) = self.page(limit, None).await?;
+        let is_whole = mem::take(&mut self.without_pages);
+        let (version, mut next) = self.page(is_whole, None).await?;
         while next.is_some() {
-            match self.page(limit, next.clone()).await {
+            match self.page(is_whole, next.clone()).await {
                 // To list from the start would be more work for a server that has too much. The token expires.
                 Err(failure) if failure.is_overload() => self.pause(&failure).await,
                 result => {
@@ -214,23 +217,37 @@ impl<K: Cached> Reflector<K> {
         tracing::debug!(informer = self.cache.name, version, "listed");
         self.version = Some(version);
         (self.may_be_restored, self.empty_watches, self.has_bookmarks) = (false, 0, false);
-        (self.refused_lists, self.page_size) = (0, PAGE_SIZE);
+        self.refused_lists = 0;
         Ok(())
     }
 
-    /// Reads a page into the cache, and returns the version of the list and the token of the next page.
+    /// Reads a page, or the whole list, into the cache, and returns the version of the list and the token of the next page.
     async fn page(
-        &self,
-        limit: Option<u32>,
+        &mut self,
+        is_whole: bool,
         continue_token: Option<String>,
     ) -> Result<(String, Option<String>), Failure> {
-        let bytes = self.requests.page(limit, continue_token).await?;
+        let (limit, start) = ((!is_whole).then_some(self.page_size), Instant::now());
+        let answer = self.requests.page(limit, continue_token).await;
+        if !is_whole {
+            self.adapt_page_size(answer.as_ref().err(), start.elapsed());
+        }
+        let bytes = answer?;
         self.cache.mark_response(self.part);
         let page = Page::read(&bytes, |item, _| match item {
             Ok(raw) => self.cache.apply_listed(&raw),
             Err(error) => self.log_malformed(error),
         })?;
         Ok((page.resource_version.into_owned(), page.continue_token))
+    }
+
+    /// Halves the next page after one that took too long, and doubles it after a quick one: it may have been an outage.
+    fn adapt_page_size(&mut self, failure: Option<&Failure>, took: Duration) {
+        self.page_size = match failure {
+            Some(failure) if failure.is_timeout() => (self.page_size / 2).max(MIN_PAGE_SIZE),
+            None if took < QUICK_PAGE => (self.page_size * 2).min(PAGE_SIZE),
+            _ => self.page_size,
+        };
     }
 
     /// Returns true if the server's version is below the highest one seen.
@@ -330,9 +347,6 @@ impl<K: Cached> Reflector<K> {
         // repeated 410 without a success in between.
         let lists_at_once = self.has_expired && (!was_expired || self.backoff.is_fresh());
         let was_list = self.version.is_none();
-        if was_list && failure.is_timeout() {
-            self.page_size = (self.page_size / 2).max(MIN_PAGE_SIZE);
-        }
         let is_unavailable = matches!(failure, Failure::NotFound(_) | Failure::Refused { code: 403, .. });
         self.refused_lists = if was_list && is_unavailable { self.refused_lists + 1 } else { 0 };
         if self.refused_lists >= MAX_REFUSED_LISTS {

@@ -83,9 +83,9 @@ impl Health {
     /// state.
     #[doc(hidden)]
     pub fn key_states(&self, limit: usize, is_wanted: impl Fn(&Key) -> bool) -> Vec<KeyState> {
-        let has_failed = |key: &Key| is_wanted(key) && !self.queue.contains(key);
-        let failed = self.metrics.failing().first_where(limit, has_failed);
-        failed.iter().map(KeyState::failed).chain(self.queue.key_states(limit, is_wanted)).collect()
+        let failing = self.metrics.failing().first(usize::MAX);
+        let failed = failing.iter().filter(|key| is_wanted(key) && !self.queue.contains(key)).take(limit);
+        failed.map(KeyState::failed).chain(self.queue.key_states(limit, &is_wanted)).collect()
     }
 
     /// The keys whose objects are paused, at most this number.

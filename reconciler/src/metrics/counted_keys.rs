@@ -30,12 +30,7 @@ impl CountedKeys {
 
     /// The first keys in their order, at most this number.
     pub(crate) fn first(&self, limit: usize) -> Vec<Key> {
-        self.first_where(limit, |_| true)
-    }
-
-    /// The first keys in their order for which `condition` returns true, at most this number.
-    pub(crate) fn first_where(&self, limit: usize, condition: impl Fn(&Key) -> bool) -> Vec<Key> {
-        self.keys.lock().iter().filter(|key| condition(key)).take(limit).cloned().collect()
+        self.keys.lock().iter().take(limit).cloned().collect()
     }
 
     /// Removes the keys for which `condition` returns true.

@@ -297,7 +297,7 @@ impl Credentials {
     fn is_due(&self) -> bool {
         let (state, now) = (self.state.lock(), Instant::now());
         let max_age = if state.is_refused { MAX_AGE_IF_REFUSED } else { MAX_AGE };
-        let may_run = self.plugin.is_some() && state.is_plugin_due() && state.plugin.may_run(now);
+        let may_run = self.plugin.is_some() && state.is_plugin_due() && state.may_run_plugin(now);
         may_run || self.pems.has_files() && now - state.read >= max_age
     }
 
@@ -319,7 +319,7 @@ impl Credentials {
             let (mut state, now) = (self.state.lock(), Instant::now());
             state.read = now;
             let has_valid_credentials = state.has_valid_credentials();
-            let plugin = self.plugin.as_ref().filter(|_| state.is_plugin_due() && state.plugin.may_run(now));
+            let plugin = self.plugin.as_ref().filter(|_| state.is_plugin_due() && state.may_run_plugin(now));
             state.is_refused &= self.plugin.is_some() && plugin.is_none();
             if plugin.is_some() {
                 state.plugin.start_run(now);
@@ -330,13 +330,14 @@ impl Credentials {
         let contents = self.pems.read();
         let mut state = self.state.lock();
         let state = &mut *state;
-        let run = match run.map(|run| state.plugin.end_run(run)) {
-            // Credentials are replaced before they expire, so that a plugin that fails for a while disturbs nothing.
+        let has_run = match run.map(|run| state.plugin.end_run(run)) {
+            Some(Ok(())) => Ok(true),
+            // The plugin runs before they expire, so that one that fails for a short time disturbs nothing.
             Some(Err(error)) if has_valid_credentials => Err(error.to_string()),
-            Some(run) => run.map(|()| Ok(true))?,
+            Some(Err(error)) => return Err(error),
             None => Ok(false),
         };
-        let renewed = run.and_then(|has_run| {
+        let renewed = has_run.and_then(|has_run| {
             let contents = contents?;
             if has_run || contents != state.contents {
                 let plugin = state.plugin.credentials.as_ref();
@@ -413,6 +414,13 @@ impl State {
     /// Returns whether the plugin has to run, if it may.
     fn is_plugin_due(&self) -> bool {
         self.is_refused || self.plugin.renew_at.is_some_and(|time| time <= now())
+    }
+
+    /// Returns whether the plugin may run now. While the last credentials can be used, its runs are spread over the minute.
+    fn may_run_plugin(&self, now: Instant) -> bool {
+        let interval =
+            if self.has_valid_credentials() { MINUTE / RUNS_PER_MINUTE as u32 } else { Duration::ZERO };
+        self.plugin.may_run(now) && self.plugin.runs.back().is_none_or(|run| now - *run >= interval)
     }
 
     /// Returns whether the last credentials of the plugin can still be used.

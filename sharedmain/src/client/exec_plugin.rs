@@ -100,7 +100,7 @@ impl ExecPlugin {
         let is_interactive = self.is_interactive(stdin().is_terminal()).map_err(failed)?;
         let name = self.0.command.as_deref().unwrap_or_default();
         let mut command = self.command(is_interactive, authorities);
-        let output = if is_interactive { command.output() } else { output_within(command, TIMEOUT) };
+        let output = output_within(&mut command, (!is_interactive).then_some(TIMEOUT));
         let output = output.map_err(|e| {
             if e.kind() == io::ErrorKind::TimedOut {
                 return failed(format!("{name} {e}"));
@@ -138,9 +138,10 @@ impl ExecPlugin {
         command.args(exec.args.iter().flatten());
         let variables = exec.env.iter().flatten();
         command.envs(variables.filter_map(|variable| Some((variable.get("name")?, variable.get("value")?))));
-        if is_interactive {
-            command.stdin(Stdio::inherit()).stderr(Stdio::inherit());
-        }
+        match is_interactive {
+            true => command.stdin(Stdio::inherit()).stderr(Stdio::inherit()),
+            false => command.stdin(Stdio::null()).stderr(Stdio::piped()),
+        };
         let cluster = exec.cluster.clone().filter(|_| exec.provide_cluster_info).map(|cluster| {
             ExecAuthCluster { certificate_authority_data: authorities.map(Into::into), ..cluster }
         });
@@ -153,16 +154,16 @@ impl ExecPlugin {
     }
 }
 
-/// Runs a program without input, and returns what it prints. Kills it after the limit.
-fn output_within(mut command: Command, limit: Duration) -> io::Result<Output> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+/// Runs a program, and returns what it prints. Kills it after the limit.
+fn output_within(command: &mut Command, limit: Option<Duration>) -> io::Result<Output> {
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (Reader::start(child.stdout.take()), Reader::start(child.stderr.take()));
     let mut waited = Duration::ZERO;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if waited >= limit {
+        if let Some(limit) = limit.filter(|limit| waited >= *limit) {
             child.kill()?;
             child.wait()?;
             return Err(io::Error::new(io::ErrorKind::TimedOut, format!("was killed after {limit:?}")));
@@ -219,20 +220,22 @@ mod tests {
     fn a_program_that_hangs_is_killed_and_one_that_prints_much_is_read() {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
-            command.args(["-c", script]);
+            command.args(["-c", script]).stdin(Stdio::null()).stderr(Stdio::piped());
             command
         };
-        let error = output_within(shell("exec sleep 1000"), Duration::from_millis(100)).unwrap_err();
+        let limit = Some(Duration::from_secs(60));
+        let error =
+            output_within(&mut shell("exec sleep 1000"), Some(Duration::from_millis(100))).unwrap_err();
         assert_eq!(
             (error.kind(), error.to_string()),
             (io::ErrorKind::TimedOut, "was killed after 100ms".into())
         );
         let much = "head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; exit 3";
-        let output = output_within(shell(much), Duration::from_secs(60)).unwrap();
+        let output = output_within(&mut shell(much), limit).unwrap();
         assert_eq!((output.stdout.len(), output.stderr.len()), (1_000_000, 1_000_000));
         assert_eq!(output.status.code(), Some(3));
         let endless = "head -c 10000000 /dev/zero; head -c 10000000 /dev/zero >&2";
-        let output = output_within(shell(endless), Duration::from_secs(60)).unwrap();
+        let output = output_within(&mut shell(endless), limit).unwrap();
         assert_eq!((output.stdout.len(), output.stderr.len()), (MAX_OUTPUT, MAX_OUTPUT));
     }
 

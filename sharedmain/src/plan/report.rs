@@ -268,7 +268,8 @@ impl Object {
         let states = [&entry.before, &entry.after, &entry.previous];
         let states = states.map(|state| shown(state.as_ref().map(Compact::value), generated));
         let [mut before, mut after, mut previous] = states;
-        if id.is_secret() {
+        let has_secret_kind = |state: &Value| state["kind"] == "Secret";
+        if id.is_secret() || has_secret_kind(&before) || has_secret_kind(&after) {
             mask(&mut [&mut before, &mut after, &mut previous]);
         }
         let object = if after.is_object() { &after } else { &before };

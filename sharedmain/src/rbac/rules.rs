@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use reknit_injection::{Permission, Verb};
+use reknit_injection::{Permission, Verb, internal::covers_resource};
 use serde::Serialize;
 use serde_saphyr::FlowSeq;
 
@@ -88,7 +88,7 @@ impl Rule {
     }
 
     fn is_on(&self, resource: &str) -> bool {
-        self.resources.0.iter().any(|name| name == resource || name == "*")
+        self.resources.0.iter().any(|allowed| covers_resource(allowed, resource))
     }
 
     fn is_on_same_objects(&self, other: &Self) -> bool {

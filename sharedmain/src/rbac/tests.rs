@@ -145,6 +145,8 @@ fn escalating(cx: &Context) -> Result<Controller> {
     build.allows(configurations(Verb::List));
     build.allows(configurations(Verb::Patch).names(["own"]));
     build.allows(configurations(Verb::Create));
+    build.allows(Permission::new("", "*", [Verb::Create]).subresource("token"));
+    build.allows(Permission::new("*", "*", [Verb::Get]));
     let objects = build.track_any(Kinds::of([("", "services")]));
     Ok(build.reconciler(Follower(objects)).build())
 }
@@ -160,6 +162,8 @@ fn rights_that_grant_further_rights_are_printed_with_a_warning() {
         "create serviceaccounts/token",
         "get pods/exec",
         "create validatingwebhookconfigurations.admissionregistration.k8s.io",
+        "create */token",
+        "get *.*",
     ];
     assert_eq!(warnings.len(), named.len(), "{warnings:?}");
     assert!(warnings.iter().zip(named).all(|(warning, name)| warning.contains(name)), "{warnings:?}");

@@ -369,11 +369,11 @@ async fn a_finalizer_that_the_former_leader_may_have_removed_is_not_reported_as_
     let controller = build.reconciler(FinalizesMaps(Arc::default())).finalizing().build();
     let (_stop, stopped) = Shutdown::new();
     tokio::spawn(controller.run(Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None }));
-    let (cached, a_while) = (cx.get::<Informer<ConfigMap>>(), Duration::from_secs(60));
+    let (cached, a_while) = (cx.get::<Informer<ConfigMap>>(), Duration::from_secs(200));
     tokio::time::sleep(a_while).await;
     cached.remove(&key("before"));
     writers[0].lead(Instant::now() + TERM, "test");
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
     cached.remove(&key("late"));
     tokio::time::sleep(a_while).await;
     cached.remove(&key("lost"));

@@ -53,7 +53,7 @@ impl<T: Cached> Owned<T> {
     /// An object without a controller is adopted if its annotation shows that this component applied it for an owner of
     /// this Kind, namespace and name: it was restored from a backup, and so was its owner. Before that, the owner is read
     /// from the API server, if this process may `get` it: an owner that was deleted with `--cascade=orphan`, which a stale
-    /// cache still has, must not adopt its orphans again.
+    /// cache still has, must not adopt its orphans again. It can if the cached child is stale too.
     ///
     /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. If it waits for
     /// finalizers, the event `ChildTerminating` of the owner names them. Apply each
@@ -241,8 +241,8 @@ impl<T: Cached + Serialize> Owned<T> {
         }
     }
 
-    /// Returns true if applying the same content as last time has changed a field that it sets. All other differences to
-    /// the cached child are changes of other clients that the cache did not have. `None` for content that was not applied
+    /// Returns true if a field or a list that is applied differs from the cached child after applying the same content as
+    /// last time. All other differences are changes of other clients that the cache did not have. `None` for content that was not applied
     /// last.
     fn restores(&self, desired: &Desired, existing: &T, answer: &T) -> Option<bool> {
         if !desired.was_applied_to(existing) {
