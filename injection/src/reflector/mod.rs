@@ -174,7 +174,10 @@ impl<K: Cached> Reflector<K> {
             return Ok(());
         }
         self.may_be_restored = true;
-        sleep_until(self.next_watch).await;
+        // A timer takes a millisecond even if its time has come, in which passes would write before the watch is open.
+        if self.next_watch > Instant::now() {
+            sleep_until(self.next_watch).await;
+        }
         let opened = Instant::now();
         self.next_watch = opened + WATCH_INTERVAL;
         let end = self.watch().await;
