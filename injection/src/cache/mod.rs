@@ -241,7 +241,8 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// Records a state that the watch reports although a write of this process has led to a later one.
+    /// Records a state that the watch reports although the cache has a later one, which may come from a write of
+    /// this process.
     fn record_overtaken(&self, state: &ObjectState<'_>) {
         self.read(|stores| {
             let store = stores.in_namespace(state.namespace)?;

@@ -37,7 +37,7 @@ struct Recent {
     /// The states in `passes`, the oldest first.
     versions: VecDeque<WrittenState>,
     deletions: VecDeque<WrittenState>,
-    /// The states that the watch has reported only after a write of this process had led to this later state.
+    /// By the state that a write of this process led to: an earlier state, which the watch reported only after that write.
     overtaken: HashMap<WrittenState, WrittenState>,
 }
 

@@ -60,7 +60,7 @@ const MAX_EMPTY_WATCHES: u32 = 3;
 /// The smallest number of items in a page, after larger pages have taken too long.
 const MIN_PAGE_SIZE: u32 = 50;
 
-/// The time within which a page counts as quick. Then pages of twice the size take less than the limit of a request.
+/// The time within which a page counts as quick. One of twice the size then takes less than the time limit of a request.
 const QUICK_PAGE: Duration = Duration::from_secs(15);
 
 /// The shortest time between the starts of two watches. Otherwise a server or a proxy that ends each watch after its first
@@ -136,7 +136,7 @@ struct Reflector<K> {
     refused_lists: u32,
     /// True if the last failure was an expired version.
     has_expired: bool,
-    /// The number of items in a page of the next list. Halved after a page that took too long, until a list succeeds.
+    /// The number of items in the next page. Halved after a page that took too long, and doubled after a quick one.
     page_size: u32,
     /// True if the next list is read in one request, since the version expired between the pages of the last list.
     without_pages: bool,
@@ -244,7 +244,8 @@ impl<K: Cached> Reflector<K> {
         Ok((page.resource_version.into_owned(), page.continue_token))
     }
 
-    /// Halves the next page after one that took too long, and doubles it after a quick one: it may have been an outage.
+    /// Halves the next page after one that took too long, and doubles it after a quick one. An outage also makes pages
+    /// take too long, and says nothing about their size.
     fn adapt_page_size(&mut self, failure: Option<&Failure>, took: Duration) {
         self.page_size = match failure {
             Some(failure) if failure.is_timeout() => (self.page_size / 2).max(MIN_PAGE_SIZE),
