@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{Cached, Informer, Informers, Selection};
 pub use crate::{
-    cache::{changed_parts, is_initial},
+    cache::{Update, is_initial},
     causes::{panic_message, with_causes},
     client::{
         HttpResponse, NoRetry, PassRequest, PassRequests, RequestEnd, ResourcePath, Term, TermBody,

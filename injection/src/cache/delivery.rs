@@ -14,10 +14,20 @@ pub fn is_initial() -> bool {
     INITIAL.get()
 }
 
-/// Returns the parts in which the object changed, within a handler of its update.
-pub fn changed_parts() -> Parts {
-    UPDATE
-        .with_borrow(|update| update.as_ref().map(|[old, new]| Parts::between(old, new)).unwrap_or_default())
+/// The old and the new state of an object, within a handler of its update; elsewhere empty.
+#[derive(Clone, Debug, Default)]
+pub struct Update(Option<[Object; 2]>);
+
+impl Update {
+    /// The update that handlers of this thread are called with now.
+    pub fn current() -> Self {
+        Self(UPDATE.with_borrow(Clone::clone))
+    }
+
+    /// The parts in which the object changed. This reads both states, which costs more than most handlers.
+    pub fn parts(&self) -> Parts {
+        self.0.as_ref().map(|[old, new]| Parts::between(old, new)).unwrap_or_default()
+    }
 }
 
 /// Calls handlers with objects that are not new, if `initial`.

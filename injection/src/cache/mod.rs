@@ -25,7 +25,7 @@ use self::{
     delivery::notifying_of, handlers::Handlers, stores::Stores, undecodable::Undecodable, waiters::Waiters,
 };
 pub use self::{
-    delivery::{changed_parts, is_initial},
+    delivery::{Update, is_initial},
     undecodable::DecodeError,
 };
 pub(crate) use self::{handlers::ChangeHandler, store::Store};

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use reknit_injection::{
     Cached, Change,
-    internal::{CurrentPass, KeyEvent, Parts, Writers, WrittenState, changed_parts, is_initial},
+    internal::{CurrentPass, KeyEvent, Parts, Update, Writers, WrittenState, is_initial},
 };
 
 /// A change of an object.
@@ -47,6 +47,11 @@ enum ChangeKind {
 
 impl StateChange {
     pub(crate) fn of(event: &KeyEvent<'_>) -> Self {
+        Self::without_parts(event).with_parts_of(&Update::current())
+    }
+
+    /// The change of this event, whose parts may never be needed.
+    pub(super) fn without_parts(event: &KeyEvent<'_>) -> Self {
         let kind = match (event.is_deleted(), event.is_added()) {
             (true, _) => ChangeKind::Deleted,
             (_, true) => ChangeKind::Added,
@@ -63,6 +68,11 @@ impl StateChange {
         };
         let meta = change.latest().meta();
         Self::new(kind, meta.resource_version.as_deref(), meta.uid.as_deref())
+            .with_parts_of(&Update::current())
+    }
+
+    pub(super) fn with_parts_of(self, update: &Update) -> Self {
+        Self { parts: update.parts(), ..self }
     }
 
     fn new(kind: ChangeKind, version: Option<&str>, uid: Option<&str>) -> Self {
@@ -70,7 +80,7 @@ impl StateChange {
             ChangeKind::Deleted => uid.map(WrittenState::deleted),
             ChangeKind::Added | ChangeKind::Changed => version.and_then(WrittenState::version),
         };
-        Self { kind, state, parts: changed_parts(), is_initial: is_initial(), writer: None, before: None }
+        Self { kind, state, parts: Parts::default(), is_initial: is_initial(), writer: None, before: None }
     }
 
     /// The change of an object to this resourceVersion, or its deletion if `None`.

@@ -6,13 +6,21 @@
 use std::sync::Arc;
 
 use reknit_apis::Key;
-use reknit_injection::internal::KeyEvent;
+use reknit_injection::internal::{KeyEvent, Update};
 
 use super::{Queue, cause::Cause, change::StateChange};
 
-/// The writes in flight, at most one for each worker: the key, and the resourceVersions of its object that were reported
-/// since the write started (`None`: a deletion), with the changes.
-pub(super) type PendingWrites = Vec<(Arc<Key>, Vec<(Option<String>, StateChange)>)>;
+/// The writes in flight, at most one for each worker: the key, and what was reported of its object since the write started.
+pub(super) type PendingWrites = Vec<(Arc<Key>, Vec<Reported>)>;
+
+/// A change that was reported during a write of its object.
+pub(super) struct Reported {
+    /// The resourceVersion after the change. `None`: a deletion.
+    version: Option<String>,
+    /// The change without its parts, which nobody asks for if it is the echo of the write.
+    change: StateChange,
+    update: Update,
+}
 
 /// A write in flight. While it exists, reported changes of its object are recorded and do not enqueue the key. When it
 /// is dropped, the key is enqueued if any of these changes is not the echo of the write.
@@ -51,24 +59,26 @@ impl Queue {
     /// state that cannot be decoded counts too, since the pass reports it. If the controller `observes_deletions`, a
     /// deletion is not taken for an echo.
     pub(crate) fn add_event(&self, event: &KeyEvent<'_>, observes_deletions: bool) {
-        let (key, change) = (event.key().clone(), StateChange::of(event));
+        let key = event.key().clone();
         match (event.is_deleted(), event.resource_version()) {
-            (true, _) if observes_deletions => self.add_for(key, Cause::Object(change)),
+            (true, _) if observes_deletions => self.add_for(key, Cause::Object(StateChange::of(event))),
             // A state that cannot be decoded has no version here, and is never an echo.
-            (false, None) => self.add_for(key, Cause::Object(change)),
-            (_, version) => self.add_changed(key, version, change),
+            (false, None) => self.add_for(key, Cause::Object(StateChange::of(event))),
+            (_, version) => self.add_changed(key, version, StateChange::without_parts(event)),
         }
     }
 
-    /// Enqueues the key of an object that changed to this resourceVersion, or was deleted if `None`. During a write of
-    /// the object, the change is only recorded: when the write ends, it enqueues the key unless the change is its echo.
+    /// Enqueues the key of an object that changed to this resourceVersion, or was deleted if `None`; `change` needs no parts.
+    /// During a write of the object, the change is only recorded: when the write ends, it enqueues the key unless the
+    /// change is its echo.
     pub(super) fn add_changed(&self, key: Key, version: Option<&str>, change: StateChange) {
+        let update = Update::current();
         let mut state = self.0.state.lock();
         if let Some((_, reported)) = state.pending_writes.iter_mut().find(|(written, _)| **written == key) {
-            return reported.push((version.map(str::to_owned), change));
+            return reported.push(Reported { version: version.map(str::to_owned), change, update });
         }
         drop(state);
-        self.add_for(key, Cause::Object(change));
+        self.add_for(key, Cause::Object(change.with_parts_of(&update)));
     }
 }
 
@@ -91,8 +101,9 @@ impl Drop for PendingWrite {
             let index = writes.iter().position(|(key, _)| *key == self.key);
             index.map(|index| writes.swap_remove(index).1).unwrap_or_default()
         };
-        if let Some((_, change)) = reported.into_iter().rfind(|(version, _)| self.is_foreign(version)) {
-            self.queue.add_for(Key::clone(&self.key), Cause::Object(change));
+        let foreign = reported.into_iter().rfind(|reported| self.is_foreign(&reported.version));
+        if let Some(Reported { change, update, .. }) = foreign {
+            self.queue.add_for(Key::clone(&self.key), Cause::Object(change.with_parts_of(&update)));
         }
     }
 }
@@ -110,6 +121,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::queue::tests::key;
 
     #[tokio::test]
     async fn an_undecodable_state_during_a_write_enqueues_the_key() {
@@ -132,5 +144,88 @@ mod tests {
         written.await.unwrap();
         assert!(maps.newest(&key).is_err());
         assert_eq!(queue.take_all(), [key]);
+    }
+
+    #[tokio::test]
+    async fn a_change_by_another_client_during_a_write_is_a_cause_with_its_parts() {
+        let server = ApiServer::new();
+        let mut map = ConfigMap::default();
+        (map.metadata.name, map.metadata.namespace) = (Some("a".into()), Some("default".into()));
+        let cx = Context::preloaded("test", server.client(), vec![server.insert(&map)]);
+        let (informer, queue): (Informer<ConfigMap>, _) = (cx.get(), Queue::new());
+        let (follower, observes_deletions) = (queue.clone(), false);
+        informer.on_key_event(move |event| follower.add_event(event, observes_deletions));
+        let maps: Api<ConfigMap> = Api::namespaced(cx.client(), "default");
+        let params = PatchParams::default();
+        let write = async {
+            let written = maps.patch("a", &params, &Patch::Merge(json!({"data": {"a": "b"}}))).await;
+            let labels = Patch::Merge(json!({"metadata": {"labels": {"c": "d"}}}));
+            maps.patch("a", &params, &labels).await.and(written)
+        };
+        let own_key = Arc::new(key("a"));
+        let written = queue.suppressing_echo(own_key, write, |map| map.metadata.resource_version.as_deref());
+        written.await.unwrap();
+        let [(_, causes)] = &queue.take_all_with_causes()[..] else { panic!("the key is not enqueued once") };
+        assert!(causes.to_string().ends_with(": metadata)"), "{causes}");
+    }
+
+    #[tokio::test]
+    async fn the_echo_of_an_own_write_enqueues_its_key_in_other_queues_only() {
+        let (own, other) = (Queue::new(), Queue::new());
+        let write = async {
+            for queue in [&own, &other] {
+                queue.add_changed(key("a"), Some("2"), StateChange::to(Some("2")));
+                queue.add_changed(key("b"), Some("2"), StateChange::to(Some("2")));
+            }
+            Ok::<_, ()>("2".to_owned())
+        };
+        own.suppressing_echo(key("a").into(), write, |version| Some(version)).await.unwrap();
+        assert_eq!(own.take_all(), [key("b")]);
+        assert_eq!(other.take_all(), [key("a"), key("b")]);
+        own.add_changed(key("a"), Some("3"), StateChange::to(Some("3")));
+        assert_eq!(own.take_all(), [key("a")], "a change after the write enqueues the key");
+    }
+
+    /// Writes `a`. While the write is in flight, the watch reports these resourceVersions of `a`, where `None` is a
+    /// deletion. Then the write returns `answer`. Returns the keys that are enqueued after that.
+    async fn enqueued_by(reported: &[Option<&str>], answer: Result<&str, ()>) -> Vec<Key> {
+        let queue = Queue::new();
+        let (send_answer, answered) = tokio::sync::oneshot::channel();
+        let writing = tokio::spawn({
+            let queue = queue.clone();
+            async move {
+                let write = async { answered.await.unwrap() };
+                queue.suppressing_echo(key("a").into(), write, |version: &String| Some(version)).await
+            }
+        });
+        tokio::task::yield_now().await;
+        reported.iter().for_each(|version| queue.add_changed(key("a"), *version, StateChange::to(*version)));
+        queue.add_changed(key("b"), Some("2"), StateChange::to(Some("2")));
+        assert_eq!(queue.take_all(), [key("b")], "before the answer, only other keys are enqueued");
+        send_answer.send(answer.map(str::to_owned)).unwrap();
+        let _ = writing.await.unwrap();
+        queue.take_all()
+    }
+
+    #[tokio::test]
+    async fn an_echo_that_arrives_before_the_answer_enqueues_nothing() {
+        assert_eq!(enqueued_by(&[Some("2")], Ok("2")).await, []);
+        assert_eq!(
+            enqueued_by(&[Some("2"), None], Ok("2")).await,
+            [],
+            "a write that removes the last finalizer deletes the object, so the deletion is an echo too"
+        );
+    }
+
+    #[tokio::test]
+    async fn other_changes_during_an_own_write_enqueue_its_key() {
+        assert_eq!(enqueued_by(&[Some("2"), Some("3")], Ok("2")).await, [key("a")]);
+        assert_eq!(
+            enqueued_by(&[Some("2")], Err(())).await,
+            [key("a")],
+            "version 2 may come from another client"
+        );
+        assert_eq!(enqueued_by(&[None], Err(())).await, [key("a")]);
+        assert_eq!(enqueued_by(&[], Err(())).await, []);
     }
 }

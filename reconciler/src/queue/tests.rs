@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::*;
 
-fn key(name: &str) -> Key {
+pub(super) fn key(name: &str) -> Key {
     Key::new("default", name)
 }
 
@@ -206,66 +206,6 @@ async fn a_dropped_call_of_next_loses_no_key() {
         queue.add(key("a"));
     }
     assert_eq!(name_of_next(&queue).await, "a");
-}
-
-#[tokio::test]
-async fn the_echo_of_an_own_write_enqueues_its_key_in_other_queues_only() {
-    let (own, other) = (Queue::new(), Queue::new());
-    let write = async {
-        for queue in [&own, &other] {
-            queue.add_changed(key("a"), Some("2"), StateChange::to(Some("2")));
-            queue.add_changed(key("b"), Some("2"), StateChange::to(Some("2")));
-        }
-        Ok::<_, ()>("2".to_owned())
-    };
-    own.suppressing_echo(key("a").into(), write, |version| Some(version)).await.unwrap();
-    assert_eq!(own.take_all(), [key("b")]);
-    assert_eq!(other.take_all(), [key("a"), key("b")]);
-    own.add_changed(key("a"), Some("3"), StateChange::to(Some("3")));
-    assert_eq!(own.take_all(), [key("a")], "a change after the write enqueues the key");
-}
-
-/// Writes `a`. While the write is in flight, the watch reports these resourceVersions of `a`, where `None` is a
-/// deletion. Then the write returns `answer`. Returns the keys that are enqueued after that.
-async fn enqueued_by(reported: &[Option<&str>], answer: Result<&str, ()>) -> Vec<Key> {
-    let queue = Queue::new();
-    let (send_answer, answered) = tokio::sync::oneshot::channel();
-    let writing = tokio::spawn({
-        let queue = queue.clone();
-        async move {
-            let write = async { answered.await.unwrap() };
-            queue.suppressing_echo(key("a").into(), write, |version: &String| Some(version)).await
-        }
-    });
-    tokio::task::yield_now().await;
-    reported.iter().for_each(|version| queue.add_changed(key("a"), *version, StateChange::to(*version)));
-    queue.add_changed(key("b"), Some("2"), StateChange::to(Some("2")));
-    assert_eq!(queue.take_all(), [key("b")], "before the answer, only other keys are enqueued");
-    send_answer.send(answer.map(str::to_owned)).unwrap();
-    let _ = writing.await.unwrap();
-    queue.take_all()
-}
-
-#[tokio::test]
-async fn an_echo_that_arrives_before_the_answer_enqueues_nothing() {
-    assert_eq!(enqueued_by(&[Some("2")], Ok("2")).await, []);
-    assert_eq!(
-        enqueued_by(&[Some("2"), None], Ok("2")).await,
-        [],
-        "a write that removes the last finalizer deletes the object, so the deletion is an echo too"
-    );
-}
-
-#[tokio::test]
-async fn other_changes_during_an_own_write_enqueue_its_key() {
-    assert_eq!(enqueued_by(&[Some("2"), Some("3")], Ok("2")).await, [key("a")]);
-    assert_eq!(
-        enqueued_by(&[Some("2")], Err(())).await,
-        [key("a")],
-        "version 2 may come from another client"
-    );
-    assert_eq!(enqueued_by(&[None], Err(())).await, [key("a")]);
-    assert_eq!(enqueued_by(&[], Err(())).await, []);
 }
 
 #[tokio::test(start_paused = true)]
