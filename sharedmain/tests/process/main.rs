@@ -14,6 +14,8 @@ mod credentials;
 #[cfg(test)]
 mod debugging;
 #[cfg(test)]
+mod leadership;
+#[cfg(test)]
 mod life_cycle;
 #[cfg(test)]
 mod observability;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         brake::trials(),
         credentials::trials(),
         debugging::trials(),
+        leadership::trials(),
         life_cycle::trials(),
         cluster::trials(),
         observability::trials(),

@@ -4,6 +4,7 @@
 mod api_server;
 #[path = "../webhook/bulb.rs"]
 mod bulb;
+mod certificates;
 mod clients;
 mod conversion;
 #[path = "../webhook/lamp.rs"]
@@ -13,3 +14,4 @@ mod lantern;
 #[path = "../webhook/local_server.rs"]
 mod local_server;
 mod process;
+mod registrations;
