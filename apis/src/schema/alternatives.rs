@@ -134,6 +134,7 @@ fn combine_arrays(nodes: Vec<Node>) -> Node {
 /// Combines objects: all their fields, and the fields that are required together.
 fn combine_objects(mut nodes: Vec<Node>, exclusive: bool) -> Node {
     nodes.iter_mut().for_each(describe_only_field);
+    drop_own_defaults(&mut nodes);
     let restrictions = restrictions(&nodes, exclusive);
     let mut combined = in_common(&nodes);
     let shared = shared_required(&nodes);
@@ -175,6 +176,24 @@ fn describe_only_field(node: &mut Node) {
     if let (Some(description), Some(Value::Object(field)), None) = (description, fields.next(), fields.next())
     {
         field.insert("description".into(), description);
+    }
+}
+
+/// Drops the defaults of the fields that not every alternative has: the API server would set them in the values of the
+/// others too. Where the alternative has the field, serde sets its default.
+fn drop_own_defaults(nodes: &mut [Node]) {
+    let names = |node: &Node| -> BTreeSet<String> {
+        node.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned().collect()
+    };
+    let shared = nodes.iter().map(names).reduce(|shared, names| &shared & &names).unwrap_or_default();
+    for node in nodes {
+        for (name, field) in node.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
+            if let Value::Object(field) = field
+                && !shared.contains(name)
+            {
+                field.remove("default");
+            }
+        }
     }
 }
 

@@ -279,6 +279,8 @@ struct ReefSpec {
     text: Option<std::borrow::Cow<'static, str>>,
     number: Option<serde_json::Number>,
     wrapped: Option<Wrapped>,
+    defaulted: Option<Defaulted>,
+    defaulted_by_form: Option<DefaultedByForm>,
     lists: Option<Vec<Vec<Clash>>>,
     matrix: Option<BTreeMap<String, BTreeMap<String, Value>>>,
     either: Option<Either>,
@@ -319,9 +321,19 @@ types! {
 
     struct Flat { #[serde(flatten)] one: Nested, #[serde(flatten)] two: Size, #[serde(flatten)] rest: BTreeMap<String, Value> }
 
+    #[serde(tag = "type", deny_unknown_fields)]
+    enum Defaulted { A { #[serde(default = "ten")] size: i32 }, B { width: i32 } }
+
+    #[serde(untagged)]
+    enum DefaultedByForm { A { image: String, #[serde(default = "ten")] size: i32 }, B { chart: String } }
+
     #[serde(untagged)]
     enum Either { List(Vec<String>), One(String) }
 
+}
+
+fn ten() -> i32 {
+    10
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
@@ -348,6 +360,9 @@ async fn nested_and_conflicting_alternatives_have_a_definition_too() {
         json!({"inner": {"type": "A", "sort": "X", "x": 1}}),
         json!({"inner": {"type": "B", "only": true}}),
         json!({"denied": {"type": "A", "a": 1}}),
+        json!({"defaulted": {"type": "A"}}),
+        json!({"defaulted": {"type": "B", "width": 1}}),
+        json!({"defaultedByForm": {"chart": "a"}}),
         json!({"other": "Known"}),
         json!({"untaggedVariant": "Named"}),
         json!({"untaggedVariant": {"text": "a"}}),
