@@ -12,8 +12,7 @@ use crate::tracker::NotListedYet;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The longest backoff of a pass with a request that the API server has forbidden (403), or whose namespace, Kind or object
-/// it does not know (404).
+/// The longest backoff of a pass whose request the API server has refused or not answered.
 const UNREPORTED_RETRY: Duration = Duration::from_secs(60);
 
 /// The error of a failed pass. The pass is retried with backoff, unless the error is [permanent](Error::permanent).
@@ -189,6 +188,15 @@ impl Error {
         sources(&*self.source).any(|error| api_status(error).is_some_and(condition))
     }
 
+    /// Returns true if a request to the API server was refused, or got no answer that can be used. Of two errors, one
+    /// suffices.
+    fn has_failed_request(&self) -> bool {
+        sources(&*self.source).any(|error| match error.downcast_ref() {
+            Some(TwoErrors { first, second }) => first.has_failed_request() || second.has_failed_request(),
+            None => api_status(error).is_some() || downcast::<kube::Error>(error).is_some(),
+        })
+    }
+
     /// Returns true if the pass read objects of a Kind that is not listed yet, through
     /// [`TrackedAny`](crate::TrackedAny) or [`OwnedAny`](crate::OwnedAny). Return such an error: the pass then ends
     /// without a status, an event or a retry, and the object stays as it is until the list enqueues its key.
@@ -274,12 +282,12 @@ impl Error {
     }
 
     /// The limits of the wait for the retry: at least as long as an overloaded API server asked, otherwise at most as
-    /// long as [`retry_within`](Self::retry_within) says. After a refusal for lack of a permission, of quota, of a namespace
-    /// or of a Kind, at most a minute by default: no watch reports that it is there.
+    /// long as [`retry_within`](Self::retry_within) says. After a failed request to the API server, at most a minute by
+    /// default: no watch reports the end of the cause, such as a missing permission, an exceeded quota or an admission
+    /// webhook that is down.
     pub(crate) fn retry_wait(&self) -> RangeInclusive<Duration> {
         let least = self.retry_after().unwrap_or_default();
-        let is_unreported = self.has_answer(|status| matches!(status.code, 403 | 404));
-        let most = self.retry_within.or(is_unreported.then_some(UNREPORTED_RETRY));
+        let most = self.retry_within.or(self.has_failed_request().then_some(UNREPORTED_RETRY));
         least..=most.unwrap_or(Duration::MAX).max(least)
     }
 

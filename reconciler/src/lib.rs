@@ -57,9 +57,9 @@
 //! | an [`Error`], a panic, a missed [deadline](Builder::deadline) | is retried with backoff, with a log line and an event |
 //! | a [permanent](Error::permanent) error | waits for the next change, with a log line and an event |
 //!
-//! The backoff of a key starts at 5 ms and doubles up to 1000 s, or up to a minute after a 403. All keys of a controller together are retried ten
-//! times a second, with a burst of a hundred, and namespaces take turns. An error can ask for an
-//! [earlier retry](Error::retry_within).
+//! The backoff of a key starts at 5 ms and doubles with each failed retry up to 1000 s, or up to a minute if a request to the
+//! API server has failed. All keys of a controller together are retried ten times a second, with a burst of a hundred, and
+//! namespaces take turns. An error can ask for an [earlier retry](Error::retry_within).
 //!
 //! # Causes
 //!

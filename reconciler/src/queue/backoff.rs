@@ -19,13 +19,15 @@ pub(super) struct Backoff {
 
 impl Backoff {
     /// Counts a failure with this error, and returns the wait until the retry. `prompted`: the failed pass was prompted.
-    pub(super) fn failed(&mut self, key: &Arc<Key>, error: &str, prompted: bool) -> Duration {
+    /// `is_early`: the key still waits for its retry, so the failure does not count: a key with many events would soon wait
+    /// for the longest time, although it has hardly been retried.
+    pub(super) fn failed(&mut self, key: &Arc<Key>, error: &str, prompted: bool, is_early: bool) -> Duration {
         let (failures, cause, was_prompted) =
             self.failures.entry(key.clone()).or_insert((0, Cause::After, false));
         *was_prompted |= prompted;
-        let wait = FIRST_WAIT.saturating_mul(1_u32.checked_shl(*failures).unwrap_or(u32::MAX));
-        *failures = failures.saturating_add(1);
+        *failures = failures.saturating_add(u32::from(!is_early)).max(1);
         *cause = Cause::retry(*failures, error);
+        let wait = FIRST_WAIT.saturating_mul(1_u32.checked_shl(*failures - 1).unwrap_or(u32::MAX));
         wait.min(MAX_WAIT)
     }
 
@@ -58,16 +60,16 @@ mod tests {
     #[test]
     fn a_key_waits_5_ms_and_twice_as_long_after_each_failure_up_to_1000_s() {
         let (mut backoff, key) = (Backoff::default(), Arc::new(Key::new("default", "a")));
-        let waits: Vec<_> = (0..5).map(|_| backoff.failed(&key, "no", false).as_millis()).collect();
+        let waits: Vec<_> = (0..5).map(|_| backoff.failed(&key, "no", false, false).as_millis()).collect();
         assert_eq!(waits, [5, 10, 20, 40, 80]);
-        assert_eq!((0..40).map(|_| backoff.failed(&key, "no", false)).last(), Some(MAX_WAIT));
+        assert_eq!((0..40).map(|_| backoff.failed(&key, "no", false, false)).last(), Some(MAX_WAIT));
     }
 
     #[test]
     fn a_forgotten_key_starts_at_the_first_wait_and_uses_no_memory() {
         let (mut backoff, key) = (Backoff::default(), Arc::new(Key::new("default", "a")));
-        backoff.failed(&key, "no", false);
+        backoff.failed(&key, "no", false, false);
         assert!(backoff.forget(&key) && backoff.is_empty() && !backoff.forget(&key));
-        assert_eq!(backoff.failed(&key, "no", false), FIRST_WAIT);
+        assert_eq!(backoff.failed(&key, "no", false, false), FIRST_WAIT);
     }
 }

@@ -64,8 +64,10 @@ impl Retries {
         now: Instant,
     ) -> bool {
         let (least, most) = wait.into_inner();
-        let wait = self.backoff.failed(key, error, prompted).clamp(least, most);
-        !self.tickets.contains_key(key) && self.waiting.add(key.clone(), now + wait, prompted)
+        let has_ticket = self.tickets.contains_key(key);
+        let is_early = has_ticket || self.waiting.contains(key);
+        let wait = self.backoff.failed(key, error, prompted, is_early).clamp(least, most);
+        !has_ticket && self.waiting.add(key.clone(), now + wait, prompted)
     }
 
     /// Resets the key's backoff and drops its retry, after a success. Returns true if other retries may be due earlier
@@ -245,6 +247,20 @@ mod tests {
         assert_eq!(pop_all(&mut retries), 0);
         advance(0.1).await;
         assert_eq!(pop_all(&mut retries), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn passes_that_events_cause_do_not_lengthen_the_backoff() {
+        let (mut retries, start) = (Retries::new(Instant::now()), Instant::now());
+        // A pass in each millisecond fails, for a second.
+        for _ in 0..1000 {
+            pop_all(&mut retries);
+            retries.failed(&key(1), ANY_WAIT, "no", false, Instant::now());
+            advance(0.001).await;
+        }
+        let next = retries.next_due().unwrap() - start;
+        assert!(next <= Duration::from_millis(1300), "{next:?}");
+        assert_eq!(retries.failures(&key(1)), 8, "5 ms to 640 ms");
     }
 
     #[tokio::test(start_paused = true)]
