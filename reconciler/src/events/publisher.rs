@@ -15,7 +15,10 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use parking_lot::Mutex;
-use reknit_injection::{Context, Inject, internal::retry_after_of};
+use reknit_injection::{
+    Context, Inject,
+    internal::{is_absence, retry_after_of},
+};
 use serde_json::json;
 use tokio::{runtime, sync::Notify};
 
@@ -194,5 +197,5 @@ impl Inner {
 fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    status.code == 404 || causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+    is_absence(error) || causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }

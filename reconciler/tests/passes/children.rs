@@ -302,6 +302,22 @@ async fn an_orphan_that_the_api_server_refuses_to_change_does_not_keep_others_fr
 }
 
 #[tokio::test]
+async fn an_orphan_whose_version_is_not_served_for_a_while_counts_as_refused_and_not_as_gone() {
+    for (message, is_gone) in
+        [("configmaps \"a\" not found", true), ("the server could not find the requested resource", false)]
+    {
+        let fixture = Fixture::<ConfigMap>::new();
+        fixture.client.create(&PostParams::default(), &config_map(&[])).await.unwrap();
+        let refusal =
+            json!({"kind": "Status", "status": "Failure", "message": message, "reason": "NotFound"});
+        fixture.server.answer(move |method, _, _| {
+            (*method == http::Method::PATCH).then(|| (http::StatusCode::NOT_FOUND, refusal.clone()))
+        });
+        assert_eq!(fixture.children.claim(&lamp(), |_| true).await.is_ok(), is_gone, "{message}");
+    }
+}
+
+#[tokio::test]
 async fn an_orphan_is_not_adopted_for_an_owner_that_only_the_cache_still_has() {
     let fixture = Fixture::<ConfigMap>::new();
     fixture.children.apply(&lamp(), config_map(&[("k", "v")])).await.unwrap();

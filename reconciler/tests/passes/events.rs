@@ -10,6 +10,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Client, client::Body};
+use prometheus::Registry;
 use reknit_injection::Context;
 use reknit_reconciler::{Event, Recorder, ResultExt};
 use reknit_testing::{ApiServer, ControllerExt, Verb, given};
@@ -165,6 +166,33 @@ async fn events_that_cannot_be_recorded_are_dropped_and_do_not_fail_a_pass() {
     assert_eq!(effects.writes(), ["patch lamps/status default/x"]);
 }
 
+/// The number of events that were dropped.
+fn dropped(metrics: &Registry) -> f64 {
+    let families = metrics.gather();
+    let dropped = families.iter().find(|family| family.name() == "reknit_events_dropped_total").unwrap();
+    dropped.get_metric()[0].get_counter().get_value()
+}
+
+#[tokio::test]
+async fn an_event_is_counted_as_dropped_unless_its_namespace_is_gone() {
+    for (message, expected) in
+        [("namespaces \"default\" not found", 0.0), ("the server could not find the requested resource", 1.0)]
+    {
+        let server = ApiServer::new();
+        let refusal = json!({
+            "kind": "Status", "status": "Failure", "message": message, "reason": "NotFound", "code": 404,
+        });
+        server.answer(move |_, _, _| Some((http::StatusCode::NOT_FOUND, refusal.clone())));
+        let (recorder, metrics) = {
+            let cx = Context::preloaded("test", server.client(), vec![]);
+            (Controller::of::<Lamp>(&cx).recorder(), cx.metrics().clone())
+        };
+        recorder.record(&lamp(), Event::normal("Seen", ""));
+        recorder.flush().await;
+        assert_eq!(dropped(&metrics), expected, "{message}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn recording_never_waits_and_at_most_a_thousand_events_are_pending() {
     let server = ApiServer::new();
@@ -178,9 +206,7 @@ async fn recording_never_waits_and_at_most_a_thousand_events_are_pending() {
     }
     recorder.flush().await;
     assert_eq!(server.take_writes().len(), 1000);
-    let families = metrics.gather();
-    let dropped = families.iter().find(|family| family.name() == "reknit_events_dropped_total").unwrap();
-    assert_eq!(dropped.get_metric()[0].get_counter().get_value(), 500.0);
+    assert_eq!(dropped(&metrics), 500.0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, api::DynamicObject, core::PartialObjectMeta};
 use reknit_apis::{Key, Kind};
-use reknit_injection::Cached;
+use reknit_injection::{Cached, internal::is_absence};
 
 use crate::{
     Error, Result, ResultExt,
-    object_client::status_code,
     owned::{Owned, controller_reference, error::kind_and_key, owner::update_version},
 };
 
@@ -103,7 +102,7 @@ impl<T: Cached> Owned<T> {
     async fn set_owners(&self, object: &T, owners: Vec<OwnerReference>) -> Result<()> {
         let client = &self.shared.client;
         match client.replace_metadata::<Metadata>(object, "ownerReferences", &owners).await {
-            Err(error) if status_code(&error) == Some(404) => Ok(()),
+            Err(error) if is_absence(&error) => Ok(()),
             answer => answer.map(drop).context(format_args!(
                 "failed to change the owner references of {}",
                 client.kind.with_key(&Key::of(object))
