@@ -41,10 +41,13 @@ pub(crate) struct ProcessHealth {
 
 impl HealthCheck for ProcessHealth {
     fn readiness(&self) -> Vec<Check> {
+        // A failing list may need the very webhook of this process, to convert objects. It has no endpoints until the process
+        // is ready.
+        let max_wait = if self.webhooks.is_empty() { MAX_WAIT } else { Duration::ZERO };
         let of_controller = |(health, leadership): &(Health, Leadership)| {
             // The election starts once the informers have synced.
             let election = health.is_synced().then(|| leader_election(health.name(), leadership)).flatten();
-            [Some(informers_of(health)), election].into_iter().flatten()
+            [Some(informers_of(health, max_wait)), election].into_iter().flatten()
         };
         let controllers = self.controllers.iter().flat_map(of_controller);
         let webhooks = self.webhooks.iter().map(|webhook| (webhook.readiness)());
@@ -74,13 +77,13 @@ impl HealthCheck for ProcessHealth {
 }
 
 /// Checks that the informers of the controller have synced. An informer whose Kind the API server does not serve, or
-/// refuses to list or to watch, is reported.
-fn informers_of(health: &Health) -> Check {
+/// refuses to list or to watch, is reported, and so is one whose list has failed for longer than `max_wait`.
+fn informers_of(health: &Health, max_wait: Duration) -> Check {
     let (mut waiting, mut reports) = (Vec::new(), Vec::new());
     for informer in health.informers() {
         let state = informer.state();
         if let Some(why) = not_synced(informer.name(), &state) {
-            if is_starting(&state) { &mut waiting } else { &mut reports }.push(why);
+            if is_starting(&state, max_wait) { &mut waiting } else { &mut reports }.push(why);
         } else if let Some(why) = informer.watch_refusal() {
             reports.push(not_watched(informer.name(), &why));
         }
@@ -89,10 +92,10 @@ fn informers_of(health: &Health) -> Check {
 }
 
 /// Returns true if the first list may still arrive by itself.
-fn is_starting(state: &InformerState) -> bool {
+fn is_starting(state: &InformerState, max_wait: Duration) -> bool {
     match state {
         InformerState::NotStarted => true,
-        InformerState::Waiting { since, reason } => reason.is_empty() || since.elapsed() < MAX_WAIT,
+        InformerState::Waiting { since, reason } => reason.is_empty() || since.elapsed() < max_wait,
         InformerState::Unavailable { .. } | InformerState::Synced { .. } => false,
     }
 }
@@ -174,6 +177,7 @@ mod tests {
     fn a_missing_kind_and_a_lasting_failure_are_reported_and_the_start_of_an_informer_is_waited_for() {
         let waiting =
             |seconds, reason: &str| InformerState::Waiting { since: ago(seconds), reason: reason.into() };
+        let is_starting = |state: &InformerState| is_starting(state, MAX_WAIT);
         assert!(is_starting(&InformerState::NotStarted) && is_starting(&waiting(600, "")));
         assert!(is_starting(&waiting(30, "503")) && !is_starting(&waiting(90, "503")));
         let missing = InformerState::Unavailable { since: ago(1), reason: "403".into(), was_synced: false };

@@ -32,6 +32,8 @@ trials![
     absent_config_maps_are_named,
     config_logging_sets_the_level_unless_rust_log_is_set,
     flags_of_the_program_are_provided_to_its_tasks,
+    a_version_that_may_not_be_read_is_a_warning,
+    a_list_that_fails_does_not_keep_a_webhook_from_being_ready,
     requests_for_leases_share_no_connection_with_other_requests,
 ];
 
@@ -263,6 +265,37 @@ fn readiness_of_a_starting_process_has_a_reason() {
     wait_for_status(&child, "/health", 200);
 }
 
+/// The list may need the webhook of this very process, which has no endpoints until the process is ready.
+fn a_list_that_fails_does_not_keep_a_webhook_from_being_ready() {
+    let server = HttpServer::new(|head| match &head[0] {
+        path if path.contains(" /version ") => (200, server::VERSION.into()),
+        path if path.contains("limit=") => {
+            server::status(500, "", "conversion webhook for v1 failed: connection refused")
+        }
+        path if path.contains(" /api/v1/namespaces/shop ") => {
+            (200, r#"{"kind": "PartialObjectMetadata", "metadata": {"name": "shop"}}"#.into())
+        }
+        _ => server::not_found(),
+    });
+    for (scenario, check) in
+        [("maps", "[-]informers/maps failed"), ("maps and a webhook", "[!]informers/maps degraded")]
+    {
+        let command = TestCommand::with_scenario(scenario).args(["--disable-ha", "--server", &server.url()]);
+        let child =
+            command.env("SYSTEM_NAMESPACE", "shop").env("WATCHED", "shop").env("WEBHOOK_PORT", "0").spawn();
+        let expected = format!("{check}: waiting for configmaps");
+        let (address, start) = (child.wait_for_address("probes"), Instant::now());
+        loop {
+            let (_, checks) = get(&address, "/readiness?verbose");
+            if checks.contains(&expected) && checks.contains("conversion webhook for v1 failed") {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "{checks}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
 fn absent_config_maps_are_named() {
     let (command, _server) = command_with_server("none");
     let child =
@@ -304,6 +337,19 @@ fn config_logging_sets_the_level_unless_rust_log_is_set() {
     assert!(!messages_of(&lines).contains(&"greeter ends".to_owned()), "{lines:#?}");
     let (_, lines) = command().env("RUST_LOG", "info").run();
     assert!(messages_of(&lines).contains(&"greeter ends".to_owned()), "{lines:#?}");
+}
+
+fn a_version_that_may_not_be_read_is_a_warning() {
+    let server = HttpServer::new(|head| match &head[0] {
+        path if path.contains(" /version ") => {
+            server::status(403, "Forbidden", r#"forbidden: User \"x\" cannot get path \"/version\""#)
+        }
+        _ => server::not_found(),
+    });
+    let child = TestCommand::new().args(["--disable-ha", "--server", &server.url()]).spawn();
+    let warning = parse_line(&child.wait_for_line("the version of the API server may not be read"));
+    assert!(warning["error"].as_str().unwrap().contains("/version"), "{warning}");
+    child.wait_for_line("greeter runs");
 }
 
 fn flags_of_the_program_are_provided_to_its_tasks() {
