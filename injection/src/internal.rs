@@ -71,8 +71,8 @@ pub fn selection<K: Cached>(informer: &Informer<K>) -> &Selection {
     &informer.0.cache.selection
 }
 
-/// Returns the newest state of an object as JSON, if it cannot be decoded.
-pub fn undecodable_json<K: Cached>(informer: &Informer<K>, key: &Key) -> Option<Value> {
+/// Returns the JSON of the newest state of an object, if it cannot be decoded.
+pub fn undecodable_json<K: Cached>(informer: &Informer<K>, key: &Key) -> Option<Vec<u8>> {
     informer.0.cache.undecodable_json(key)
 }
 

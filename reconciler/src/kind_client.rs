@@ -3,15 +3,17 @@
 use std::{marker::PhantomData, sync::Arc};
 
 use futures::FutureExt;
-use kube::{
-    api::{ObjectMeta, Patch, PatchParams},
-    core::PartialObjectMeta,
-};
+use kube::api::{ObjectMeta, Patch, PatchParams};
 use reknit_apis::{Key, Kind};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
-use crate::{Queue, object_client::ObjectClient, readable::Readable};
+use crate::{
+    Queue,
+    object_client::{ObjectClient, OnlyMetadata},
+    readable::{RawFields, Readable},
+    shallow::read_value,
+};
 
 /// The client of the controller's Kind. The echoes of its writes do not enqueue the keys of the written objects.
 pub(crate) struct KindClient<K> {
@@ -45,11 +47,15 @@ impl From<&ObjectMeta> for WriteMeta {
 #[derive(Deserialize)]
 pub(crate) struct StatusAnswer {
     pub(crate) metadata: WriteMeta,
-    #[serde(default)]
-    pub(crate) status: Value,
+    /// As it is written, since another client may have nested its part too deep.
+    status: Option<Box<RawValue>>,
 }
 
 impl StatusAnswer {
+    pub(crate) fn status(&self) -> Value {
+        self.status.as_deref().map(read_value).unwrap_or_default()
+    }
+
     fn version(&self) -> Option<&str> {
         self.metadata.resource_version.as_deref()
     }
@@ -78,7 +84,7 @@ impl<K: Kind> KindClient<K> {
 
     /// Reads the metadata from the API server.
     pub(crate) async fn get_meta(&self, key: &Key) -> kube::Result<Option<ObjectMeta>> {
-        let found = self.client.get::<PartialObjectMeta>(key).await?;
+        let found = self.client.get::<OnlyMetadata>(key).await?;
         Ok(found.map(|found| found.metadata))
     }
 
@@ -139,7 +145,7 @@ impl<K: Kind> KindClient<K> {
     }
 }
 
-fn decode_answer<K: Kind>(answer: Value) -> kube::Result<Readable<K>> {
+fn decode_answer<K: Kind>(answer: RawFields) -> kube::Result<Readable<K>> {
     Readable::decode(answer).map_err(kube::Error::SerdeError)
 }
 

@@ -125,6 +125,7 @@ mod per_key;
 mod queue;
 mod readable;
 mod roles;
+mod shallow;
 mod stack;
 mod status;
 mod tracker;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::{FutureExt, future::BoxFuture};
 use kube::{
     Resource,
-    api::{DeleteParams, DynamicObject, GetParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, GetParams, ObjectMeta, Patch, PatchParams, PostParams},
     core::{ApiResource, Request, request},
 };
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -14,7 +14,10 @@ use reknit_injection::{
     Context,
     internal::{Transport, is_absence},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::{Value, json};
 
 /// The characters that are encoded in a segment of a path.
@@ -39,6 +42,13 @@ pub(crate) type Answer<T> = BoxFuture<'static, kube::Result<T>>;
 pub(crate) trait Decode: DeserializeOwned + Send + 'static {}
 
 impl<T: DeserializeOwned + Send + 'static> Decode for T {}
+
+/// An object of which only the metadata is read. Unlike kube's `PartialObjectMeta`, it can be decoded however deep the rest
+/// is nested.
+#[derive(Default, Deserialize)]
+pub(crate) struct OnlyMetadata {
+    pub(crate) metadata: ObjectMeta,
+}
 
 /// A Kind, which is known at compile time or only at run time.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,7 +146,7 @@ impl ObjectClient {
     }
 
     /// Deletes an object. The answer is its last state or a `Status`.
-    pub(crate) fn delete(&self, key: &Key, params: &DeleteParams) -> Answer<Value> {
+    pub(crate) fn delete(&self, key: &Key, params: &DeleteParams) -> Answer<IgnoredAny> {
         self.send(key, self.at(key).delete(&segment(&key.name), params))
     }
 

@@ -163,10 +163,9 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// The newest state of this key as JSON, if it cannot be decoded.
-    pub(crate) fn undecodable_json(&self, key: &Key) -> Option<Value> {
-        let object = self.undecodable.read().object(key)?;
-        serde_json::from_slice(&object.to_json(&self.kind).ok()?).ok()
+    /// The JSON of the newest state of this key, if it cannot be decoded. It may be nested too deep for serde_json.
+    pub(crate) fn undecodable_json(&self, key: &Key) -> Option<Vec<u8>> {
+        self.undecodable.read().object(key)?.to_json(&self.kind).ok()
     }
 
     /// This state of an object as JSON, with the fields that its type does not have. `None` if another one is cached.

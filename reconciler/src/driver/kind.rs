@@ -29,6 +29,7 @@ use crate::{
     limits::{Limits, PassAborted, SlowPass, catch_panic},
     lost_finalizers::LostFinalizers,
     metrics::PassMetrics,
+    object_client::OnlyMetadata,
     per_key::PerKeyStores,
     readable::Readable,
     status::{StatusChange, StatusWriter, UnstoredChanges},
@@ -277,7 +278,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     /// Skips an object whose spec cannot be decoded. The cached state, if any, is stale.
     fn skip_undecodable(&self, key: &Key, error: &DecodeError, mode: PassMode) -> Outcome {
         let json = undecodable_json(&self.informer, key).unwrap_or_default();
-        let meta: ObjectMeta = serde_json::from_value(json["metadata"].clone()).unwrap_or_default();
+        let OnlyMetadata { metadata: meta } = serde_json::from_slice(&json).unwrap_or_default();
         let message = match self.finalizer.is_due(&meta) {
             true => format!(
                 "{error}; its deletion waits: make the object decodable, or start a version of the controller that can \

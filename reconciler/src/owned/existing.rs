@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use kube::{api::DynamicObject, core::PartialObjectMeta};
 use reknit_apis::Key;
 use reknit_injection::Cached;
 
@@ -12,9 +11,7 @@ use super::{
     lister::Owned,
     owner::{Owner, controller_of, is_controlled_by},
 };
-use crate::object_client::{ObjectKind, status_code};
-
-type Metadata = PartialObjectMeta<DynamicObject>;
+use crate::object_client::{ObjectKind, OnlyMetadata, status_code};
 
 pub(super) type ApplyResult<T> = Result<T, NotApplied>;
 
@@ -63,7 +60,7 @@ impl<T: Cached> Owned<T> {
     /// Reads the owner from the API server. Returns false if it is gone, replaced or being deleted.
     pub(super) async fn is_alive<O: Owner>(&self, owner: &O) -> kube::Result<bool> {
         let owners = self.shared.client.with_kind(ObjectKind::of::<O>());
-        let found = owners.get::<Metadata>(&Key::of(owner)).await?;
+        let found = owners.get::<OnlyMetadata>(&Key::of(owner)).await?;
         Ok(found.is_some_and(|found| {
             let is_same = owner.meta().uid.is_none() || found.metadata.uid == owner.meta().uid;
             is_same && found.metadata.deletion_timestamp.is_none()

@@ -157,7 +157,7 @@ impl<K: Kind> StatusWriter<'_, K> {
         let answer = self.client.patch_status(&key, version, patch, attempt).await;
         self.metrics.record_status_write(answer.is_ok());
         let answer = answer?;
-        self.unstored.check(self.object, patch, &answer.status);
+        self.unstored.check(self.object, patch, &answer.status());
         Ok(answer.metadata)
     }
 

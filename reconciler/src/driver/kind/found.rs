@@ -36,7 +36,8 @@ impl<R: ReconcileKind> KindDriver<R> {
             Err(error) => error,
         };
         let json = undecodable_json(&self.informer, key);
-        match json.and_then(|json| catch_panic(key, || Readable::decode(json).ok())?) {
+        let fields = json.and_then(|json| serde_json::from_slice(&json).ok());
+        match fields.and_then(|fields| catch_panic(key, || Readable::decode(fields).ok())?) {
             Some(object) => {
                 tracing::warn!(%key, %error, "the status cannot be decoded, and counts as absent");
                 Found::Object(object)

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::{Resource, api::DynamicObject, core::PartialObjectMeta};
+use kube::Resource;
 use reknit_apis::{Key, Kind};
 use reknit_injection::{Cached, internal::is_absence};
 
 use crate::{
     Error, Result, ResultExt,
+    object_client::OnlyMetadata,
     owned::{Owned, controller_reference, error::kind_and_key, owner::update_version},
 };
-
-type Metadata = PartialObjectMeta<DynamicObject>;
 
 impl<T: Cached> Owned<T> {
     /// Adopts matching objects without a controller, releases controlled objects that no longer match, and returns the
@@ -101,7 +100,7 @@ impl<T: Cached> Owned<T> {
     /// Replaces the owner references if the object is unchanged. An object that is gone is not an error.
     async fn set_owners(&self, object: &T, owners: Vec<OwnerReference>) -> Result<()> {
         let client = &self.shared.client;
-        match client.replace_metadata::<Metadata>(object, "ownerReferences", &owners).await {
+        match client.replace_metadata::<OnlyMetadata>(object, "ownerReferences", &owners).await {
             Err(error) if is_absence(&error) => Ok(()),
             answer => answer.map(drop).context(format_args!(
                 "failed to change the owner references of {}",
