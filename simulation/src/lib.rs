@@ -77,6 +77,7 @@ mod simulation;
 mod stubs;
 mod time;
 mod trace;
+mod watchdog;
 mod world;
 
 pub use self::{

@@ -1,6 +1,6 @@
 //! Observes the passes of all replicas of a thread, by the tracing spans that reknit opens.
 
-use std::{cell::RefCell, collections::BTreeMap, fmt};
+use std::{cell::RefCell, collections::BTreeMap, fmt, sync::Arc};
 
 use tokio::{runtime::Handle, time::Instant};
 use tracing::{
@@ -9,6 +9,8 @@ use tracing::{
     span::{Attributes, Id, Record},
 };
 use tracing_core::span::Current;
+
+use crate::watchdog;
 
 /// The number of a pass in its simulation.
 pub(crate) type PassId = u64;
@@ -26,7 +28,7 @@ pub(crate) struct PassEvent {
 #[derive(Clone, Debug)]
 pub(crate) enum PassChange {
     Begins { controller: String, key: String },
-    Ends { result: Option<String> },
+    Ends { result: Option<String>, error: Option<String> },
 }
 
 #[derive(Default)]
@@ -40,9 +42,11 @@ struct Observed {
 
 struct Span {
     references: usize,
+    name: Arc<str>,
     replica: usize,
     metadata: &'static Metadata<'static>,
     result: Option<String>,
+    error: Option<String>,
 }
 
 thread_local! {
@@ -68,12 +72,16 @@ pub(crate) fn take_events() -> Vec<PassEvent> {
     OBSERVED.with_borrow_mut(|observed| std::mem::take(&mut observed.events))
 }
 
-/// The subscriber of a thread that simulates. It is interested in the spans of passes only.
+/// The subscriber of a thread that simulates. It is interested in the spans of passes and in the errors that they log.
 pub(crate) struct Observer;
 
 impl Subscriber for Observer {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_span() && metadata.name() == "reconcile" && metadata.target().starts_with("reknit")
+        let is_wanted = match metadata.is_span() {
+            true => metadata.name() == "reconcile",
+            false => metadata.fields().field("error").is_some(),
+        };
+        is_wanted && metadata.target().starts_with("reknit")
     }
 
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
@@ -82,9 +90,11 @@ impl Subscriber for Observer {
         OBSERVED.with_borrow_mut(|observed| {
             observed.next += 1;
             let (pass, replica) = (observed.next, observed.replica);
+            let name = format!("{} {}", fields.controller, fields.key).into();
             let change = PassChange::Begins { controller: fields.controller, key: fields.key };
             observed.events.push(PassEvent { pass, replica, change, at: now() });
-            let span = Span { references: 1, replica, metadata: attributes.metadata(), result: None };
+            let metadata = attributes.metadata();
+            let span = Span { references: 1, name, replica, metadata, result: None, error: None };
             observed.spans.insert(pass, span);
             Id::from_u64(pass)
         })
@@ -102,10 +112,23 @@ impl Subscriber for Observer {
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
-    fn event(&self, _: &Event<'_>) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        OBSERVED.with_borrow_mut(|observed| {
+            if let Some(span) = observed.entered.last().and_then(|pass| observed.spans.get_mut(pass)) {
+                span.error = fields.error;
+            }
+        });
+    }
 
     fn enter(&self, id: &Id) {
-        OBSERVED.with_borrow_mut(|observed| observed.entered.push(id.into_u64()));
+        OBSERVED.with_borrow_mut(|observed| {
+            observed.entered.push(id.into_u64());
+            if let Some(span) = observed.spans.get(&id.into_u64()) {
+                watchdog::set_pass(&span.name);
+            }
+        });
     }
 
     fn exit(&self, id: &Id) {
@@ -135,11 +158,11 @@ impl Subscriber for Observer {
                 if span.references > 0 {
                     return false;
                 }
-                if let Some(Span { replica, result, .. }) = observed.spans.remove(&pass) {
+                if let Some(Span { replica, result, error, .. }) = observed.spans.remove(&pass) {
                     observed.events.push(PassEvent {
                         pass,
                         replica,
-                        change: PassChange::Ends { result },
+                        change: PassChange::Ends { result, error },
                         at: now(),
                     });
                 }
@@ -166,6 +189,7 @@ struct Fields {
     controller: String,
     key: String,
     result: Option<String>,
+    error: Option<String>,
 }
 
 impl Visit for Fields {
@@ -178,6 +202,7 @@ impl Visit for Fields {
             "knative.dev/controller" => self.controller = value.into(),
             "knative.dev/key" => self.key = value.into(),
             "result" => self.result = Some(value.into()),
+            "error" => self.error = Some(value.into()),
             _ => {}
         }
     }

@@ -15,7 +15,7 @@ use crate::{
     cluster::Cluster,
     scenario::{COMPONENT, REST, Scenario},
     time::Time,
-    trace::{RequestId, Sent, Stored, Trace},
+    trace::{Pass, RequestId, Sent, Stored, Trace},
 };
 
 /// A broken rule.
@@ -244,6 +244,7 @@ fn is_time(text: &str) -> bool {
 pub(crate) fn check_end(trace: &Trace, cluster: &Cluster, scenario: &Scenario, end: Time) -> Vec<Violation> {
     let mut violations = Vec::new();
     violations.extend(storm(cluster, end));
+    violations.extend(endless_pass(trace, end));
     violations.extend(writes_at_rest(trace, end));
     violations.extend(write_fight(trace, end));
     violations.extend(unfinished_deletion(cluster, end));
@@ -256,13 +257,23 @@ pub(crate) fn check_end(trace: &Trace, cluster: &Cluster, scenario: &Scenario, e
     violations
 }
 
-/// Checks that each controller has run, since a run says nothing about one without a pass.
+/// Checks that each controller has run, since a run says nothing about one whose passes all fail, or that has none.
 pub(crate) fn idle_controllers(trace: &Trace, scenario: &Scenario, end: Time) -> Option<Violation> {
-    let run: BTreeSet<_> = trace.passes.values().map(|pass| &*pass.controller).collect();
-    let (idle, names) = (scenario.constructors.len().checked_sub(run.len())?, Vec::from_iter(run).join(", "));
+    let controllers: BTreeSet<_> = trace.passes.values().map(|pass| &*pass.controller).collect();
+    let (mut run, mut last_failure) = (Vec::new(), String::new());
+    for controller in controllers {
+        let mut passes = trace.passes.values().filter(|pass| pass.controller == controller);
+        match passes.clone().rfind(|pass| pass.has_failed()) {
+            Some(failed) if !passes.any(Pass::has_succeeded) => {
+                last_failure = format!("\n  {controller} {}: {}", failed.key, failed.outcome());
+            }
+            _ => run.push(controller),
+        }
+    }
+    let (idle, names) = (scenario.constructors.len().checked_sub(run.len())?, run.join(", "));
     let message = format!(
-        "{idle} of {} controllers have run no pass (passes of: {}): create an object of their Kind in a step, or leave \
-         them out",
+        "{idle} of {} controllers have completed no pass (passes of: {}): create an object of their Kind in a step, or \
+         leave them out{last_failure}",
         scenario.constructors.len(),
         if names.is_empty() { "none" } else { &names },
     );
@@ -277,6 +288,17 @@ fn storm(cluster: &Cluster, end: Time) -> Option<Violation> {
     let about = key(&json!({ "metadata": event["regarding"] }));
     let message = format!("{about} is {}", event["note"].as_str().unwrap_or_default());
     Some(Violation::new("it comes to rest", message, vec![about], end))
+}
+
+/// A pass that still runs after the last part of the run, in which nothing happens.
+fn endless_pass(trace: &Trace, end: Time) -> Option<Violation> {
+    let is_open = |pass: &&Pass| pass.ended.is_none() && end.since(pass.begun) > REST;
+    let Pass { controller, key, begun, .. } = trace.passes.values().find(is_open)?;
+    let message = format!(
+        "a pass of {controller} {key} has run since {begun}: a pass that waits for something else than a response \
+         returns `Outcome::after`"
+    );
+    Some(Violation::new("it comes to rest", message, vec![key.clone()], end))
 }
 
 /// The first write in the last part of the run, in which nothing happens.
@@ -378,7 +400,7 @@ fn keys_of(object: &Value) -> Vec<String> {
 }
 
 /// The first field in which two values differ.
-fn difference(path: &str, expected: &Value, actual: &Value) -> String {
+pub(crate) fn difference(path: &str, expected: &Value, actual: &Value) -> String {
     if let (Value::Object(expected), Value::Object(actual)) = (expected, actual) {
         let names: BTreeSet<_> = expected.keys().chain(actual.keys()).collect();
         for name in names {

@@ -17,6 +17,7 @@ use crate::{
     observer,
     random::Random,
     time::Time,
+    watchdog,
 };
 
 /// The namespace of the Leases.
@@ -89,7 +90,12 @@ impl Replica {
         let link = Link::default();
         let parked = link.clone();
         let mut builder = Builder::new_current_thread();
-        let runtime = builder.enable_time().start_paused(true).on_thread_park(move || parked.park()).build();
+        builder
+            .enable_time()
+            .start_paused(true)
+            .on_thread_park(move || parked.park())
+            .thread_name_fn(refuse_thread);
+        let runtime = builder.build();
         let runtime = runtime.map_err(|error| format!("failed to create a runtime: {error}"))?;
         let origin = runtime.block_on(async { Instant::now() });
         let clock = Clock { started: now, origin };
@@ -118,10 +124,12 @@ impl Replica {
         let deadline = self.clock.instant(until);
         let link = self.link.clone();
         observer::set_replica(self.index);
-        let now = within(&self.environment, || {
-            self.runtime.block_on(async {
-                link.idle(deadline).await;
-                Instant::now()
+        let now = watchdog::watch(self.index, self.now, || {
+            within(&self.environment, || {
+                self.runtime.block_on(async {
+                    link.idle(deadline).await;
+                    Instant::now()
+                })
             })
         });
         self.now = self.clock.time(now);
@@ -165,6 +173,15 @@ impl Replica {
         observer::set_replica(index);
         within(&environment, || runtime.shutdown_timeout(Duration::ZERO));
     }
+}
+
+/// Called where a task of the runtime is about to start a thread, and panics there.
+#[expect(clippy::panic, reason = "the pass that needs a thread fails")]
+fn refuse_thread() -> String {
+    panic!(
+        "a simulation has no threads, which spawn_blocking, tokio's files and names of hosts need: provide a stub of what \
+         they are for"
+    )
 }
 
 /// Starts the program within the runtime. The program is not `Send` while it is constructed, because a Context is not.

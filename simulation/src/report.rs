@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeSet, env, fmt::Write, fs, path::PathBuf};
 
+use serde_json::Value;
+
 use crate::{
     html,
-    oracles::Violation,
+    oracles::{self, Violation},
     time::Time,
-    trace::{Pass, Trace},
+    trace::{Pass, Sent, Trace},
     world::Run,
 };
 
@@ -71,12 +73,8 @@ pub(crate) fn timeline(run: &Run) -> Vec<Line> {
         let (replica, controller, key) = (Some(pass.replica), &pass.controller, &pass.key);
         lines.push(Line { at: pass.begun, replica, text: format!("{controller} {key}: the pass begins") });
         if let Some(ended) = pass.ended {
-            let result = pass.result.as_deref().unwrap_or("dropped");
-            lines.push(Line {
-                at: ended,
-                replica,
-                text: format!("{controller} {key}: the pass ends: {result}"),
-            });
+            let text = format!("{controller} {key}: the pass ends: {}", pass.outcome());
+            lines.push(Line { at: ended, replica, text });
         }
     }
     for sent in &trace.requests {
@@ -133,19 +131,28 @@ fn target() -> Option<PathBuf> {
 
 /// The message for a program whose runs of one seed differ, with the first request in which they do.
 pub(crate) fn nondeterminism(seed: u64, first: &Trace, second: &Trace) -> String {
-    let difference = first
-        .lines()
-        .map(Some)
-        .chain(std::iter::repeat(None))
-        .zip(second.lines().map(Some).chain(std::iter::repeat(None)))
-        .take(first.requests.len().max(second.requests.len()))
-        .find(|(first, second)| first != second);
-    let (first, second) = difference.unwrap_or_default();
-    let [first, second] = [first, second].map(|line| line.unwrap_or_else(|| "nothing".into()));
-    format!(
+    let requests = |n| [first, second].map(|trace| trace.requests.get(n));
+    let [first, second] = (0..first.requests.len().max(second.requests.len()))
+        .map(requests)
+        .find(|[first, second]| first.map(Sent::identity) != second.map(Sent::identity))
+        .unwrap_or_default();
+    let line = |sent: Option<&Sent>| {
+        sent.map_or_else(
+            || "nothing".into(),
+            |Sent { at, replica, method, uri, .. }| format!("{at} replica-{replica} {method} {uri}"),
+        )
+    };
+    let mut text = format!(
         "two runs of seed {seed} differ, so its failures cannot be repeated. The first request that differs:\n  \
-         first run:  {first}\n  second run: {second}\n\
-         A controller that is simulated must not depend on the order of a HashMap, on random numbers, on threads, or on \
-         a clock other than reknit's Clock and tokio's."
-    )
+         first run:  {}\n  second run: {}\n",
+        line(first),
+        line(second)
+    );
+    let [first, second] = [first, second]
+        .map(|sent| sent.and_then(|sent| serde_json::from_slice(&sent.body).ok()).unwrap_or(Value::Null));
+    if first != second && !first.is_null() && !second.is_null() {
+        _ = writeln!(text, "  in its body, {}", oracles::difference("", &first, &second));
+    }
+    text + "A controller that is simulated depends on nothing but objects, the time of reknit's Clock or tokio's, and the order \
+            of a BTreeMap: not on SystemTime, Instant, random numbers, threads, or the order of a HashMap."
 }

@@ -57,6 +57,8 @@ pub(crate) struct Pass {
     pub(crate) begun: Time,
     pub(crate) ended: Option<Time>,
     pub(crate) result: Option<String>,
+    /// The error that the pass logged.
+    pub(crate) error: Option<String>,
 }
 
 pub(crate) struct Note {
@@ -64,6 +66,22 @@ pub(crate) struct Note {
     /// The replica concerned.
     pub(crate) replica: Option<usize>,
     pub(crate) text: String,
+}
+
+impl Pass {
+    /// The result, with the error if the pass failed.
+    pub(crate) fn outcome(&self) -> String {
+        let result = self.result.as_deref().unwrap_or("dropped");
+        self.error.as_ref().map_or_else(|| result.to_owned(), |error| format!("{result}: {error}"))
+    }
+
+    pub(crate) fn has_succeeded(&self) -> bool {
+        matches!(self.result.as_deref(), Some("success" | "requeue_after"))
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.error.is_some()
+    }
 }
 
 impl Sent {
@@ -77,6 +95,11 @@ impl Sent {
 
     pub(crate) fn is_write(&self) -> bool {
         self.method != Method::GET
+    }
+
+    /// What is the same in two runs of a seed.
+    pub(crate) fn identity(&self) -> (Time, usize, &str, &str, &[u8]) {
+        (self.at, self.replica, self.method.as_str(), &self.uri, &self.body)
     }
 
     /// Returns true for the traffic of leader election.
@@ -122,19 +145,9 @@ impl Trace {
         self.notes.push(Note { at, replica, text: text.into() });
     }
 
-    /// One line for each request, by which two runs of a seed are compared.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
-        self.requests.iter().map(|sent| {
-            let body = String::from_utf8_lossy(&sent.body);
-            format!("{} replica-{} {} {} {body}", sent.at, sent.replica, sent.method, sent.uri)
-        })
-    }
-
     pub(crate) fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        for Sent { at, replica, method, uri, body, .. } in &self.requests {
-            (at, replica, method.as_str(), uri, body).hash(&mut hasher);
-        }
+        self.requests.iter().for_each(|sent| sent.identity().hash(&mut hasher));
         hasher.finish()
     }
 }

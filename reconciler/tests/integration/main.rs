@@ -13,7 +13,6 @@ mod fights;
 mod finalizers;
 mod handover;
 mod late_writes;
-mod leaders;
 #[path = "../../../tests/support/logs.rs"]
 mod logs;
 mod namespaces;

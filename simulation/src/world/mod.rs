@@ -31,6 +31,7 @@ use crate::{
     server::Server,
     time::Time,
     trace::{RequestId, Trace},
+    watchdog,
 };
 
 /// The longest time that several replicas run without an exchange between them.
@@ -105,6 +106,7 @@ impl<'a> World<'a> {
     /// Runs the scenario with the faults of a plan to its end.
     pub(crate) fn run(scenario: &'a Scenario, seed: u64, plan: Plan) -> Run {
         observer::reset();
+        watchdog::set_run(format!("seed {seed}, faults: {plan}"));
         let (fault_end, end) = scenario.times(&plan);
         let mut world = Self {
             scenario,

@@ -18,12 +18,11 @@ impl World<'_> {
                 PassChange::Begins { controller, key } => {
                     self.pass_begins(event.pass, event.replica, at, controller, key)
                 }
-                PassChange::Ends { result } => {
+                PassChange::Ends { result, error } => {
                     if let Some(pass) = self.trace.passes.get_mut(&event.pass) {
-                        (pass.ended, pass.result) = (Some(at), result);
+                        (pass.ended, pass.result, pass.error) = (Some(at), result, error);
                         if pass.result.as_deref() == Some("panic") {
-                            let (message, key) =
-                                (format!("a pass of {} panicked", pass.key), pass.key.clone());
+                            let (message, key) = (panicked(pass), pass.key.clone());
                             self.violate("no pass panics", message, Some(key));
                         }
                     }
@@ -51,6 +50,17 @@ impl World<'_> {
             );
             self.violate("no key has two passes at once", message, Some(key.clone()));
         }
-        self.trace.passes.insert(id, Pass { replica, controller, key, begun: at, ended: None, result: None });
+        self.trace
+            .passes
+            .insert(id, Pass { replica, controller, key, begun: at, ended: None, result: None, error: None });
     }
+}
+
+fn panicked(pass: &Pass) -> String {
+    let error = pass.error.as_deref().unwrap_or_default();
+    let mut message = format!("a pass of {} failed: {error}", pass.key);
+    if error.contains("enable_io") {
+        message.push_str("\n  A simulation has no sockets: provide a stub of what is at the other end");
+    }
+    message
 }

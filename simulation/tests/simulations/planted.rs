@@ -195,7 +195,7 @@ fn a_deletion_that_never_ends_is_found() {
 }
 
 #[test]
-#[should_panic(expected = "violated: each controller runs\n  1 of 1 controllers have run no pass")]
+#[should_panic(expected = "violated: each controller runs\n  1 of 1 controllers have completed no pass")]
 fn a_controller_without_objects_is_not_simulated() {
     simulation([generating]).seeds(0..1).run();
 }
