@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::coordination::v1::LeaseSpec;
 use kube_leader_election::{LeaseLock, LeaseLockResult};
 use reknit_injection::internal::{LogLimit, jittered, sleep_until_optional};
 use serde_json::Value;
@@ -39,6 +40,10 @@ pub(crate) struct Elector {
     /// True if the lease may name this process as its holder: the lease was acquired, an attempt is running, or the
     /// answer to an attempt was lost.
     may_hold: bool,
+    /// The lease as this process last wrote it.
+    written: LeaseSpec,
+    /// The start of the last attempt.
+    last_attempt: Instant,
     /// The number of conflicts in a row.
     conflicts: u32,
     /// True if the last attempt failed, so that the next one is a retry.
@@ -55,6 +60,8 @@ impl Elector {
             bucket,
             lock,
             may_hold: false,
+            written: LeaseSpec::default(),
+            last_attempt: Instant::now(),
             conflicts: 0,
             is_retry: false,
             log_limit: LogLimit::default(),
@@ -92,7 +99,7 @@ impl Elector {
             leases.mark_unchanged();
             let now = Instant::now();
             let wake = match self.balance.step(self.bucket.index()) {
-                Step::Attempt if now < next_attempt => Some(next_attempt),
+                Step::Attempt if now < next_attempt && !self.is_edited() => Some(next_attempt),
                 Step::Attempt => {
                     let Some(pause) = self.attempt_unless_stopped(stop.as_mut()).await else { return };
                     next_attempt = Instant::now() + pause;
@@ -148,9 +155,24 @@ impl Elector {
                 biased;
                 () = &mut stop => return,
                 () = sleep_until(next_attempt) => {}
+                () = self.edited() => {}
             }
             let Some(pause) = self.attempt_unless_stopped(stop.as_mut()).await else { return };
             next_attempt = Instant::now() + pause;
+        }
+    }
+
+    /// Returns true if the watch has reported since the last attempt that another client changed or deleted the lease of
+    /// this leader, such as a person with kubectl. The leader then renews it or stops: another process may take it at once.
+    fn is_edited(&self) -> bool {
+        let leases = self.candidate.watch.read();
+        self.bucket.leads() && leases.differs_since(self.bucket.lease(), self.last_attempt, &self.written)
+    }
+
+    async fn edited(&self) {
+        let mut leases = self.candidate.watch.subscribe();
+        while !self.is_edited() {
+            leases.changed().await.ok(); // never fails: `self` holds the sender
         }
     }
 
@@ -184,13 +206,15 @@ impl Elector {
         let may_have_held = mem::replace(&mut self.may_hold, true);
         let reason = self.balance.reason_to_acquire(self.bucket.index());
         let start = Instant::now();
+        self.last_attempt = start;
         match self.lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) if !self.bucket.leads() && !self.balance.may_lead() => {
                 // Another member may use another number of buckets by now.
                 self.release_if_held().await;
                 self.jittered_retry_period()
             }
-            Ok(LeaseLockResult::Acquired(_)) => {
+            Ok(LeaseLockResult::Acquired(lease)) => {
+                self.written = lease.spec.unwrap_or_default();
                 let is_renewal = self.bucket.leads();
                 self.bucket.lead(start + self.candidate.config.renew_deadline, &reason);
                 self.reset_errors();

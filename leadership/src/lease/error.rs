@@ -8,7 +8,7 @@ use reknit_injection::internal::{retry_after_of, retry_after_of_status, with_cau
 /// The error of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LeaseError {
-    /// Another client changed the lease since it was read. The lease has to be read again.
+    /// Another client changed or deleted the lease since it was read. The lease has to be read again.
     #[error("the lease was changed by another write: {0}")]
     Conflict(String),
     /// Another process holds the lease, or the lease does not exist.
@@ -66,7 +66,7 @@ impl From<LockError> for LeaseError {
                  one this process runs in"
                     .into(),
             ),
-            (409, _) => Self::Conflict(message),
+            (409, _) | (404, Request::Update) => Self::Conflict(message),
             (403, _) => Self::NotWritten(format!(
                 "not allowed to elect a leader, which requires get, create and patch on leases: {message}"
             )),

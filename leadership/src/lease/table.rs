@@ -1,8 +1,8 @@
 //! The Leases of the system namespace as this process observed them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::{ResourceExt, api::Preconditions};
 use tokio::time::Instant;
 
@@ -12,8 +12,8 @@ use super::{Announcement, LeaseState};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
     states: BTreeMap<String, LeaseState>,
-    /// The names of the leases that were deleted while they were held.
-    deleted: BTreeSet<String>,
+    /// The leases that were deleted while they were held, each with the time of that.
+    deleted: BTreeMap<String, Instant>,
     members: BTreeMap<String, ObservedMember>,
     /// The holders that were proven dead, each with the time from which its leases are free.
     dead: BTreeMap<String, Instant>,
@@ -35,6 +35,13 @@ pub(crate) struct ObservedMember {
 impl Leases {
     pub(crate) fn get(&self, name: &str) -> Option<&LeaseState> {
         self.states.get(name)
+    }
+
+    /// Returns true if the lease was deleted after this time, or got another spec than this one.
+    pub(crate) fn differs_since(&self, name: &str, time: Instant, spec: &LeaseSpec) -> bool {
+        let is_changed = |state: &LeaseState| state.since > time && state.spec != *spec;
+        self.deleted.get(name).is_some_and(|deleted| *deleted > time)
+            || self.get(name).is_some_and(is_changed)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &LeaseState)> {
@@ -140,7 +147,7 @@ impl Leases {
         if self.members.remove(name).is_some() {
             self.states.remove(name);
         }
-        self.deleted.insert(name.into());
+        self.deleted.insert(name.into(), now);
         self.forget_expired(now);
         true
     }
@@ -148,7 +155,7 @@ impl Leases {
     /// Forgets the deleted leases that are not held any more.
     fn forget_expired(&mut self, now: Instant) {
         let states = &mut self.states;
-        self.deleted.retain(|name| {
+        self.deleted.retain(|name, _| {
             let is_held = states.get(name).is_some_and(|state| state.live_holder(now).is_some());
             if !is_held {
                 states.remove(name);

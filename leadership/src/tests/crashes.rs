@@ -210,6 +210,21 @@ async fn what_is_no_proof_leads_to_no_takeover() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_may_not_be_read_leads_to_no_takeover() {
+    let api = FakeApi::default();
+    let (dead, standby) = crash(&api).await;
+    let crashed = Instant::now();
+    api.put_pod("a", terminated("state", "Error", &dead));
+    for _ in 0..30 {
+        api.inject_fault(Method::GET, Fault::Refused(403));
+    }
+    wait_for_shares(&[&standby], &[1]).await;
+    let taken = crashed.elapsed();
+    assert!((LEASE - RETRY..=LEASE + SECOND).contains(&taken), "{taken:?}");
+    assert!((10..20).contains(&api.reads_of_pods()), "{} reads", api.reads_of_pods());
+}
+
 /// Replicas of one host that is no Pod, and a leader that renews late, are not proven dead, and their Pods are hardly read.
 #[tokio::test(start_paused = true)]
 async fn the_pod_of_a_live_replica_is_not_read() {

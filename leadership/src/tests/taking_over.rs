@@ -205,3 +205,41 @@ async fn one_of_two_candidates_wins_an_expired_lease_even_if_a_write_is_late() {
         assert_eq!(replicas.iter().map(Replica::led).sum::<usize>(), 1, "seed {seed}");
     }
 }
+
+/// Someone clears the holder, names another one, shortens the duration, or deletes the lease, which another replica may take
+/// then. Two replicas lead for much less than the retry period of ten seconds.
+#[tokio::test(start_paused = true)]
+async fn the_leader_of_an_edited_lease_renews_it_or_stops_at_once() {
+    type Edit = fn(&FakeApi, Value);
+    let edits: [(&str, Edit); 4] = [
+        ("no holder", |api, mut spec| {
+            spec["holderIdentity"] = json!("");
+            api.put_lease(BUCKET, spec);
+        }),
+        ("another holder", |api, mut spec| {
+            spec["holderIdentity"] = json!("someone");
+            api.put_lease(BUCKET, spec);
+        }),
+        ("a short duration", |api, mut spec| {
+            spec["leaseDurationSeconds"] = json!(1);
+            api.put_lease(BUCKET, spec);
+        }),
+        ("a deletion", |api, _| api.delete_lease(BUCKET)),
+    ];
+    for (name, edit) in edits {
+        let api = FakeApi::default();
+        let leader = Replica::start_with(&api, "a", 1, &["lamps"]);
+        wait_for_shares(&[&leader], &[1]).await;
+        let standby = Replica::start_with(&api, "b", 1, &["lamps"]);
+        sleep(RETRY * 3).await;
+        let leads_alone = || {
+            leader.led() + standby.led() <= 1 && api.holder(BUCKET).starts_with("a_") == (leader.led() == 1)
+        };
+        edit(&api, api.spec(BUCKET));
+        sleep(Duration::from_millis(200)).await;
+        for _ in 0..RETRY.as_millis() / 10 {
+            assert!(leads_alone(), "{name}: {} leads", api.holder(BUCKET));
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
