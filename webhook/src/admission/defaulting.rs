@@ -94,7 +94,7 @@ impl Defaulting {
 
     /// Answers a review with the patch that sets the defaults.
     pub(crate) fn review(&self, review: Review) -> ReviewOutcome {
-        let Review { response, kind, change } = review;
+        let Review { response, kind, change, .. } = review;
         let Some(change) = change.filter(|change| change.request.operation != Operation::Delete) else {
             return response.into();
         };

@@ -1,6 +1,6 @@
 //! The reason why a request is denied, and the status that its client gets.
 
-use std::fmt;
+use std::{fmt, iter};
 
 use kube::core::{
     admission::AdmissionResponse,
@@ -80,6 +80,18 @@ pub(crate) fn deny(response: AdmissionResponse, reason: impl fmt::Display) -> Ad
     let mut response = response.deny(reason);
     response.result.status = Some(StatusSummary::Failure);
     (response.result.code, response.result.reason) = (BAD_REQUEST.0, BAD_REQUEST.1.into());
+    response
+}
+
+/// Adds to the faults and warnings that their fields are those of this version. The client has used another one, `sent`,
+/// from which the API server has converted the object.
+pub(crate) fn name_version(mut response: AdmissionResponse, version: &str, sent: &str) -> AdmissionResponse {
+    let note = format!(" (in {version}, to which the API server converts {sent})");
+    let result = &mut response.result;
+    let causes = result.details.iter_mut().flat_map(|details| &mut details.causes);
+    let faults = iter::once(&mut result.message).filter(|_| !response.allowed);
+    let texts = faults.chain(causes.map(|cause| &mut cause.message));
+    texts.chain(response.warnings.iter_mut().flatten()).for_each(|text| text.push_str(&note));
     response
 }
 

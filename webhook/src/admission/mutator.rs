@@ -80,7 +80,7 @@ pub(crate) fn rules_of(mutator: &dyn Mutator) -> Value {
 }
 
 /// Answers a review with the patch of the mutator.
-pub(crate) fn mutate(mutator: &dyn Mutator, Review { response, kind, change }: Review) -> ReviewOutcome {
+pub(crate) fn mutate(mutator: &dyn Mutator, Review { response, kind, change, .. }: Review) -> ReviewOutcome {
     if !selects(mutator, &kind) {
         return deny(response, format!("unhandled kind: {kind}")).into();
     }

@@ -32,7 +32,12 @@ pub(crate) fn ratchet(
     let (Some(stored), Some(change)) = (stored, &mut review.change) else { return handler(review) };
     change.old.clone_from(&stored.old);
     let mut response = review.response.clone();
-    let stored = Review { response: response.clone(), kind: review.kind.clone(), change: Some(stored) };
+    let stored = Review {
+        response: response.clone(),
+        kind: review.kind.clone(),
+        converted_from: None,
+        change: Some(stored),
+    };
     let mut outcome = handler(review);
     if outcome.response.allowed && outcome.rules.is_empty() {
         return outcome;

@@ -25,6 +25,8 @@ pub(crate) struct Review {
     /// The response that allows the request.
     pub(crate) response: AdmissionResponse,
     pub(crate) kind: GroupVersionKind,
+    /// The version that the client used, if the API server has converted its object.
+    pub(crate) converted_from: Option<String>,
     /// The change to check. `None` if the request is always allowed: a CONNECT request, or a change of only the
     /// metadata of a terminating object.
     pub(crate) change: Option<Change>,
@@ -66,6 +68,7 @@ impl Review {
         Self {
             response,
             kind,
+            converted_from: None,
             change: change.filter(|change| !change.is_metadata_update_of_terminating_object()),
         }
     }
@@ -152,6 +155,7 @@ struct WireReview {
 struct WireRequest {
     uid: String,
     kind: GroupVersionKind,
+    request_kind: Option<GroupVersionKind>,
     operation: WireOperation,
     user_info: UserInfo,
     #[serde(default)]
@@ -186,6 +190,8 @@ impl TryFrom<WireReview> for Review {
             Change { request: attributes, object: request.object, old: request.old_object }
         });
         let mut review = Self::new(request.kind, change);
+        let requested = request.request_kind.map(|requested| requested.version);
+        review.converted_from = requested.filter(|version| *version != review.kind.version);
         review.response.types = TypeMeta { api_version: wire.api_version, kind: wire.kind };
         review.response.uid = request.uid;
         Ok(review)

@@ -69,7 +69,7 @@ impl Validation {
 
     /// Answers a review: validates the object, and prepares the rules that read others.
     pub(crate) fn review(&self, review: Review) -> ReviewOutcome {
-        let Review { response, kind, change } = review;
+        let Review { response, kind, change, .. } = review;
         let Some(handler) = self.kinds.get(&kind) else {
             return deny(response, format!("decoding request failed: unhandled kind: {kind}")).into();
         };

@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     admission::{
+        denial::name_version,
         group_version_kind::GroupVersionKind,
         review::{Review, ReviewOutcome},
     },
@@ -87,6 +88,7 @@ enum CheckedBody {
 struct PendingReview {
     outcome: ReviewOutcome,
     kind: GroupVersionKind,
+    converted_from: Option<String>,
     name: String,
 }
 
@@ -246,8 +248,9 @@ async fn process(
         CheckedBody::Answered(response) => return Ok(response),
         CheckedBody::Pending(pending) => *pending,
     };
-    let PendingReview { outcome, kind, name } = pending;
-    Ok(admission(outcome.finish(&kind, &name, shared.webhook.limits.validator_timeout).await))
+    let PendingReview { outcome, kind, converted_from, name } = pending;
+    let response = outcome.finish(&kind, &name, shared.webhook.limits.validator_timeout).await;
+    Ok(admission(response, &kind, converted_from.as_deref()))
 }
 
 /// Runs code on a blocking thread, so that neither large bodies nor slow code of a Kind delay other requests. Panics if
@@ -276,12 +279,12 @@ fn check_review(webhook: &Webhook, body: Bytes, handler: &ReviewHandler) -> Resu
         is_too_deep.then(|| Review::of_deep_object(&body)).flatten().ok_or(refusal)
     })?;
     drop(body);
-    let kind = review.kind.clone();
+    let (kind, converted_from) = (review.kind.clone(), review.converted_from.clone());
     let name = review.change.as_ref().map(|change| change.request.name.clone()).unwrap_or_default();
     let outcome = handler(webhook, review);
     Ok(match outcome.rules.is_empty() {
-        true => CheckedBody::Answered(admission(outcome.response)),
-        false => CheckedBody::Pending(PendingReview { outcome, kind, name }.into()),
+        true => CheckedBody::Answered(admission(outcome.response, &kind, converted_from.as_deref())),
+        false => CheckedBody::Pending(PendingReview { outcome, kind, converted_from, name }.into()),
     })
 }
 
@@ -300,7 +303,11 @@ fn decode_failure(error: impl std::fmt::Display) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, format!("could not decode body: {error}"))
 }
 
-fn admission(response: AdmissionResponse) -> Response {
+fn admission(response: AdmissionResponse, kind: &GroupVersionKind, converted_from: Option<&str>) -> Response {
+    let response = match converted_from {
+        Some(sent) => name_version(response, &kind.version, sent),
+        None => response,
+    };
     let code = if response.allowed { StatusCode::OK.as_u16() } else { response.result.code };
     respond(Decision::Admission { is_allowed: response.allowed, code }, response.into_review())
 }

@@ -11,6 +11,7 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::crd::merge_crds,
 };
+use reknit_apis::{FieldError, Level, Request, Validatable};
 use reknit_testing::{ControlPlane, eventually};
 use reknit_webhook::Webhook;
 use reknit_webhook::migrate_storage;
@@ -74,6 +75,45 @@ async fn a_webhook_that_a_test_serves_converts_objects() {
     .await;
     let new: Api<v1::Bulb> = Api::namespaced(plane.client().unwrap(), "default");
     assert_eq!(new.get("x").await.unwrap().spec.milliwatts, 2_500);
+}
+
+impl Validatable for v1::Bulb {
+    fn validate(&self, _: &Request) -> FieldError {
+        match self.spec.milliwatts {
+            milliwatts @ 100_000.. => FieldError::out_of_bounds(milliwatts, 0, 99_999, "spec.milliwatts"),
+            milliwatts @ 61_000.. => {
+                FieldError::invalid_value(milliwatts, "spec.milliwatts").at(Level::Warning)
+            }
+            _ => FieldError::none(),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_of_a_converted_object_names_the_version_of_its_fields() {
+    let plane = ControlPlane::start().await.unwrap();
+    plane.install_crd(merge_crds(vec![v1::Bulb::crd(), v1alpha1::Bulb::crd()], "v1").unwrap()).await.unwrap();
+    let webhook = Webhook::new("tests.reknit.dev").conversion::<v1alpha1::Bulb>().validation::<v1::Bulb>();
+    let _server = plane.serve_webhook("default", |_| Ok(webhook)).await.unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let create = |name: &str, version: &str, spec: Value| {
+        let bulb = json!({"apiVersion": format!("tests.reknit.dev/{version}"), "kind": "Bulb",
+            "metadata": {"name": name, "namespace": "default"}, "spec": spec});
+        std::fs::write(file.path(), bulb.to_string()).unwrap();
+        kubectl(&plane, &["create", "--filename", &file.path().to_string_lossy()]).1
+    };
+    eventually("the conversion of a bulb", TIMEOUT, async || {
+        let printed = create("dim", "v1alpha1", json!({"watts": 1}));
+        if printed.contains("created") { Ok(()) } else { Err(printed) }
+    })
+    .await;
+    let note = "(in v1, to which the API server converts v1alpha1)";
+    let refused = create("bright", "v1alpha1", json!({"watts": 200}));
+    assert!(refused.contains("spec.milliwatts") && refused.contains(note), "{refused}");
+    let warned = create("warm", "v1alpha1", json!({"watts": 80}));
+    assert!(warned.contains("Warning:") && warned.contains(note), "{warned}");
+    let refused = create("bright", "v1", json!({"milliwatts": 200_000}));
+    assert!(refused.contains("spec.milliwatts") && !refused.contains("converts"), "{refused}");
 }
 
 /// The managers of an object, with the version in which each applies and its fields.
