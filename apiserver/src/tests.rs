@@ -106,6 +106,20 @@ async fn a_stale_resource_version_or_another_uid_is_refused() {
 }
 
 #[tokio::test]
+async fn only_an_owner_that_a_test_inserted_without_a_uid_is_referenced_without_one() {
+    let server = ApiServer::new();
+    server.insert(&config_map(json!({"metadata": {"name": "owner", "namespace": "shop"}})));
+    let owned = |owner: &str| {
+        let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": ""});
+        config_map(json!({"metadata": {"name": "child", "ownerReferences": [reference]}}))
+    };
+    let error = config_maps(&server).create(&PostParams::default(), &owned("another")).await.unwrap_err();
+    let (code, message) = code_and_message(error);
+    assert!(code == 422 && message.contains("metadata.ownerReferences.uid"), "{code} {message}");
+    config_maps(&server).create(&PostParams::default(), &owned("owner")).await.unwrap();
+}
+
+#[tokio::test]
 async fn finalizers_keep_a_deleted_object_until_the_last_one_is_removed() {
     let server = ApiServer::new();
     server.insert(&config_map(

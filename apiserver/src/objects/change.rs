@@ -21,7 +21,7 @@ use crate::{
 
 /// The metadata fields that an update or a patch cannot change.
 const FIXED_FIELDS: &str = "name namespace uid creationTimestamp generation deletionTimestamp \
-    deletionGracePeriodSeconds resourceVersion";
+    deletionGracePeriodSeconds resourceVersion selfLink";
 
 impl Objects {
     pub(crate) fn change(
@@ -49,7 +49,7 @@ impl Objects {
         };
         keep_fixed_fields(&mut new, &old.object);
         let mut errors = match request.subresource.is_none() {
-            true => metadata_rules::errors(&new["metadata"]),
+            true => metadata_rules::errors(self, &new["metadata"]),
             false => Vec::new(),
         };
         errors.extend(schema.iter().flat_map(|schema| schema.new_errors(&old.object, &new)));
@@ -106,7 +106,7 @@ impl Objects {
         } else if differs("resourceVersion") {
             return Err(stale_version(&request.collection, name));
         }
-        for field in ["uid", "deletionTimestamp"] {
+        for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
             if differs(field) {
                 return Err(immutable_field(
                     collection,

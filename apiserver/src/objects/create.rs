@@ -34,7 +34,8 @@ impl Objects {
         let schema = self.schema(&request.collection);
         complete(request, schema.as_ref(), &mut object);
         let errors = schema.as_ref().map(|schema| schema.errors(&object)).unwrap_or_default();
-        let metadata_errors = metadata_rules::errors_of_new(&request.collection, &name, &object["metadata"]);
+        let metadata_errors =
+            metadata_rules::errors_of_new(self, &request.collection, &name, &object["metadata"]);
         check_valid(request, &kind, &name, &[metadata_errors, errors].concat())?;
         if let Some(old) = self.get(&request.collection, &name) {
             return Err(already_exists(&request.collection, &name, old));
@@ -63,7 +64,7 @@ impl Objects {
         let writer = Writer::of(request, schema.clone());
         let (mut object, managed_fields) =
             ManagedFields::default().after_apply(&writer, &Value::Null, &object, false)?;
-        let mut errors = metadata_rules::errors_of_new(&request.collection, name, &object["metadata"]);
+        let mut errors = metadata_rules::errors_of_new(self, &request.collection, name, &object["metadata"]);
         if let Some(schema) = schema {
             schema.complete(&mut object);
             errors.extend(schema.errors(&object));

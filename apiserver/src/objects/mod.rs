@@ -68,6 +68,14 @@ impl Objects {
         self.stored.values().map(|stored| &stored.object)
     }
 
+    /// Returns true if the owner of this reference is stored without a uid, as a test inserts it.
+    fn lacks_uid(&self, owner: &Value) -> bool {
+        let is_owner = |object: &Arc<Value>| {
+            object["kind"] == owner["kind"] && object["metadata"]["name"] == owner["name"]
+        };
+        self.all().any(|object| is_owner(object) && object["metadata"]["uid"].is_null())
+    }
+
     /// Returns the collection of all objects of this Kind, if one has been stored.
     pub(crate) fn collection_of(&self, api_version: &Value, kind: &Value) -> Option<&Collection> {
         self.kinds.get(&(text(api_version), text(kind)))

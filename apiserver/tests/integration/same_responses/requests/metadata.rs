@@ -27,13 +27,44 @@ pub(super) async fn invalid_metadata(server: &mut Recorder) -> TestResult {
         json!({"name": "m", "annotations": {"large": "a".repeat(256 * 1024)}}),
         json!({"name": "m", "annotations": {"a/b/c": "value"}}),
         json!({"name": "m3", "labels": {"key": "a b"}, "annotations": {"a b": ""}}),
+        json!({"name": "m", "generateName": "Upper-"}),
+        json!({"name": "m", "generateName": "-"}),
+        json!({"name": "m4", "uid": "u", "creationTimestamp": "2020-01-01T00:00:00Z", "generation": 7}),
     ] {
         server.post(WIDGETS, widget(metadata.clone(), json!({}))).await?;
         server.post(CONFIG_MAPS, json!({"metadata": metadata})).await?;
     }
     server.post(WIDGETS, widget(json!({"name": "m2", "finalizers": ["a b"]}), json!({}))).await?;
     names(server).await?;
+    owners(server).await?;
     changes(server).await
+}
+
+async fn owners(server: &mut Recorder) -> TestResult {
+    let owner = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": format!("uid-{name}"), "controller": true});
+    let without = |field: &str| {
+        let mut owner = owner("a");
+        owner[field] = json!("");
+        owner
+    };
+    let event = json!({"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"});
+    let fields = ["apiVersion", "kind", "name", "uid"];
+    let invalid = fields.map(|field| json!([without(field)])).into_iter();
+    let further = [json!([owner("a"), owner("b")]), json!([{}]), json!([event])];
+    for owners in invalid.chain(further) {
+        let metadata = json!({"name": "owned", "ownerReferences": owners});
+        server.post(WIDGETS, widget(metadata.clone(), json!({}))).await?;
+        server.post(CONFIG_MAPS, json!({"metadata": metadata})).await?;
+    }
+    server.post(WIDGETS, widget(json!({"name": "owned"}), json!({}))).await?;
+    let path = object_path(WIDGETS, "owned");
+    for owners in [json!([owner("a"), owner("b")]), json!([without("uid")]), json!([owner("a")])] {
+        server.merge_patch(&path, json!({"metadata": {"ownerReferences": owners}})).await?;
+        let applied = widget(json!({"ownerReferences": owners}), json!({}));
+        server.apply(&format!("{path}?fieldManager=me"), applied).await?;
+    }
+    server.delete(&path, json!({})).await?;
+    Ok(())
 }
 
 /// The rules for names differ between the Kinds.
@@ -76,6 +107,19 @@ async fn changes(server: &mut Recorder) -> TestResult {
     for metadata in [json!({"name": "applied", "labels": {"key": "a b"}}), json!({"name": "Upper"})] {
         let path = object_path(WIDGETS, metadata["name"].as_str().unwrap_or_default());
         server.apply(&format!("{path}?fieldManager=me"), widget(metadata, json!({"size": 1}))).await?;
+    }
+    for metadata in [
+        json!({"uid": "another"}),
+        json!({"creationTimestamp": "2020-01-01T00:00:00Z"}),
+        json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}),
+        json!({"deletionGracePeriodSeconds": 7}),
+        json!({"generation": 7}),
+        json!({"generateName": "other-"}),
+        json!({"selfLink": "/x"}),
+        json!({"name": "other"}),
+        json!({"namespace": "other"}),
+    ] {
+        server.merge_patch(&path, json!({"metadata": metadata})).await?;
     }
     server.delete(&path, json!({})).await?;
     Ok(())
