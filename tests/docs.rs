@@ -106,6 +106,76 @@ fn the_pages_explain_each_reason_of_an_event_or_a_condition() {
     assert!(missing.is_empty(), "add to docs/troubleshooting.md: {missing:?}");
 }
 
+/// The types whose methods a controller's author calls.
+const TYPES: [&str; 22] = [
+    "Builder",
+    "ControlPlane",
+    "Effects",
+    "FieldError",
+    "Given",
+    "Kinds",
+    "Main",
+    "Owned",
+    "OwnedAny",
+    "OwnedOptions",
+    "PerKey",
+    "Program",
+    "Queue",
+    "Recorder",
+    "Request",
+    "RunningProgram",
+    "Task",
+    "TestRequest",
+    "Tracked",
+    "TrackedAny",
+    "Want",
+    "Webhook",
+];
+
+#[test]
+fn each_method_that_a_controllers_author_calls_is_on_a_page() {
+    let text: String =
+        pages().iter().filter(|page| page.starts_with("docs")).map(|page| read(page)).collect();
+    let words: BTreeSet<_> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let mut methods = BTreeSet::new();
+    for folder in
+        ["apis/src", "injection/src", "reconciler/src", "sharedmain/src", "testing/src", "webhook/src"]
+    {
+        each_source(Path::new(folder), &mut |code| add_methods(code, &mut methods));
+    }
+    assert!(
+        methods.contains("track_where") && methods.contains("apply_or_replace"),
+        "found only {methods:?}"
+    );
+    let missing: Vec<_> = methods.iter().filter(|method| !words.contains(&***method)).collect();
+    assert!(missing.is_empty(), "add to a page in docs/how-to: {missing:?}");
+}
+
+/// Adds the names of the public methods of [`TYPES`].
+fn add_methods(code: &str, methods: &mut BTreeSet<String>) {
+    let (mut is_listed, mut is_hidden) = (false, false);
+    for line in code.lines() {
+        if line.starts_with("impl") {
+            let name = line.split(" for ").last().unwrap_or_default().trim_start_matches("impl").trim_start();
+            let name =
+                if name.starts_with('<') { name.split_once("> ").map_or("", |(_, name)| name) } else { name };
+            let name = name.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            is_listed = TYPES.contains(&name) && !line.contains(" for ");
+        }
+        is_hidden |= line.trim() == "#[doc(hidden)]";
+        let method = ["    pub fn ", "    pub async fn ", "    pub const fn "]
+            .iter()
+            .find_map(|start| line.strip_prefix(start));
+        if let Some(method) = method {
+            let name = method.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+            if is_listed && !std::mem::take(&mut is_hidden) {
+                methods.insert(name.to_owned());
+            }
+            is_hidden = false;
+        }
+    }
+}
+
 /// Adds the reasons that the code gives to events, conditions and errors. An error's reason is that of its event.
 fn add_reasons(code: &str, reasons: &mut BTreeSet<String>) {
     let lines = code.lines().map(str::trim).filter(|line| !line.starts_with("//"));
