@@ -12,10 +12,8 @@ use std::process::ExitCode;
 
 use reknit::{prelude::*, sharedmain::NamespaceFlag};
 
-pub use self::{
-    reconciler::controller,
-    types::{Route, RoutePath, RouteSpec},
-};
+pub use self::reconciler::controller;
+pub use self::types::{Route, RoutePath, RouteSpec};
 
 /// The code that tonic generates from ingress.proto.
 #[allow(missing_docs, unreachable_pub, reason = "generated")]
