@@ -115,3 +115,25 @@ impl http_body::Body for TermBody {
         self.body.is_end_stream()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_is_written_after_the_term_of_its_pass_fails() {
+        let ended = Arc::new(AtomicBool::new(false));
+        let has_ended = ended.clone();
+        let term = Term::new(Instant::now(), move || has_ended.load(Ordering::SeqCst));
+        let body = || async { TermBody::new(Body::from(b"{}".to_vec())) };
+        let (in_time, late) = (term.clone().scope(body()).await, term.scope(body()).await);
+        assert_eq!(in_time.collect().await.unwrap().to_bytes(), "{}");
+        ended.store(true, Ordering::SeqCst);
+        let error = late.collect().await.unwrap_err();
+        assert!(error.is::<TermEnded>(), "{error}");
+    }
+}
