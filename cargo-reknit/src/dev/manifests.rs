@@ -9,9 +9,6 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The Kinds that do nothing without nodes.
-const NEED_NODES: [&str; 3] = ["Deployment", "PodDisruptionBudget", "Service"];
-
 /// The names of a kustomization's file.
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
@@ -87,12 +84,10 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Value>> {
     Ok(serde_saphyr::from_multiple(text)?)
 }
 
-/// Returns the objects as JSON documents to apply, without those that need nodes. The API server calls webhooks at this
-/// port of 127.0.0.1, because there is no network for Services. The webhook adds its paths.
+/// Returns the objects as JSON documents to apply: also those that do nothing without nodes, which the API server checks.
+/// It calls webhooks at this port of 127.0.0.1, because there is no network for Services. The webhook adds its paths.
 pub(crate) fn localize(objects: &[Value], webhook_port: u16) -> Vec<Value> {
-    let needs_nodes =
-        |object: &&Value| object["kind"].as_str().is_some_and(|kind| NEED_NODES.contains(&kind));
-    let mut objects: Vec<Value> = objects.iter().filter(|object| !needs_nodes(object)).cloned().collect();
+    let mut objects = objects.to_vec();
     let client_config = json!({"url": format!("https://127.0.0.1:{webhook_port}")});
     for object in &mut objects {
         let entries = object.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten();
@@ -149,6 +144,12 @@ spec: {conversion: {webhook: {clientConfig: {service: {name: webhook}}}}}
         write("Kustomization", "resources: [absent.yaml]\n");
         let error = format!("{:#}", read_folder(folder.path()).unwrap_err());
         assert!(error.contains("cannot read") && error.contains("absent.yaml"), "{error}");
+    }
+
+    #[test]
+    fn objects_that_do_nothing_without_nodes_are_applied_too() {
+        let objects = ["Deployment", "PodDisruptionBudget", "Service"].map(|kind| json!({ "kind": kind }));
+        assert_eq!(localize(&objects, 1234), objects);
     }
 
     #[test]
