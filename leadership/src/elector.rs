@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::coordination::v1::LeaseSpec;
 use kube_leader_election::{LeaseLock, LeaseLockResult};
 use reknit_injection::internal::{LogLimit, jittered, sleep_until_optional};
 use serde_json::Value;
@@ -40,8 +39,6 @@ pub(crate) struct Elector {
     /// True if the lease may name this process as its holder: the lease was acquired, an attempt is running, or the
     /// answer to an attempt was lost.
     may_hold: bool,
-    /// The lease as this process last wrote it.
-    written: LeaseSpec,
     /// The start of the last attempt.
     last_attempt: Instant,
     /// The number of conflicts in a row.
@@ -60,7 +57,6 @@ impl Elector {
             bucket,
             lock,
             may_hold: false,
-            written: LeaseSpec::default(),
             last_attempt: Instant::now(),
             conflicts: 0,
             is_retry: false,
@@ -162,11 +158,15 @@ impl Elector {
         }
     }
 
-    /// Returns true if the watch has reported since the last attempt that another client changed or deleted the lease of
-    /// this leader, such as a person with kubectl. The leader then renews it or stops: another process may take it at once.
+    /// Returns true if the watch has reported since the last attempt that the lease of this leader was deleted, or names
+    /// another holder or a shorter time, since someone has edited it. The leader then renews it or stops: another process
+    /// may take it at once. A failed attempt has a pause of its own.
     fn is_edited(&self) -> bool {
         let leases = self.candidate.watch.read();
-        self.bucket.leads() && leases.differs_since(self.bucket.lease(), self.last_attempt, &self.written)
+        let (lease, identity) = (self.bucket.lease(), self.bucket.identity().as_str());
+        let duration = self.candidate.config.lease_duration;
+        let is_edited = || leases.is_edited_since(self.last_attempt, lease, identity, duration);
+        self.bucket.leads() && !self.is_retry && is_edited()
     }
 
     async fn edited(&self) {
@@ -195,6 +195,7 @@ impl Elector {
     /// Attempts to acquire or renew the lease once, unless this process is stalled. Returns the pause before the next
     /// attempt.
     async fn attempt(&mut self) -> Duration {
+        self.last_attempt = Instant::now();
         if self.candidate.is_stalled() {
             debug!(lease = self.bucket.lease(), "no attempt: passes make no progress");
             return self.candidate.stalled_pause();
@@ -206,15 +207,13 @@ impl Elector {
         let may_have_held = mem::replace(&mut self.may_hold, true);
         let reason = self.balance.reason_to_acquire(self.bucket.index());
         let start = Instant::now();
-        self.last_attempt = start;
         match self.lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) if !self.bucket.leads() && !self.balance.may_lead() => {
                 // Another member may use another number of buckets by now.
                 self.release_if_held().await;
                 self.jittered_retry_period()
             }
-            Ok(LeaseLockResult::Acquired(lease)) => {
-                self.written = lease.spec.unwrap_or_default();
+            Ok(LeaseLockResult::Acquired(_)) => {
                 let is_renewal = self.bucket.leads();
                 self.bucket.lead(start + self.candidate.config.renew_deadline, &reason);
                 self.reset_errors();

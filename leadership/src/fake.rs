@@ -34,8 +34,10 @@ pub(crate) struct FakeApi {
 
 #[derive(Default)]
 struct State {
-    /// The informers that report each change at once.
+    /// The informers that report each change.
     informers: Vec<Informer<Lease>>,
+    /// The time by which the informers report a change late.
+    lag: Duration,
     /// The resourceVersion of each lease, as the informers know it.
     versions: BTreeMap<String, u64>,
     /// The highest resourceVersion so far.
@@ -260,9 +262,26 @@ impl FakeApi {
         random.random_ratio(*percent, 100).then(|| fault(random))
     }
 
-    /// Reports the lease to the informers if it has changed.
+    /// Lets the informers report each later change late by this time.
+    pub(crate) fn lag(&self, lag: Duration) {
+        self.state.lock().lag = lag;
+    }
+
+    /// Reports the lease to the informers if it has changed, at once or late.
     fn report(&self, name: &str) {
-        let (lease, mut state) = (self.lease(name), self.state.lock());
+        let (lease, lag) = (self.lease(name), self.state.lock().lag);
+        if lag.is_zero() {
+            return self.report_state(name, lease);
+        }
+        let (api, name) = (self.clone(), name.to_owned());
+        tokio::spawn(async move {
+            sleep(lag).await;
+            api.report_state(&name, lease);
+        });
+    }
+
+    fn report_state(&self, name: &str, lease: Option<Lease>) {
+        let mut state = self.state.lock();
         let Some(lease) = lease else {
             if state.versions.remove(name).is_some() {
                 let key = Key::new(NAMESPACE, name);

@@ -9,7 +9,7 @@ use reknit_injection::internal::{retry_after_of, retry_after_of_status, with_cau
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LeaseError {
     /// Another client changed or deleted the lease since it was read. The lease has to be read again.
-    #[error("the lease was changed by another write: {0}")]
+    #[error("another client changed or deleted the lease: {0}")]
     Conflict(String),
     /// Another process holds the lease, or the lease does not exist.
     #[error("the lease is not held by this process")]

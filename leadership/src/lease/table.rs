@@ -1,8 +1,8 @@
 //! The Leases of the system namespace as this process observed them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{ResourceExt, api::Preconditions};
 use tokio::time::Instant;
 
@@ -37,11 +37,21 @@ impl Leases {
         self.states.get(name)
     }
 
-    /// Returns true if the lease was deleted after this time, or got another spec than this one.
-    pub(crate) fn differs_since(&self, name: &str, time: Instant, spec: &LeaseSpec) -> bool {
-        let is_changed = |state: &LeaseState| state.since > time && state.spec != *spec;
+    /// Returns true if the lease was deleted after this time, or got another holder than this one, or less time than this.
+    /// So the late report of an own write is no change.
+    pub(crate) fn is_edited_since(
+        &self,
+        time: Instant,
+        name: &str,
+        holder: &str,
+        duration: Duration,
+    ) -> bool {
+        let is_kept = |state: &LeaseState| {
+            let least = state.since + Duration::from_secs(duration.as_secs()); // Leases have whole seconds
+            state.holder().is_some_and(|(found, expiry)| found == holder && expiry >= least)
+        };
         self.deleted.get(name).is_some_and(|deleted| *deleted > time)
-            || self.get(name).is_some_and(is_changed)
+            || self.get(name).is_some_and(|state| state.since > time && !is_kept(state))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &LeaseState)> {

@@ -206,6 +206,21 @@ async fn one_of_two_candidates_wins_an_expired_lease_even_if_a_write_is_late() {
     }
 }
 
+/// A late report of an own write is no edit of the lease.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_lags_leads_to_no_more_renewals() {
+    let writes = async |lag| {
+        let api = FakeApi::default();
+        api.lag(lag);
+        let replica = Replica::start(&api, "a");
+        wait_for_shares(&[&replica], &[10]).await;
+        sleep(RETRY * 20).await;
+        api.all_requests().iter().filter(|(method, _)| *method != Method::GET).count()
+    };
+    let (prompt, late) = (writes(Duration::ZERO).await, writes(Duration::from_secs(3)).await);
+    assert!(late <= prompt + 20, "{late} writes instead of {prompt}");
+}
+
 /// Someone clears the holder, names another one, shortens the duration, or deletes the lease, which another replica may take
 /// then. Two replicas lead for much less than the retry period of ten seconds.
 #[tokio::test(start_paused = true)]
