@@ -163,7 +163,8 @@ impl Error {
 
     /// Returns true if another client changed the object first: the API server answered 409. The whole chain of sources
     /// is searched for that answer, even behind a type such as `anyhow::Error`. A pass that fails with a conflict is
-    /// retried without an event or an error in the log, unless it is the tenth failure of the key in a row.
+    /// retried without an event or an error in the log, unless the key has failed ten times in a row. A failure before the
+    /// retry is due does not count.
     ///
     /// If two errors occurred in one pass, both have to be conflicts. Two kinds of 409 do not count, since a retry may
     /// not resolve them: the object already exists, or another field manager owns a field applied without force.
@@ -283,7 +284,7 @@ impl Error {
 
     /// The limits of the wait for the retry: at least as long as an overloaded API server asked, otherwise at most as
     /// long as [`retry_within`](Self::retry_within) says. After a failed request to the API server, at most a minute by
-    /// default: no watch reports the end of the cause, such as a missing permission, an exceeded quota or an admission
+    /// default: no watch reports the end of most causes, such as a missing permission, an exceeded quota or an admission
     /// webhook that is down.
     pub(crate) fn retry_wait(&self) -> RangeInclusive<Duration> {
         let least = self.retry_after().unwrap_or_default();

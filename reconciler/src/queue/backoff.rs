@@ -12,15 +12,15 @@ pub(super) const MAX_WAIT: Duration = Duration::from_secs(1000);
 /// The failed keys, with the waits of client-go's default controller rate limiter.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// The number of consecutive failures of each key, the last one as the cause of the retry, and whether one of the failed
-    /// passes was prompted. A BTreeMap, since its memory shrinks with its number of keys.
+    /// The number of failures of each key since its last success that count, the last one as the cause of the retry, and
+    /// whether one of the failed passes was prompted. A BTreeMap, since its memory shrinks with its number of keys.
     failures: BTreeMap<Arc<Key>, (u32, Cause, bool)>,
 }
 
 impl Backoff {
     /// Counts a failure with this error, and returns the wait until the retry. `prompted`: the failed pass was prompted.
-    /// `is_early`: the key still waits for its retry, so the failure does not count: a key with many events would soon wait
-    /// for the longest time, although it has hardly been retried.
+    /// `is_early`: the key still waits for its retry, so the failure does not count. A key with many events would soon
+    /// wait for the longest time, although it has hardly been retried.
     pub(super) fn failed(&mut self, key: &Arc<Key>, error: &str, prompted: bool, is_early: bool) -> Duration {
         let (failures, cause, was_prompted) =
             self.failures.entry(key.clone()).or_insert((0, Cause::After, false));

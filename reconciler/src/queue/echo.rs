@@ -17,7 +17,7 @@ pub(super) type PendingWrites = Vec<(Arc<Key>, Vec<Reported>)>;
 pub(super) struct Reported {
     /// The resourceVersion after the change. `None`: a deletion.
     version: Option<String>,
-    /// The change without its parts, which nobody asks for if it is the echo of the write.
+    /// The change without its parts, which are not needed if it is the echo of the write.
     change: StateChange,
     update: Update,
 }

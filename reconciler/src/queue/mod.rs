@@ -262,7 +262,7 @@ impl Queue {
         self.0.state.lock().retries.forget(key);
     }
 
-    /// The number of failed passes of the key since its last success.
+    /// The number of failed passes of the key since its last success, without those before its retry was due.
     pub(crate) fn failures(&self, key: &Key) -> u32 {
         self.0.state.lock().retries.failures(key)
     }

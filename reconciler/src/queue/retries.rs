@@ -54,7 +54,8 @@ impl Retries {
     }
 
     /// Adds a failed key, to be retried with a token after its backoff, which is limited by `wait`. A key that already
-    /// waits keeps its earlier time. `prompted`: the failed pass was prompted. Returns true if the next retry may be due earlier than before.
+    /// waits keeps its earlier time. `prompted`: the failed pass was prompted. Returns true if the next retry may be due
+    /// earlier than before.
     pub(super) fn failed(
         &mut self,
         key: &Arc<Key>,
