@@ -21,6 +21,9 @@ pub(super) const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
 /// only reported, so that one part cannot take down the others, such as a webhook.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
+/// A part of the API server's message for a list whose objects a webhook does not convert.
+const FAILED_CONVERSION: &str = "conversion webhook for";
+
 /// The checks of a webhook.
 pub(crate) struct WebhookChecks {
     pub(crate) readiness: Box<dyn Fn() -> Check + Send + Sync>,
@@ -41,13 +44,10 @@ pub(crate) struct ProcessHealth {
 
 impl HealthCheck for ProcessHealth {
     fn readiness(&self) -> Vec<Check> {
-        // A failing list may need the very webhook of this process, to convert objects. It has no endpoints until the process
-        // is ready.
-        let max_wait = if self.webhooks.is_empty() { MAX_WAIT } else { Duration::ZERO };
         let of_controller = |(health, leadership): &(Health, Leadership)| {
             // The election starts once the informers have synced.
             let election = health.is_synced().then(|| leader_election(health.name(), leadership)).flatten();
-            [Some(informers_of(health, max_wait)), election].into_iter().flatten()
+            [Some(informers_of(health, !self.webhooks.is_empty())), election].into_iter().flatten()
         };
         let controllers = self.controllers.iter().flat_map(of_controller);
         let webhooks = self.webhooks.iter().map(|webhook| (webhook.readiness)());
@@ -77,13 +77,13 @@ impl HealthCheck for ProcessHealth {
 }
 
 /// Checks that the informers of the controller have synced. An informer whose Kind the API server does not serve, or
-/// refuses to list or to watch, is reported, and so is one whose list has failed for longer than `max_wait`.
-fn informers_of(health: &Health, max_wait: Duration) -> Check {
+/// refuses to list or to watch, is reported, and so is one whose list fails for too long.
+fn informers_of(health: &Health, has_webhook: bool) -> Check {
     let (mut waiting, mut reports) = (Vec::new(), Vec::new());
     for informer in health.informers() {
         let state = informer.state();
         if let Some(why) = not_synced(informer.name(), &state) {
-            if is_starting(&state, max_wait) { &mut waiting } else { &mut reports }.push(why);
+            if is_starting(&state, has_webhook) { &mut waiting } else { &mut reports }.push(why);
         } else if let Some(why) = informer.watch_refusal() {
             reports.push(not_watched(informer.name(), &why));
         }
@@ -91,11 +91,13 @@ fn informers_of(health: &Health, max_wait: Duration) -> Check {
     Check::new(format!("informers/{}", health.name()), waiting).reports(reports)
 }
 
-/// Returns true if the first list may still arrive by itself.
-fn is_starting(state: &InformerState, max_wait: Duration) -> bool {
+/// Returns true if the first list may still arrive before this process is ready. One that waits for a conversion webhook may
+/// need that of this very process, which has no endpoints until then.
+fn is_starting(state: &InformerState, has_webhook: bool) -> bool {
     match state {
         InformerState::NotStarted => true,
-        InformerState::Waiting { since, reason } => reason.is_empty() || since.elapsed() < max_wait,
+        InformerState::Waiting { reason, .. } if has_webhook && reason.contains(FAILED_CONVERSION) => false,
+        InformerState::Waiting { since, reason } => reason.is_empty() || since.elapsed() < MAX_WAIT,
         InformerState::Unavailable { .. } | InformerState::Synced { .. } => false,
     }
 }
@@ -177,7 +179,11 @@ mod tests {
     fn a_missing_kind_and_a_lasting_failure_are_reported_and_the_start_of_an_informer_is_waited_for() {
         let waiting =
             |seconds, reason: &str| InformerState::Waiting { since: ago(seconds), reason: reason.into() };
-        let is_starting = |state: &InformerState| is_starting(state, MAX_WAIT);
+        let conversion =
+            waiting(1, "conversion webhook for example.com/v1, Kind=Lamp failed: connection refused");
+        assert!(is_starting(&conversion, false) && !is_starting(&conversion, true));
+        assert!(is_starting(&waiting(1, "503"), true));
+        let is_starting = |state: &InformerState| is_starting(state, false);
         assert!(is_starting(&InformerState::NotStarted) && is_starting(&waiting(600, "")));
         assert!(is_starting(&waiting(30, "503")) && !is_starting(&waiting(90, "503")));
         let missing = InformerState::Unavailable { since: ago(1), reason: "403".into(), was_synced: false };
