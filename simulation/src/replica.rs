@@ -105,8 +105,8 @@ impl Replica {
         let environment: Rc<dyn Environment> = Rc::new(machine);
         let (stop, stopped) = oneshot::channel::<()>();
         let transport = Transport::new(link.clone(), SYSTEM_NAMESPACE);
-        observer::set_replica(index);
-        let program = within(&environment, || start_program(&runtime, program, pod, transport, stopped));
+        let program =
+            run_step(index, now, &environment, || start_program(&runtime, program, pod, transport, stopped));
         Ok(Self { index, runtime, link, clock, environment, program, stop: Some(stop), now })
     }
 
@@ -123,14 +123,9 @@ impl Replica {
     pub(crate) fn run_until(&mut self, until: Time) -> Vec<(Time, Outgoing)> {
         let deadline = self.clock.instant(until);
         let link = self.link.clone();
-        observer::set_replica(self.index);
-        let now = watchdog::watch(self.index, self.now, || {
-            within(&self.environment, || {
-                self.runtime.block_on(async {
-                    link.idle(deadline).await;
-                    Instant::now()
-                })
-            })
+        let now = self.block_on(async {
+            link.idle(deadline).await;
+            Instant::now()
         });
         self.now = self.clock.time(now);
         let mut sent = self.link.take_outbox();
@@ -145,10 +140,13 @@ impl Replica {
     pub(crate) fn resume_at(&mut self, time: Time) {
         let passed = time.since(self.now);
         if !passed.is_zero() {
-            observer::set_replica(self.index);
-            within(&self.environment, || self.runtime.block_on(tokio::time::advance(passed)));
+            self.block_on(tokio::time::advance(passed));
             self.now = time;
         }
+    }
+
+    fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        run_step(self.index, self.now, &self.environment, || self.runtime.block_on(future))
     }
 
     /// Asks the program to shut down, as SIGTERM does.
@@ -169,18 +167,23 @@ impl Replica {
 
     /// Ends the process at once.
     pub(crate) fn crash(self) {
-        let Self { index, runtime, environment, .. } = self;
-        observer::set_replica(index);
-        within(&environment, || runtime.shutdown_timeout(Duration::ZERO));
+        let Self { index, runtime, environment, now, .. } = self;
+        run_step(index, now, &environment, || runtime.shutdown_timeout(Duration::ZERO));
     }
+}
+
+/// Runs code of a replica, as every step has to: in its environment, and watched.
+fn run_step<T>(index: usize, at: Time, environment: &Rc<dyn Environment>, step: impl FnOnce() -> T) -> T {
+    observer::set_replica(index);
+    watchdog::watch(index, at, || within(environment, step))
 }
 
 /// Called where a task of the runtime is about to start a thread, and panics there.
 #[expect(clippy::panic, reason = "the pass that needs a thread fails")]
 fn refuse_thread() -> String {
     panic!(
-        "a simulation has no threads, which spawn_blocking, tokio's files and names of hosts need: provide a stub of what \
-         they are for"
+        "a simulation has no threads, which spawn_blocking, tokio's files and names of hosts need: provide a stub of \
+         what they are for"
     )
 }
 

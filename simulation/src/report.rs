@@ -153,6 +153,6 @@ pub(crate) fn nondeterminism(seed: u64, first: &Trace, second: &Trace) -> String
     if first != second && !first.is_null() && !second.is_null() {
         _ = writeln!(text, "  in its body, {}", oracles::difference("", &first, &second));
     }
-    text + "A controller that is simulated depends on nothing but objects, the time of reknit's Clock or tokio's, and the order \
-            of a BTreeMap: not on SystemTime, Instant, random numbers, threads, or the order of a HashMap."
+    text + "A controller that is simulated depends on nothing but objects, the time of reknit's Clock or tokio's, and the \
+            order of a BTreeMap: not on SystemTime, Instant, random numbers, threads, or the order of a HashMap."
 }

@@ -216,10 +216,12 @@ impl Simulation {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Api;
+    use parking_lot::Mutex;
     use reknit_reconciler::{Outcome, ReconcileKind};
 
     use super::*;
-    use crate::{faults::Plan, time::Time, world::World};
+    use crate::{faults::Plan, time::Time, watchdog, world::World};
 
     struct Idle;
 
@@ -246,5 +248,35 @@ mod tests {
         let lists = |fault| (0..5).map(|seed| lists(seed, fault)).collect::<Vec<_>>();
         let (expired, none) = (lists(Fault::ExpiredWatches), lists(Fault::CrashReports));
         assert!(expired.iter().zip(&none).all(|(expired, none)| expired > none), "{expired:?}, {none:?}");
+    }
+
+    static WATCHED: Mutex<Vec<bool>> = Mutex::new(Vec::new());
+
+    fn note_watched() {
+        WATCHED.lock().push(watchdog::is_watching());
+    }
+
+    /// Waits for many responses, one of which arrives while the replica stands still.
+    async fn read(maps: Api<ConfigMap>) {
+        for _ in 0..2000 {
+            maps.get_opt("a").await.ok();
+            note_watched();
+        }
+    }
+
+    #[test]
+    fn the_watchdog_watches_constructors_and_a_replica_that_goes_on_after_a_pause() {
+        let reading = |cx: &Context| {
+            note_watched();
+            tokio::spawn(read(Api::default_namespaced(cx.client())));
+            Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle).build())
+        };
+        let plan = Plan { kinds: [Fault::SlowRequests, Fault::Pauses].into(), single: None };
+        let has_paused = (0..20).any(|seed| {
+            let run = World::run(&simulation([reading]).scenario, seed, plan.clone());
+            run.trace.notes.iter().any(|note| note.text == "the replica goes on")
+        });
+        assert!(has_paused);
+        assert!(WATCHED.lock().iter().all(|is_watched| *is_watched));
     }
 }

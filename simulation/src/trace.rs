@@ -57,7 +57,7 @@ pub(crate) struct Pass {
     pub(crate) begun: Time,
     pub(crate) ended: Option<Time>,
     pub(crate) result: Option<String>,
-    /// The error that the pass logged.
+    /// The error that the pass logged last. A pass that succeeds may have warned of one.
     pub(crate) error: Option<String>,
 }
 
@@ -72,7 +72,8 @@ impl Pass {
     /// The result, with the error if the pass failed.
     pub(crate) fn outcome(&self) -> String {
         let result = self.result.as_deref().unwrap_or("dropped");
-        self.error.as_ref().map_or_else(|| result.to_owned(), |error| format!("{result}: {error}"))
+        let error = self.error.as_ref().filter(|_| self.has_failed());
+        error.map_or_else(|| result.to_owned(), |error| format!("{result}: {error}"))
     }
 
     pub(crate) fn has_succeeded(&self) -> bool {
@@ -80,7 +81,7 @@ impl Pass {
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        self.error.is_some()
+        self.error.is_some() && !self.has_succeeded()
     }
 }
 
@@ -97,7 +98,7 @@ impl Sent {
         self.method != Method::GET
     }
 
-    /// What is the same in two runs of a seed.
+    /// The parts of a request that are the same in two runs of a seed.
     pub(crate) fn identity(&self) -> (Time, usize, &str, &str, &[u8]) {
         (self.at, self.replica, self.method.as_str(), &self.uri, &self.body)
     }
@@ -149,5 +150,28 @@ impl Trace {
         let mut hasher = DefaultHasher::new();
         self.requests.iter().for_each(|sent| sent.identity().hash(&mut hasher));
         hasher.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_warning_is_not_that_of_a_pass_that_succeeds() {
+        let mut pass = Pass {
+            replica: 0,
+            controller: "widgets".into(),
+            key: "shop/a".into(),
+            begun: Time::default(),
+            ended: Some(Time::default()),
+            result: Some("success".into()),
+            error: Some("no size".into()),
+        };
+        assert_eq!(pass.outcome(), "success");
+        assert!(!pass.has_failed());
+        pass.result = Some("error".into());
+        assert_eq!(pass.outcome(), "error: no size");
+        assert!(pass.has_failed());
     }
 }

@@ -1,4 +1,4 @@
-//! Reports a simulation that does not go on: a pass polls for ever, so that its thread never gets back to the driver.
+//! A watchdog for passes that never return to the driver.
 
 use std::{
     cell::OnceCell,
@@ -59,7 +59,7 @@ fn with_watched<T>(change: impl FnOnce(&mut Watched) -> T) -> T {
 
 /// Names the run that this thread begins.
 pub(crate) fn set_run(run: String) {
-    with_watched(|watched| watched.run = run);
+    with_watched(|watched| *watched = Watched { run, ..Watched::default() });
 }
 
 /// Names the pass whose code runs on this thread.
@@ -75,6 +75,11 @@ pub(crate) fn watch<T>(replica: usize, at: Time, step: impl FnOnce() -> T) -> T 
     result
 }
 
+#[cfg(test)]
+pub(crate) fn is_watching() -> bool {
+    with_watched(|watched| watched.step.is_some())
+}
+
 /// Reports a step once if it takes too long. Writes to stderr itself: the output of a test is shown when it ends.
 fn report(watched: &mut Watched) {
     if let Some(message) = overdue(watched, Instant::now()) {
@@ -88,8 +93,9 @@ fn overdue(Watched { run, pass, step }: &Watched, now: Instant) -> Option<String
     let pass = pass.as_deref().unwrap_or("no pass");
     (now.duration_since(*began) >= LIMIT).then(|| {
         format!(
-            "the simulation does not go on ({run}): replica-{replica} has computed for {LIMIT:?} of real time at {at} s, \
-             last in the pass of {pass}. A loop without an await, or one that awaits nothing that takes time, never ends"
+            "the simulation does not go on ({run}): replica-{replica} has computed for {LIMIT:?} of real time at \
+             {at} s, last in the pass of {pass}. A loop without an await, or one that awaits nothing that takes \
+             time, never ends"
         )
     })
 }

@@ -9,7 +9,7 @@ use reknit_simulation::{Simulation, simulation};
 
 use crate::widgets::{Widget, WidgetStatus, life_of_a_widget};
 
-/// What a pass does.
+/// The body of a pass.
 type Act = fn() -> Pin<Box<dyn Future<Output = Result<Outcome>> + Send>>;
 
 struct Acting(Act);
@@ -29,7 +29,8 @@ fn acting(act: Act) -> Simulation {
 
 #[test]
 #[should_panic(
-    expected = "violated: no pass panics\n  a pass of shop/a failed: the reconciler panicked: a simulation has no threads"
+    expected = "violated: no pass panics\n  a pass of shop/a failed: the reconciler panicked: a simulation has no \
+                threads"
 )]
 fn a_pass_that_blocks_a_thread_is_told_to_use_a_stub() {
     acting(|| {
