@@ -134,9 +134,8 @@ const TYPES: [&str; 22] = [
 
 #[test]
 fn each_method_that_a_controllers_author_calls_is_on_a_page() {
-    let text: String =
-        pages().iter().filter(|page| page.starts_with("docs")).map(|page| read(page)).collect();
-    let words: BTreeSet<_> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let pages = pages().into_iter().filter(|page| page.starts_with("docs")).map(|page| read(&page));
+    let named: BTreeSet<_> = pages.flat_map(|page| named_methods(&page)).collect();
     let mut methods = BTreeSet::new();
     for folder in
         ["apis/src", "injection/src", "reconciler/src", "sharedmain/src", "testing/src", "webhook/src"]
@@ -147,8 +146,79 @@ fn each_method_that_a_controllers_author_calls_is_on_a_page() {
         methods.contains("track_where") && methods.contains("apply_or_replace"),
         "found only {methods:?}"
     );
-    let missing: Vec<_> = methods.iter().filter(|method| !words.contains(&***method)).collect();
-    assert!(missing.is_empty(), "add to a page in docs/how-to: {missing:?}");
+    let missing: Vec<_> = methods.difference(&named).collect();
+    assert!(missing.is_empty(), "add to a page in docs/how-to, as `name` or in code: {missing:?}");
+}
+
+#[test]
+fn a_method_is_named_in_code_and_not_by_a_word_of_the_text() {
+    let page = "An error in create(..) of `Queue::add`, `.build()` and `map_to(..)`:\n\n```rust\n\
+                kinds.get(name)?; let x = of::<Pod>(cx);\n```\n";
+    let named: Vec<_> = named_methods(page).into_iter().collect();
+    assert_eq!(named, ["add", "build", "get", "map_to", "of"]);
+}
+
+#[test]
+fn only_the_item_after_the_attribute_is_hidden() {
+    let code = r"
+#[doc(hidden)]
+pub struct Queue;
+
+impl Queue {
+    pub fn add(&self) {}
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn tell(&self) {}
+
+    #[doc(hidden)]
+    pub const NONE: u8 = 0;
+
+    /// Gets.
+    pub fn get(&self) {}
+}
+";
+    let mut methods = BTreeSet::new();
+    add_methods(code, &mut methods);
+    assert_eq!(methods.into_iter().collect::<Vec<_>>(), ["add", "get"]);
+}
+
+/// Returns the names in the code of a page that may be those of methods: before a parenthesis or a turbofish, and the
+/// last name of code within a line.
+fn named_methods(page: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut is_block = false;
+    for event in parse(page) {
+        match event {
+            Event::Start(Tag::CodeBlock(_)) => is_block = true,
+            Event::End(TagEnd::CodeBlock) => is_block = false,
+            Event::Text(code) if is_block => names.extend(called_names(&code)),
+            Event::Code(code) => {
+                names.extend(called_names(&code));
+                names.extend(last_name(&code));
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// Returns the names before a parenthesis or a turbofish.
+fn called_names(code: &str) -> impl Iterator<Item = String> {
+    let ends = code.match_indices(['(', ':']).filter(|(at, _)| {
+        let rest = &code[*at..];
+        rest.starts_with('(') || rest.starts_with("::<")
+    });
+    ends.filter_map(|(at, _)| last_name(&code[..at]))
+}
+
+fn last_name(code: &str) -> Option<String> {
+    let name = code.rsplit(|c: char| !is_of_name(c)).next().unwrap_or_default();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 /// Adds the names of the public methods of [`TYPES`].
@@ -162,17 +232,18 @@ fn add_methods(code: &str, methods: &mut BTreeSet<String>) {
             let name = name.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
             is_listed = TYPES.contains(&name) && !line.contains(" for ");
         }
-        is_hidden |= line.trim() == "#[doc(hidden)]";
+        let text = line.trim();
+        is_hidden |= text == "#[doc(hidden)]";
         let method = ["    pub fn ", "    pub async fn ", "    pub const fn "]
             .iter()
             .find_map(|start| line.strip_prefix(start));
         if let Some(method) = method {
             let name = method.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
-            if is_listed && !std::mem::take(&mut is_hidden) {
+            if is_listed && !is_hidden {
                 methods.insert(name.to_owned());
             }
-            is_hidden = false;
         }
+        is_hidden &= text.is_empty() || text.starts_with("#[") || text.starts_with("//");
     }
 }
 
