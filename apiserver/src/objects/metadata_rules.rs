@@ -60,7 +60,8 @@ pub(super) fn errors(objects: &Objects, metadata: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// An owner without a uid, which only a test can insert, is referenced without one.
+/// Returns the invalid fields of the owner references. A reference to an owner without a uid, which only a test can
+/// insert, has none either.
 fn errors_of_owners(objects: &Objects, owners: &Value) -> Vec<FieldError> {
     let (mut errors, mut controller) = (Vec::new(), None);
     for owner in owners.as_array().into_iter().flatten() {
@@ -86,7 +87,8 @@ fn errors_of_owners(objects: &Objects, owners: &Value) -> Vec<FieldError> {
                 Some(first) => errors.push(invalid_owners(
                     &go_owners(owners),
                     &format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                        "Only one reference can have Controller set to true. Found \"true\" in references for \
+                         {first} and {this}"
                     ),
                 )),
             }

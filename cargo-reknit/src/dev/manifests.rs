@@ -84,8 +84,9 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Value>> {
     Ok(serde_saphyr::from_multiple(text)?)
 }
 
-/// Returns the objects as JSON documents to apply: also those that do nothing without nodes, which the API server checks.
-/// It calls webhooks at this port of 127.0.0.1, because there is no network for Services. The webhook adds its paths.
+/// Returns the objects as JSON documents to apply: also those that do nothing without nodes, which the API server
+/// checks. It calls webhooks at this port of 127.0.0.1, because there is no network for Services. The webhook adds its
+/// paths.
 pub(crate) fn localize(objects: &[Value], webhook_port: u16) -> Vec<Value> {
     let mut objects = objects.to_vec();
     let client_config = json!({"url": format!("https://127.0.0.1:{webhook_port}")});

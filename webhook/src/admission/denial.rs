@@ -83,8 +83,8 @@ pub(crate) fn deny(response: AdmissionResponse, reason: impl fmt::Display) -> Ad
     response
 }
 
-/// Adds to the faults and warnings that their fields are those of this version. The client has used another one, `sent`,
-/// from which the API server has converted the object.
+/// Adds to the faults and warnings that their fields are those of this version. The client has used another one,
+/// `sent`, from which the API server has converted the object.
 pub(crate) fn name_version(mut response: AdmissionResponse, version: &str, sent: &str) -> AdmissionResponse {
     let note = format!(" (in {version}, to which the API server converts {sent})");
     let result = &mut response.result;

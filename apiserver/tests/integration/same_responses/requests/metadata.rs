@@ -41,7 +41,10 @@ pub(super) async fn invalid_metadata(server: &mut Recorder) -> TestResult {
 }
 
 async fn owners(server: &mut Recorder) -> TestResult {
-    let owner = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": format!("uid-{name}"), "controller": true});
+    let owner = |name: &str| {
+        let uid = format!("uid-{name}");
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "controller": true})
+    };
     let without = |field: &str| {
         let mut owner = owner("a");
         owner[field] = json!("");
