@@ -72,7 +72,7 @@ pub fn selection<K: Cached>(informer: &Informer<K>) -> &Selection {
 }
 
 /// Returns the JSON of the newest state of an object, if it cannot be decoded.
-pub fn undecodable_json<K: Cached>(informer: &Informer<K>, key: &Key) -> Option<Vec<u8>> {
+pub fn undecodable_json<K: Cached>(informer: &Informer<K>, key: &Key) -> Option<String> {
     informer.0.cache.undecodable_json(key)
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json, value::RawValue};
 use crate::{
     Queue,
     object_client::{ObjectClient, OnlyMetadata},
-    readable::{RawFields, Readable},
+    readable::Readable,
     shallow::read_value,
 };
 
@@ -71,15 +71,14 @@ impl<K: Kind> KindClient<K> {
         &self.client.manager
     }
 
-    /// Reads the object from the API server, as JSON.
-    pub(crate) async fn get(&self, key: &Key) -> kube::Result<Option<Value>> {
+    /// Reads the object from the API server, as JSON, which may be nested too deep for serde_json.
+    pub(crate) async fn get(&self, key: &Key) -> kube::Result<Option<Box<RawValue>>> {
         self.client.get(key).await
     }
 
     /// Reads the object from the API server as far as it can be decoded.
     pub(crate) async fn get_readable(&self, key: &Key) -> kube::Result<Option<Readable<K>>> {
-        let found = self.client.get(key).await?;
-        found.map(Readable::decode).transpose().map_err(kube::Error::SerdeError)
+        self.get(key).await?.as_deref().map(decode_answer).transpose()
     }
 
     /// Reads the metadata from the API server.
@@ -110,7 +109,7 @@ impl<K: Kind> KindClient<K> {
         metadata["finalizers"] = json!(finalizers);
         let key = Arc::new(Key::of(object));
         let write = self.client.merge(&key, json!({ "metadata": metadata }));
-        let write = write.map(|answer| answer.and_then(decode_answer));
+        let write = write.map(|answer: kube::Result<Box<RawValue>>| decode_answer(&answer?));
         self.queue.suppressing_echo(key, write, Readable::version).await
     }
 
@@ -124,7 +123,8 @@ impl<K: Kind> KindClient<K> {
     ) -> kube::Result<Readable<K>> {
         let body = json!({ "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata });
         let params = PatchParams::apply(manager).force();
-        decode_answer(self.client.patch(&Key::of(object), &params, &Patch::Apply(body)).await?)
+        let answer: Box<RawValue> = self.client.patch(&Key::of(object), &params, &Patch::Apply(body)).await?;
+        decode_answer(&answer)
     }
 
     /// Merge-patches the status if the object still has this version. Only the echo of the first attempt is suppressed.
@@ -145,8 +145,8 @@ impl<K: Kind> KindClient<K> {
     }
 }
 
-fn decode_answer<K: Kind>(answer: RawFields) -> kube::Result<Readable<K>> {
-    Readable::decode(answer).map_err(kube::Error::SerdeError)
+fn decode_answer<K: Kind>(answer: &RawValue) -> kube::Result<Readable<K>> {
+    Readable::decode(answer.get()).map_err(kube::Error::SerdeError)
 }
 
 /// The metadata that makes a patch conditional on the resourceVersion.

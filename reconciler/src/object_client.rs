@@ -18,7 +18,9 @@ use serde::{
     Deserialize, Serialize,
     de::{DeserializeOwned, IgnoredAny},
 };
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
+
+use crate::shallow::decode_object;
 
 /// The characters that are encoded in a segment of a path.
 const RESERVED: &AsciiSet = &CONTROLS
@@ -43,8 +45,8 @@ pub(crate) trait Decode: DeserializeOwned + Send + 'static {}
 
 impl<T: DeserializeOwned + Send + 'static> Decode for T {}
 
-/// An object of which only the metadata is read. Unlike kube's `PartialObjectMeta`, it can be decoded however deep the rest
-/// is nested.
+/// An object of which only the metadata is read. Unlike kube's `PartialObjectMeta`, [`decode_object`] can decode it
+/// however deep the object is nested.
 #[derive(Default, Deserialize)]
 pub(crate) struct OnlyMetadata {
     pub(crate) metadata: ObjectMeta,
@@ -171,7 +173,11 @@ impl ObjectClient {
     ) -> Answer<T> {
         let request = check_key(key).and(request).map_err(kube::Error::BuildRequest);
         let transport = self.transport.clone();
-        async move { transport.request(request?).await }.boxed()
+        async move {
+            let answer: Box<RawValue> = transport.request(request?).await?;
+            decode_object(answer.get()).map_err(kube::Error::SerdeError)
+        }
+        .boxed()
     }
 }
 

@@ -1,12 +1,11 @@
 //! [`Readable`]: an object as far as it can be decoded.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use reknit_apis::Kind;
-use serde::Deserialize;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::Value;
 
-use crate::shallow::read_value;
+use crate::shallow::{RawFields, decode_object, read_value};
 
 /// An object as far as it can be decoded: a status that cannot be decoded, such as one that a newer version has written,
 /// counts as absent. The next status write replaces it.
@@ -15,11 +14,6 @@ pub(crate) struct Readable<K> {
     /// The stored status, if it cannot be decoded.
     pub(crate) unreadable_status: Option<Box<Value>>,
 }
-
-/// The fields of an object as they are written. The status may be nested deeper than serde_json decodes.
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub(crate) struct RawFields(BTreeMap<String, Box<RawValue>>);
 
 impl<K> From<Arc<K>> for Readable<K> {
     fn from(object: Arc<K>) -> Self {
@@ -33,24 +27,15 @@ impl<K: Kind> Readable<K> {
     /// # Errors
     ///
     /// Returns the error of decoding the whole object, if it cannot be decoded without its status either.
-    pub(crate) fn decode(RawFields(mut fields): RawFields) -> serde_json::Result<Self> {
-        let raw_status = fields.remove("status");
-        let decoded = fields.into_iter().map(|(name, raw)| Ok((name, serde_json::from_str(raw.get())?)));
-        let mut json = Value::Object(decoded.collect::<serde_json::Result<Map<_, _>>>()?);
-        let Some(raw_status) = raw_status else {
-            return K::deserialize(&json).map(|whole| Arc::new(whole).into());
-        };
-        let whole = serde_json::from_str(raw_status.get()).and_then(|status: Value| {
-            json["status"] = status;
-            K::deserialize(&json)
-        });
-        let error = match whole {
+    pub(crate) fn decode(json: &str) -> serde_json::Result<Self> {
+        let error = match decode_object::<K>(json) {
             Ok(object) => return Ok(Arc::new(object).into()),
             Err(error) => error,
         };
-        json.as_object_mut().and_then(|fields| fields.remove("status"));
-        let object = serde_json::from_value(json).map_err(|_| error)?;
-        Ok(Self { object: Arc::new(object), unreadable_status: Some(Box::new(read_value(&raw_status))) })
+        let mut fields: RawFields<'_> = serde_json::from_str(json)?;
+        let Some(status) = fields.remove("status") else { return Err(error) };
+        let object = decode_object(&serde_json::to_string(&fields)?).map_err(|_| error)?;
+        Ok(Self { object: Arc::new(object), unreadable_status: Some(Box::new(read_value(status))) })
     }
 
     /// The resourceVersion of the object.

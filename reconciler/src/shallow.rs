@@ -1,20 +1,42 @@
-//! JSON of any depth as a value. serde_json refuses values that are nested deeper than 128 levels, and the API server stores
-//! them.
+//! JSON of any depth. serde_json refuses values that are nested deeper than 128 levels, and the API server stores them.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value, value::RawValue};
+use serde::de::{
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
+use serde_json::{
+    Map, Value,
+    value::{RawValue, to_raw_value},
+};
 
 /// The number of levels that are kept of a value that is nested too deep.
 const MAX_DEPTH: usize = 100;
 
+/// The fields of an object as they are written.
+pub(crate) type RawFields<'a> = BTreeMap<String, &'a RawValue>;
+
+/// Decodes an object, whose `managedFields` are nested as deep as its spec and its status. If they are nested too
+/// deep, what lies deeper than a limit is null.
+pub(crate) fn decode_object<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
+    serde_json::from_str(json).or_else(|_| {
+        let mut fields: RawFields<'_> = serde_json::from_str(json)?;
+        let metadata =
+            fields.get("metadata").map(|metadata| to_raw_value(&read_levels(metadata))).transpose()?;
+        fields.extend(metadata.as_deref().map(|metadata| ("metadata".into(), metadata)));
+        serde_json::from_str(&serde_json::to_string(&fields)?)
+    })
+}
+
 /// Returns the value. What lies deeper than serde_json decodes is null.
 pub(crate) fn read_value(raw: &RawValue) -> Value {
-    serde_json::from_str(raw.get()).unwrap_or_else(|_| {
-        let mut deserializer = serde_json::Deserializer::from_str(raw.get());
-        Levels(MAX_DEPTH).deserialize(&mut deserializer).unwrap_or_default()
-    })
+    serde_json::from_str(raw.get()).unwrap_or_else(|_| read_levels(raw))
+}
+
+/// Returns the first levels of the value.
+fn read_levels(raw: &RawValue) -> Value {
+    let mut deserializer = serde_json::Deserializer::from_str(raw.get());
+    Levels(MAX_DEPTH).deserialize(&mut deserializer).unwrap_or_default()
 }
 
 /// Decodes this many levels of a value. An object or a list at the next level is null.
@@ -84,6 +106,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::object_client::OnlyMetadata;
+
+    #[test]
+    fn an_object_is_decoded_however_deep_its_managed_fields_and_its_status_are_nested() {
+        for levels in (110..140).chain([9000]) {
+            let deep = format!(r#"{}{{}}{}"#, r#"{"f:a":"#.repeat(levels), "}".repeat(levels));
+            let fields =
+                format!(r#"{{"f:metadata": {{"f:finalizers": {{"v:\"a\"": {{}}}}}}, "f:status": {deep}}}"#);
+            let metadata = format!(r#"{{"name": "x", "managedFields": [{{"fieldsV1": {fields}}}]}}"#);
+            let json = format!(r#"{{"metadata": {metadata}, "status": {deep}}}"#);
+            let OnlyMetadata { metadata } = decode_object(&json).unwrap();
+            assert_eq!(metadata.name.as_deref(), Some("x"));
+            let managed = metadata.managed_fields.unwrap();
+            let fields = &managed[0].fields_v1.as_ref().unwrap().0;
+            assert_eq!(fields["f:metadata"], json!({"f:finalizers": {"v:\"a\"": {}}}));
+        }
+        let error = decode_object::<OnlyMetadata>(r#"{"metadata": {"name": 1}}"#).err().unwrap();
+        assert!(error.to_string().contains("expected a string"), "{error}");
+    }
 
     #[test]
     fn a_value_that_is_nested_too_deep_is_read_down_to_a_limit() {

@@ -164,8 +164,9 @@ impl<K: Cached> Cache<K> {
     }
 
     /// The JSON of the newest state of this key, if it cannot be decoded. It may be nested too deep for serde_json.
-    pub(crate) fn undecodable_json(&self, key: &Key) -> Option<Vec<u8>> {
-        self.undecodable.read().object(key)?.to_json(&self.kind).ok()
+    pub(crate) fn undecodable_json(&self, key: &Key) -> Option<String> {
+        let json = self.undecodable.read().object(key)?.to_json(&self.kind).ok()?;
+        String::from_utf8(json).ok()
     }
 
     /// This state of an object as JSON, with the fields that its type does not have. `None` if another one is cached.

@@ -32,6 +32,7 @@ use crate::{
     object_client::OnlyMetadata,
     per_key::PerKeyStores,
     readable::Readable,
+    shallow::decode_object,
     status::{StatusChange, StatusWriter, UnstoredChanges},
     tracker::Trackers,
 };
@@ -278,7 +279,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     /// Skips an object whose spec cannot be decoded. The cached state, if any, is stale.
     fn skip_undecodable(&self, key: &Key, error: &DecodeError, mode: PassMode) -> Outcome {
         let json = undecodable_json(&self.informer, key).unwrap_or_default();
-        let OnlyMetadata { metadata: meta } = serde_json::from_slice(&json).unwrap_or_default();
+        let OnlyMetadata { metadata: meta } = decode_object(&json).unwrap_or_default();
         let message = match self.finalizer.is_due(&meta) {
             true => format!(
                 "{error}; its deletion waits: make the object decodable, or start a version of the controller that can \

@@ -10,7 +10,8 @@ use reknit_injection::{
     Informer,
     internal::{jittered, raw_json},
 };
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
 
 pub use self::diff::merge_patch;
 use self::diff::{conflicts_with, diff, replacement};
@@ -21,6 +22,7 @@ use crate::{
     merge::merge_changes,
     metrics::PassMetrics,
     object_client::status_code,
+    readable::Readable,
 };
 
 const ATTEMPTS: usize = 5;
@@ -169,7 +171,7 @@ impl<K: Kind> StatusWriter<'_, K> {
         mut error: kube::Error,
     ) -> Result<Option<WriteMeta>> {
         let (key, uid) = (Key::of(self.object), &self.object.meta().uid);
-        let mut last_read: Option<K> = None;
+        let mut last_read: Option<Arc<K>> = None;
         for attempt in 1.. {
             let code = status_code(&error);
             let may_retry = code == Some(409) && attempt < ATTEMPTS;
@@ -179,20 +181,21 @@ impl<K: Kind> StatusWriter<'_, K> {
             let pause = jittered(format_args!("status/{}/{key}", K::kind(&())), RETRY_PAUSE, 0.7);
             tokio::time::sleep(pause).await;
             let Some(raw) = self.client.get(&key).await? else { return Ok(None) };
-            let now = K::deserialize(&raw).map_err(kube::Error::SerdeError)?;
+            let Readable { object: now, unreadable_status } =
+                Readable::<K>::decode(raw.get()).map_err(kube::Error::SerdeError)?;
             if now.meta().uid != *uid {
                 return Ok(None);
             }
-            if !may_retry {
-                return Err(error.into()); // 404 although the object exists: it has no status subresource
+            // 404 although the object exists: it has no status subresource. The next pass replaces an unreadable status.
+            if !may_retry || unreadable_status.is_some() {
+                return Err(error.into());
             }
-            let Some(remaining) = change.remaining(&now)? else { break };
-            let before = last_read.as_ref().map_or(before, K::read_status);
+            let Some(remaining) = change.remaining(&*now)? else { break };
+            let before = last_read.as_deref().map_or(before, K::read_status);
             if change.overwrites::<K>(before, now.read_status())? {
                 return Err(error.into());
             }
-            let remaining =
-                remaining.keeping_unknown_fields::<K>(now.read_status(), raw.get("status").cloned())?;
+            let remaining = remaining.keeping_unknown_fields::<K>(now.read_status(), raw_status(&raw))?;
             let Some(remaining) = remaining else { break };
             change = remaining;
             match self.send(&now, &change.patch, Attempt::Later).await {
@@ -203,4 +206,13 @@ impl<K: Kind> StatusWriter<'_, K> {
         }
         Ok(None)
     }
+}
+
+/// The status of an object as JSON. `None` if it has none, or one that is nested too deep.
+fn raw_status(object: &RawValue) -> Option<Value> {
+    #[derive(Deserialize)]
+    struct OnlyStatus {
+        status: Option<Value>,
+    }
+    serde_json::from_str::<OnlyStatus>(object.get()).ok()?.status
 }

@@ -1,5 +1,7 @@
 //! Deleted objects that are outside the controller's sight when they are deleted, on a real API server.
 
+mod nesting;
+
 use std::sync::{Arc, Mutex};
 
 use kube::{
@@ -274,52 +276,6 @@ async fn a_status_that_cannot_be_decoded_is_overwritten() {
     let newer = json!({"status": {"phase": "Migrating"}});
     bulbs.api().patch_status("a", &PatchParams::default(), &Patch::Merge(newer)).await.unwrap();
     let running = bulbs.start(labelled);
-    bulbs.finalized_once("a").await;
-    running.stop().await;
-}
-
-/// A value that is nested deeper than serde_json decodes.
-fn deep() -> Value {
-    (0..200).fold(json!(1), |inner, _| json!({ "inner": inner }))
-}
-
-#[tokio::test]
-async fn a_status_that_is_nested_too_deep_is_overwritten_and_does_not_keep_the_finalizer() {
-    let bulbs = Bulbs::new().await;
-    bulbs.create("a", metadata()).await;
-    let running = bulbs.start(labelled);
-    bulbs.reconciled("a").await;
-    // The answers are too deep for the client of the test.
-    let set_status = async |status: Value| {
-        let patch = Patch::Merge(json!({ "status": status }));
-        bulbs.api().patch_status("a", &PatchParams::default(), &patch).await.unwrap_err();
-    };
-    set_status(json!({"color": deep(), "steps": [deep()]})).await;
-    eventually("the status of this version", TIMEOUT, async || {
-        let status = bulbs.api().get("a").await.map_err(|error| error.to_string())?.data["status"].clone();
-        if status == json!({"phase": "Ready", "color": "red"}) { Ok(()) } else { Err(status.to_string()) }
-    })
-    .await;
-    running.stop().await;
-    bulbs.delete("a").await;
-    set_status(json!({ "color": deep() })).await;
-    let running = bulbs.start(labelled);
-    bulbs.finalized_once("a").await;
-    running.stop().await;
-}
-
-#[tokio::test]
-async fn an_object_with_a_status_that_is_nested_too_deep_gets_its_finalizer() {
-    let bulbs = Bulbs::new().await;
-    bulbs.create("a", metadata()).await;
-    let patch = Patch::Merge(json!({"status": {"color": deep()}}));
-    bulbs.api().patch_status("a", &PatchParams::default(), &patch).await.unwrap_err();
-    let running = bulbs.start(labelled);
-    eventually("the first pass", TIMEOUT, async || {
-        bulbs.api().get("a").await.is_ok_and(|bulb| bulb.data["status"]["phase"] == "Ready")
-    })
-    .await;
-    bulbs.delete("a").await;
     bulbs.finalized_once("a").await;
     running.stop().await;
 }

@@ -36,8 +36,7 @@ impl<R: ReconcileKind> KindDriver<R> {
             Err(error) => error,
         };
         let json = undecodable_json(&self.informer, key);
-        let fields = json.and_then(|json| serde_json::from_slice(&json).ok());
-        match fields.and_then(|fields| catch_panic(key, || Readable::decode(fields).ok())?) {
+        match json.and_then(|json| catch_panic(key, || Readable::decode(&json).ok())?) {
             Some(object) => {
                 tracing::warn!(%key, %error, "the status cannot be decoded, and counts as absent");
                 Found::Object(object)
