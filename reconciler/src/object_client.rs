@@ -18,7 +18,7 @@ use serde::{
     Deserialize, Serialize,
     de::{DeserializeOwned, IgnoredAny},
 };
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 
 use crate::shallow::decode_object;
 
@@ -174,8 +174,7 @@ impl ObjectClient {
         let request = check_key(key).and(request).map_err(kube::Error::BuildRequest);
         let transport = self.transport.clone();
         async move {
-            let answer: Box<RawValue> = transport.request(request?).await?;
-            decode_object(answer.get()).map_err(kube::Error::SerdeError)
+            decode_object(&transport.request_text(request?).await?).map_err(kube::Error::SerdeError)
         }
         .boxed()
     }

@@ -95,12 +95,21 @@ impl Transport {
         &self,
         request: Request<Vec<u8>>,
     ) -> impl Future<Output = kube::Result<T>> + Send + use<T> {
+        let answer = self.request_text(request);
+        async { serde_json::from_str(&answer.await?).map_err(kube::Error::SerdeError) }
+    }
+
+    /// Sends a request and returns the text of its response. Fails as [`request`](Self::request) does.
+    pub fn request_text(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> impl Future<Output = kube::Result<String>> + Send + use<> {
         let response = self.send(request.map(Body::from));
         async {
             let (head, body) = response.await?.into_parts();
             let bytes = collect_body(body).await?;
             match head.status.is_success() {
-                true => decode_json(&bytes).map_err(kube::Error::SerdeError),
+                true => String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8),
                 false => Err(kube::Error::Api(error_status(&head, &bytes).boxed())),
             }
         }

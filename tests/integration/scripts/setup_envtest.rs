@@ -287,7 +287,7 @@ fn an_archive_that_is_cut_off_is_not_used() -> TestResult {
 }
 
 #[test]
-fn a_server_that_does_not_respond_costs_less_than_five_seconds() -> TestResult {
+fn a_server_that_does_not_respond_is_given_up() -> TestResult {
     let test_folder = TestFolder::new("unreachable")?;
     // One server accepts connections and responds to nothing, the other responds only to requests for the index.
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -300,9 +300,8 @@ fn a_server_that_does_not_respond_costs_less_than_five_seconds() -> TestResult {
         let mut read_until =
             |text: &str| lines.by_ref().map_while(Result::ok).any(|line| line.contains(text));
         assert!(read_until("asking"));
-        let began = Instant::now();
+        // Without limits of its own, curl would wait for as long as the server does, and so for ever.
         assert!(read_until(message), "no line contains {message:?}");
-        assert!(began.elapsed() < Duration::from_secs(5), "{message}: {:?}", began.elapsed());
         lines.by_ref().for_each(drop);
         assert!(run.wait()?.success());
         fs::remove_dir_all(test_folder.folder.join("cache"))?;
