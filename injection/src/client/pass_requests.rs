@@ -162,16 +162,16 @@ impl Drop for Pending {
 
 /// Returns the verb of RBAC for a request, or `apply`.
 pub fn request_verb(method: &Method, uri: &Uri, is_apply: bool) -> &'static str {
-    let is_collection = ResourcePath::parse(uri.path()).is_some_and(|path| path.name.is_none());
+    let is_collection = || ResourcePath::parse(uri.path()).is_some_and(|path| path.name.is_none());
     match *method {
         Method::GET if is_watch(uri) => "watch",
-        Method::GET if is_collection => "list",
+        Method::GET if is_collection() => "list",
         Method::GET => "get",
         Method::POST => "create",
         Method::PUT => "update",
         Method::PATCH if is_apply => "apply",
         Method::PATCH => "patch",
-        Method::DELETE if is_collection => "deletecollection",
+        Method::DELETE if is_collection() => "deletecollection",
         Method::DELETE => "delete",
         _ => "other",
     }
