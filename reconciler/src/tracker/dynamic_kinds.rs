@@ -285,31 +285,68 @@ mod tests {
         read(&kinds, &honest, "OneMore").await.unwrap();
     }
 
+    /// Puts an object with this name and about this size into the informer, with a limit of 1000 bytes.
+    fn insert(kinds: &DynamicKinds, found: &FoundKind, name: &str, size: usize) {
+        let mut object = DynamicObject::new(name, &found.kind.resource).within("default");
+        object.data["data"] = "x".repeat(size).into();
+        found.informer.insert(object);
+        kinds.queue.take_all();
+        kinds.used.close_excess(1000, &kinds.queue);
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn the_kind_that_was_opened_last_closes_if_the_objects_are_too_large() {
+    async fn the_kind_whose_objects_take_the_most_closes_if_all_are_too_large_together() {
         let cx = preloaded();
         let kinds = kinds_of(&cx, Kinds::of([("example.com", "nameds")]).or_any());
-        let (first_key, last_key) = (Key::new("honest", "x"), Key::new("hostile", "x"));
-        for kind in ["Named", "First"] {
-            read(&kinds, &first_key, kind).await.unwrap();
+        let (hostile, honest) = (Key::new("hostile", "x"), Key::new("honest", "x"));
+        for kind in ["Named", "Large"] {
+            read(&kinds, &hostile, kind).await.unwrap();
         }
-        tokio::time::advance(Duration::from_secs(1)).await;
-        let insert = |found: &FoundKind, size: usize| {
-            let mut object = DynamicObject::new("o", &found.kind.resource).within("default");
-            object.data["data"] = "x".repeat(size).into();
-            found.informer.insert(object);
-            kinds.queue.take_all();
-            kinds.used.close_excess(1000, &kinds.queue);
-        };
-        insert(&read(&kinds, &first_key, "Named").await.unwrap(), 2000);
-        insert(&read(&kinds, &last_key, "Last").await.unwrap(), 500);
-        assert_eq!(reason(&kinds, &last_key, "Last").await, "");
-        insert(&read(&kinds, &first_key, "First").await.unwrap(), 500);
-        assert_eq!(kinds.queue.take_all(), std::slice::from_ref(&last_key));
-        assert_eq!(reason(&kinds, &last_key, "Last").await, "KindsTooLarge");
-        assert_eq!(reason(&kinds, &first_key, "First").await, "");
+        insert(&kinds, &read(&kinds, &hostile, "Named").await.unwrap(), "o", 2000);
+        insert(&kinds, &read(&kinds, &honest, "Small").await.unwrap(), "o", 250);
+        let large = read(&kinds, &hostile, "Large").await.unwrap();
+        insert(&kinds, &large, "o", 600);
+        assert_eq!(kinds.queue.take_all(), [], "there is room for both");
+        let small = read(&kinds, &honest, "Small").await.unwrap();
+        insert(&kinds, &small, "last", 150);
+        assert_eq!(
+            kinds.queue.take_all(),
+            std::slice::from_ref(&hostile),
+            "although the small one grew last"
+        );
+        assert_eq!(reason(&kinds, &hostile, "Large").await, "KindsTooLarge");
+        for kind in ["Small", "Named"] {
+            assert_eq!(reason(&kinds, &honest, kind).await, "");
+        }
         tokio::time::advance(CLOSED_FOR).await;
-        assert_eq!(reason(&kinds, &last_key, "Last").await, "", "it is tried again");
+        assert_eq!(reason(&kinds, &hostile, "Large").await, "", "it is tried again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_listed_again_counts_as_large_as_it_was() {
+        let cx = Context::new("test", silent_client());
+        let (kinds, key) = (kinds_of(&cx, Kinds::any()), Key::new("default", "x"));
+        let found = |kind: &str| {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", kind));
+            let informer = open_unsynced(&cx.informers(), &resource, select());
+            FoundKind { kind: ObjectKind { resource, is_namespaced: true }, informer }
+        };
+        let open = |kind: &str| {
+            let found = found(kind);
+            let not_listed = kinds.record(&found, None, |reads| reads.use_kind(&key)).err().unwrap();
+            assert!(not_listed.is_waiting(), "{not_listed:#}");
+            found
+        };
+        let is_open = |kind: &str| kinds.used.check_room(&found(kind).kind.resource, &key).is_ok();
+        insert(&kinds, &open("Small"), "o", 300);
+        insert(&kinds, &open("Large"), "o", 900);
+        assert_eq!(["Small", "Large"].map(is_open), [true, false]);
+        tokio::time::advance(CLOSED_FOR).await;
+        let large = open("Large");
+        insert(&kinds, &large, "o", 200);
+        assert_eq!(["Small", "Large"].map(is_open), [true, true]);
+        insert(&kinds, &open("Small"), "last", 500);
+        assert_eq!(["Small", "Large"].map(is_open), [true, false], "its list has not ended");
     }
 
     #[tokio::test]

@@ -50,9 +50,10 @@ struct UsedKind {
     informer: Option<Informer<DynamicObject>>,
     /// True if the code names the Kind, so that it is not limited.
     is_named: bool,
-    opened_at: Option<Instant>,
     /// The time until which the Kind stays closed, because the objects were too large.
     closed_until: Option<Instant>,
+    /// The size of its objects when it was closed for that reason.
+    size_at_close: usize,
     /// The informer to which the handler was added. It outlives `informer` if other code of the process keeps it, and
     /// must then not get a second handler.
     with_handler: Option<Weak<dyn InformerHandle>>,
@@ -86,7 +87,6 @@ impl UsedKind {
             });
         }
         self.informer = Some(informer.clone());
-        self.opened_at = Some(Instant::now());
     }
 
     /// Enqueues the observers when the first list succeeds or fails, unless it has succeeded.
@@ -106,6 +106,16 @@ impl UsedKind {
     /// The informer, if the code does not name the Kind.
     fn limited_informer(&self) -> Option<&Informer<DynamicObject>> {
         self.informer.as_ref().filter(|_| !self.is_named)
+    }
+
+    /// The size of the objects in bytes. Until their list has ended, at least the size at which the Kind was closed: a
+    /// Kind that is opened again does not close one that is smaller.
+    fn size(&self) -> usize {
+        let size_of = |informer: &Informer<DynamicObject>| match informer.handle().is_synced() {
+            true => informer.bytes(),
+            false => informer.bytes().max(self.size_at_close),
+        };
+        self.informer.as_ref().map_or(0, size_of)
     }
 
     /// Returns true if nothing depends on the entry of the Kind.
@@ -191,8 +201,8 @@ impl UsedKinds {
         if entry.and_then(|kind| kind.closed_until).is_some_and(|until| Instant::now() < until) {
             let message = format!(
                 "{kind} of {api_version} is not read: the objects of the Kinds that references or templates have opened \
-                 take more than {} MiB, and this Kind was the last one; it is tried again after ten minutes. Name fewer \
-                 Kinds, or name this one in the `Kinds` of the controller",
+                 take more than {} MiB, and those of this Kind took the most; it is tried again after ten minutes. Remove \
+                 some of them, or name the Kind in the `Kinds` of the controller",
                 MAX_BYTES >> 20
             );
             return Err(Error::from(message).reason("KindsTooLarge"));
@@ -213,8 +223,8 @@ impl UsedKinds {
         Err(Error::from(message).reason("TooManyKinds"))
     }
 
-    /// If the objects of the limited Kinds are larger than this, closes the Kind that was opened last, and enqueues the
-    /// keys that use it.
+    /// If the objects of the limited Kinds are larger than this, closes the Kind whose objects take the most, and enqueues
+    /// the keys that use it. So a Kind with less than an equal share stays open, whatever the objects of others take.
     pub(super) fn close_excess(&self, max_bytes: usize, queue: &Queue) {
         // A handler calls this, so it must not wait for a pass that holds the lock and adds a handler.
         let Some(mut used) = self.0.try_lock() else { return };
@@ -223,9 +233,9 @@ impl UsedKinds {
             return;
         }
         let open = used.values_mut().filter(|kind| kind.limited_informer().is_some());
-        let Some(last) = open.max_by_key(|kind| kind.opened_at) else { return };
-        last.closed_until = Some(Instant::now() + CLOSED_FOR);
-        let (closed, observers) = (last.informer.take(), last.tracker.lock().all_observers());
+        let Some(largest) = open.max_by_key(|kind| kind.size()) else { return };
+        (largest.closed_until, largest.size_at_close) = (Some(Instant::now() + CLOSED_FOR), largest.size());
+        let (closed, observers) = (largest.informer.take(), largest.tracker.lock().all_observers());
         drop(used);
         let Some(informer) = closed else { return };
         tracing::warn!(
