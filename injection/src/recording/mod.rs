@@ -8,6 +8,7 @@ mod file;
 mod folder;
 mod reads;
 mod redaction;
+mod removed;
 
 use std::{path::Path, sync::Arc};
 

@@ -1,22 +1,12 @@
 //! Redaction of recorded passes: the values of Secrets, tokens, and the values that the author of the program names.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use super::file::RecordedPass;
+use super::{
+    file::RecordedPass,
+    removed::{REDACTED, REDACTED_BASE64, Removed, Texts},
+};
 use crate::client::ResourcePath;
-
-/// The text that replaces a value, and its base64. A test that encodes or decodes it again gets the same.
-const REDACTED: &str = "redacted";
-const REDACTED_BASE64: &str = "cmVkYWN0ZWQ=";
-
-/// The length in bytes from which a value is removed wherever it occurs. Shorter ones, such as `on`, occur by chance.
-const MIN_LENGTH: usize = 4;
-
-/// The length in bytes from which a line of a longer value is removed wherever it occurs, for example indented in YAML.
-const MIN_LINE: usize = 16;
 
 /// Contains the manifest, and so each value, of an object that was applied with kubectl.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -36,8 +26,8 @@ impl Redaction {
         Self { pointers: pointers.iter().map(segments).collect() }
     }
 
-    /// Removes the values from the pass. A removed text is removed everywhere else too, also in base64, in JSON and in a
-    /// URL: a pass that reads a password may write it to a status or to another object.
+    /// Removes the values from the pass. A removed text is removed everywhere else too, also in [another
+    /// form](super::removed): a pass that reads a password may write it to a status or to another object.
     pub(super) fn apply(&self, pass: &mut RecordedPass) {
         let mut removed = Removed::default();
         for secret in &mut pass.hidden {
@@ -52,6 +42,7 @@ impl Redaction {
             let is_secret = path.is_some_and(|path| path.group.is_empty() && path.plural == "secrets");
             let is_token =
                 path.is_some_and(|path| path.subresource() == Some("token") || path.plural == "tokenreviews");
+            self.find_manifests(&request.body, &mut removed);
             if is_secret && request.body.is_string() {
                 removed.replace(&mut request.body, REDACTED); // YAML
             }
@@ -67,18 +58,34 @@ impl Redaction {
             self.redact(&mut object, false, &mut removed);
             *data = serde_json::from_value(object["data"].take()).unwrap_or_default();
         }
-        let mut texts = removed.texts();
-        // References to them would lead elsewhere.
-        texts.retain(|(text, _)| !is_name(pass, text));
-        pass.result = scrubbed(&pass.result, &texts);
+        let answers = pass.requests.iter().map(|request| &request.answer);
+        pass.objects.iter().chain(answers).for_each(|value| self.find_manifests(value, &mut removed));
+        // References to names would lead elsewhere.
+        let texts = removed.texts(|text| !is_name(pass, text));
+        pass.result = texts.scrubbed(&pass.result);
         for value in pass.lists.iter_mut().filter_map(|list| list.index_value.as_mut()) {
-            *value = scrubbed(value, &texts);
+            *value = texts.scrubbed(value);
         }
         pass.requests.iter_mut().for_each(|request| request.uri = scrubbed_uri(&request.uri, &texts));
         let bodies = pass.requests.iter_mut().flat_map(|request| [&mut request.body, &mut request.answer]);
         pass.objects.iter_mut().chain(bodies).for_each(|value| scrub(value, &texts));
         for value in pass.config_maps.values_mut().flatten().flat_map(|data| data.values_mut()) {
-            *value = scrubbed(value, &texts);
+            *value = texts.scrubbed(value);
+        }
+    }
+
+    /// Finds the values of objects that are written as YAML or JSON within a text, such as the body of a request that
+    /// the API server has refused. Nothing else contains these values, so the file would have them.
+    fn find_manifests(&self, value: &Value, removed: &mut Removed) {
+        match value {
+            Value::String(text) if text.contains("kind") => {
+                let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_default();
+                let objects = objects.into_iter().filter(|object| object["kind"].is_string());
+                objects.for_each(|mut object| self.redact(&mut object, false, removed));
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.find_manifests(item, removed)),
+            Value::Object(fields) => fields.values().for_each(|field| self.find_manifests(field, removed)),
+            _ => {}
         }
     }
 
@@ -136,89 +143,20 @@ fn redact_at(value: &mut Value, pointer: &[String], removed: &mut Removed) {
     }
 }
 
-/// The texts that were removed, with their replacements.
-#[derive(Default)]
-struct Removed(BTreeMap<String, &'static str>);
-
-impl Removed {
-    /// Replaces each text within the value, so that it can still be decoded as its type. Numbers become 0, and booleans
-    /// false.
-    fn replace(&mut self, value: &mut Value, replacement: &'static str) {
-        match value {
-            Value::Null => {}
-            Value::Bool(value) => *value = false,
-            Value::Number(number) => {
-                self.add(&number.to_string(), REDACTED);
-                *number = 0.into();
-            }
-            Value::String(text) => {
-                self.add(text, replacement);
-                replacement.clone_into(text);
-            }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.replace(item, replacement)),
-            Value::Object(fields) => fields.values_mut().for_each(|field| self.replace(field, replacement)),
-        }
-    }
-
-    /// Adds a text, its decoded form if it is base64, and the other forms of each.
-    fn add(&mut self, text: &str, replacement: &'static str) {
-        self.0.insert(text.to_owned(), replacement);
-        let decoded = serde_json::from_value::<ByteString>(json!(text)).ok();
-        let decoded = decoded.and_then(|bytes| String::from_utf8(bytes.0).ok());
-        for text in [Some(text), decoded.as_deref()].into_iter().flatten() {
-            for text in [text, text.trim()] {
-                let lines = text.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE);
-                let forms = [text.to_owned(), in_json(text), in_url(text)];
-                for form in forms.into_iter().chain(lines.map(str::to_owned)) {
-                    self.0.entry(form).or_insert(REDACTED);
-                }
-                let encoded = json!(ByteString(text.into()));
-                self.0.entry(encoded.as_str().unwrap_or_default().to_owned()).or_insert(REDACTED_BASE64);
-            }
-        }
-    }
-
-    /// Returns the texts to remove everywhere with their replacements, the longest first, since one may contain
-    /// another.
-    fn texts(self) -> Vec<(String, &'static str)> {
-        let is_replacement = |text: &str| REDACTED.contains(text) || REDACTED_BASE64.contains(text);
-        let mut texts: Vec<_> = self.0.into_iter().collect();
-        texts.retain(|(text, _)| text.len() >= MIN_LENGTH && !is_replacement(text));
-        texts.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
-        texts
-    }
-}
-
-/// The text as it is within a string of JSON.
-fn in_json(text: &str) -> String {
-    let json = json!(text).to_string();
-    json[1..json.len() - 1].to_owned()
-}
-
-/// The text as it is within a URL.
-fn in_url(text: &str) -> String {
-    form_urlencoded::byte_serialize(text.as_bytes()).collect()
-}
-
-fn scrubbed(text: &str, removed: &[(String, &'static str)]) -> String {
-    let found = removed.iter().filter(|(removed, _)| text.contains(removed));
-    found.fold(text.to_owned(), |text, (removed, replacement)| text.replace(removed, replacement))
-}
-
 /// Removes the texts from the query, and from the path that the API server passes on to a proxied server. The rest of a path
 /// consists of names.
-fn scrubbed_uri(uri: &str, removed: &[(String, &'static str)]) -> String {
+fn scrubbed_uri(uri: &str, texts: &Texts) -> String {
     let path = uri.split('?').next().unwrap_or_default();
     let is_proxied = ResourcePath::parse(path).is_some_and(|path| path.subresource() == Some("proxy"));
     let names = path.find("/proxy/").filter(|_| is_proxied).unwrap_or(path.len());
-    format!("{}{}", &uri[..names], scrubbed(&uri[names..], removed))
+    format!("{}{}", &uri[..names], texts.scrubbed(&uri[names..]))
 }
 
 /// Removes the texts from all strings, except those that identify an object.
-fn scrub(value: &mut Value, removed: &[(String, &'static str)]) {
+fn scrub(value: &mut Value, texts: &Texts) {
     match value {
-        Value::String(text) => *text = scrubbed(text, removed),
-        Value::Array(items) => items.iter_mut().for_each(|item| scrub(item, removed)),
+        Value::String(text) => *text = texts.scrubbed(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| scrub(item, texts)),
         Value::Object(fields) => {
             for (name, field) in fields.iter_mut() {
                 match (name.as_str(), field) {
@@ -234,9 +172,9 @@ fn scrub(value: &mut Value, removed: &[(String, &'static str)]) {
                         ];
                         let others =
                             metadata.iter_mut().filter(|(name, _)| !identity.contains(&name.as_str()));
-                        others.for_each(|(_, field)| scrub(field, removed));
+                        others.for_each(|(_, field)| scrub(field, texts));
                     }
-                    (_, field) => scrub(field, removed),
+                    (_, field) => scrub(field, texts),
                 }
             }
         }
@@ -247,6 +185,7 @@ fn scrub(value: &mut Value, removed: &[(String, &'static str)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::removed::in_url;
 
     #[test]
     fn a_value_is_removed_in_the_forms_in_which_other_texts_contain_it() {
@@ -280,9 +219,42 @@ mod tests {
         assert_eq!(pass.lists[0].index_value.as_deref(), Some("redacted"));
         let expected = json!({
             "json": "{\"key\":\"redacted\",\"password\":\"redacted\"}",
-            "yaml": "key: |\n  redacted\n  redacted\n",
+            "yaml": "key: |\n  redacted\n",
             "url": "postgres://shop:redacted@db",
         });
         assert_eq!(pass.objects[0]["data"], expected);
+    }
+
+    #[test]
+    fn the_values_of_an_object_that_is_sent_as_yaml_are_removed_although_the_api_server_has_refused_it() {
+        let secret = "apiVersion: v1\nkind: Secret\nmetadata:\n  name: a\nstringData:\n  p: hunter22-long\n";
+        let lamp = "kind: Lamp\nmetadata:\n  name: a\nspec:\n  token: blue-moon\n";
+        let request = |path: &str, body: Value, message: &str| {
+            let uri = format!("/api/v1/namespaces/n/{path}/a");
+            let answer = json!({"kind": "Status", "status": "Failure", "message": message});
+            serde_json::from_value(
+                json!({"method": "PATCH", "uri": uri, "body": body, "code": 422, "answer": answer}),
+            )
+            .unwrap()
+        };
+        let requests = vec![
+            request("secrets", json!(secret), "Invalid value: \"hunter22-long\""),
+            request("lamps", json!(lamp), "Invalid value: \"blue-moon\""),
+            request(
+                "configmaps",
+                json!({"data": {"a": format!("---\n{}", secret.replace("22-long", "33"))}}),
+                "hunter33",
+            ),
+        ];
+        let objects = vec![json!({"kind": "Lamp", "status": {"text": "hunter22-long, hunter33, blue-moon"}})];
+        let mut pass =
+            RecordedPass { objects, requests, result: "blue-moon".into(), ..RecordedPass::default() };
+        Redaction::new(&["/spec/token".into()]).apply(&mut pass);
+        let text = pass.text().unwrap();
+        for value in ["hunter22", "hunter33", "blue-moon"] {
+            assert!(!text.contains(value), "{value}: {text}");
+        }
+        assert_eq!(pass.objects[0]["status"]["text"], "redacted, redacted, redacted");
+        assert_eq!(pass.requests[1].body, lamp.replace("blue-moon", "redacted"));
     }
 }
