@@ -54,7 +54,9 @@ impl DryRun {
         let id = Id::new(path, object["metadata"]["name"].as_str().unwrap_or_default());
         let layer = Layer::of(Part::Main, write.manager(), &write.body);
         let object = overlay.create(&id, object, layer, self.cause());
-        overlay.entry(&id).not_validated.extend(not_validated);
+        let entry = overlay.entry(&id);
+        entry.has_generated_name = name.is_none();
+        entry.not_validated.extend(not_validated);
         Ok(Reply::new(StatusCode::CREATED, &object))
     }
 }

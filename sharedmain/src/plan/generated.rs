@@ -12,10 +12,9 @@ use super::overlay::{Entry, Overlay};
 const SECONDS: usize = "2006-01-02T15:04:05".len();
 /// The text that is shown instead of a time within the plan.
 const NOW: &str = "(now)";
-/// The characters of the random part of a name.
-const RANDOM: &str = "bcdfghjklmnpqrstvwxz2456789";
-/// The length of the random part of a name.
-const RANDOM_LENGTH: usize = 5;
+/// The name that the API server gives the volume with the token of a Pod, up to its random part. No request says that it is
+/// generated.
+const TOKEN_VOLUME: &str = "kube-api-access-";
 
 /// The uids and names that the API server would generate and the times since the plan began, with the texts that are shown
 /// instead.
@@ -32,12 +31,13 @@ pub(super) fn generated_values(overlay: &Overlay, since: &str) -> HashMap<String
         let sent: Vec<_> = sent.collect();
         entry.after().iter().for_each(|object| add_names(&mut texts, object, &sent));
     }
-    for object in planned.iter().filter_map(|(_, entry)| entry.after()) {
+    for (_, entry) in &planned {
+        let Some(object) = entry.after() else { continue };
         let metadata = &object["metadata"];
         let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
-        let (mut name, prefix) = (text("name"), text("generateName"));
-        if !prefix.is_empty() && name.starts_with(&prefix) {
-            let shown = format!("{prefix}(generated)");
+        let mut name = text("name");
+        if entry.has_generated_name {
+            let shown = format!("{}(generated)", text("generateName"));
             texts.insert(std::mem::replace(&mut name, shown.clone()), shown);
         }
         let kind = object["kind"].as_str().unwrap_or_default();
@@ -62,8 +62,7 @@ fn add_times(texts: &mut HashMap<String, String>, value: &Value, times: RangeInc
     }
 }
 
-/// Adds the names in an object that the API server has generated: those that no request for the object contained, such as the
-/// name of the volume with the token in a Pod.
+/// Adds the names of volumes in an object that the API server has generated: no request for the object contained them.
 fn add_names(texts: &mut HashMap<String, String>, value: &Value, sent: &[&str]) {
     match value {
         Value::String(text) => {
@@ -79,11 +78,9 @@ fn add_names(texts: &mut HashMap<String, String>, value: &Value, sent: &[&str]) 
     }
 }
 
-/// The text that is shown instead of a name that ends as the API server generates names.
+/// The text that is shown instead of the name of a volume with a token.
 fn generated_name(name: &str) -> Option<String> {
-    let (prefix, random) = name.rsplit_once('-')?;
-    let is_random = random.len() == RANDOM_LENGTH && random.chars().all(|c| RANDOM.contains(c));
-    is_random.then(|| format!("{prefix}-(generated)"))
+    name.starts_with(TOKEN_VOLUME).then(|| format!("{TOKEN_VOLUME}(generated)"))
 }
 
 /// Replaces the generated names in a text.

@@ -203,6 +203,8 @@ pub(super) struct Entry {
     pub(super) previous: Option<Compact>,
     /// True if the plan has created the current object, so that the API server does not know it.
     pub(super) is_planned: bool,
+    /// True if the request that created the current object named none, so that the API server would generate its name.
+    pub(super) has_generated_name: bool,
     pub(super) layers: Vec<Layer>,
     pub(super) causes: BTreeSet<Cause>,
     /// The parts that the API server did not validate, with the reasons.

@@ -229,6 +229,7 @@ async fn objects_that_differ_only_in_names_that_the_api_server_generates_are_sho
             }
             let mut object = reply::Reply::read(response).await?.json()?;
             object["data"]["volume"] = json!(format!("kube-api-access-x7k{n}z"));
+            object["data"]["port"] = json!("mesh-https");
             Ok(reply::Reply::new(http::StatusCode::CREATED, &object).into_response())
         }
     });
@@ -238,8 +239,25 @@ async fn objects_that_differ_only_in_names_that_the_api_server_generates_are_sho
     });
     let (_, text, _) = plan(main, Transport::new(admitting, "default")).await.unwrap();
     let group = "# lamps.plan.reknit.dev default/desk, default/hall\n  + ConfigMap default/desk\n      + data.own: \"own-x2k4z\"\n      \
-                 + data.volume: \"kube-api-access-(generated)\"\n";
+                 + data.port: \"mesh-https\"\n      + data.volume: \"kube-api-access-(generated)\"\n";
     assert!(text.contains(group), "{text}");
+}
+
+#[tokio::test]
+async fn a_name_in_a_request_is_not_generated_although_it_has_a_prefix_for_one() {
+    let planned = plan_script(&server(), |client, _, _| {
+        async move {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client);
+            let mut map = map("mesh-https", json!({"own": "mesh-https"}));
+            map.metadata.generate_name = Some("mesh-".into());
+            maps.create(&PostParams::default(), &map).await?;
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+    let shown = "  + ConfigMap default/mesh-https\n      + data.own: \"mesh-https\"\n";
+    assert!(planned.text.contains(shown), "{}", planned.text);
 }
 
 #[tokio::test]
