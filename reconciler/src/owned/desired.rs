@@ -105,11 +105,8 @@ impl Desired {
         object: &T,
         kind: &ObjectKind,
     ) -> serde_json::Result<Observed> {
-        let mut found = serde_json::to_value(object)?;
+        let mut found = with_kind(object, kind)?;
         let (metadata, _status) = (found["metadata"].take(), found["status"].take());
-        // The items of a list have no apiVersion and no kind.
-        found["apiVersion"] = json!(kind.resource.api_version);
-        found["kind"] = json!(kind.resource.kind);
         let content_hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&found);
         found["metadata"] = metadata;
         Ok(Observed { fields: values_of(&self.body, found), content_hash })
@@ -185,6 +182,14 @@ pub(super) fn encode_string_data(resource: &ApiResource, object: &mut Map<String
     for (key, text) in texts {
         data[key] = json!(ByteString(text.as_str().unwrap_or_default().into()));
     }
+}
+
+/// The object as JSON. The items of a list have no apiVersion and no kind.
+pub(super) fn with_kind(object: &impl Serialize, kind: &ObjectKind) -> serde_json::Result<Value> {
+    let mut object = serde_json::to_value(object)?;
+    object["apiVersion"] = json!(kind.resource.api_version);
+    object["kind"] = json!(kind.resource.kind);
+    Ok(object)
 }
 
 /// The values that the existing object has in the fields of the desired object.

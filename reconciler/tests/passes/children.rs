@@ -174,6 +174,28 @@ async fn a_change_of_another_client_that_the_cache_lacks_does_not_count_as_an_up
 }
 
 #[tokio::test]
+async fn an_item_that_another_client_adds_to_a_list_beside_those_of_a_child_does_not_count_as_restored() {
+    let fixture = Fixture::<ConfigMap>::new();
+    let mut child = config_map(&[("k", "v")]);
+    child.metadata.finalizers = Some(vec!["reknit.dev/ours".into()]);
+    let apply = || async { fixture.children.apply(&lamp(), child.clone()).await.unwrap() };
+    apply().await;
+    let uncached: Api<ConfigMap> = Api::namespaced(fixture.server.client(), "default");
+    let others = json!({"metadata": {"finalizers": ["reknit.dev/ours", "reknit.dev/theirs"]}});
+    for (api, change) in [(&fixture.client, json!({"data": {"theirs": "x"}})), (&uncached, others)] {
+        api.patch("child", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+    }
+    let applied = apply().await;
+    assert_eq!(applied.finalizers().len(), 2, "the API server has merged the list");
+    let expected = [("created", 1.0), ("unchanged", 1.0)];
+    let counts = fixture.counts().into_iter().filter(|(_, count)| *count > 0.0);
+    assert_eq!(
+        counts.collect::<BTreeMap<_, _>>(),
+        expected.map(|(effect, count)| (effect.into(), count)).into()
+    );
+}
+
+#[tokio::test]
 async fn an_apply_that_changes_nothing_on_the_server_leaves_the_child_unchanged() {
     let fixture = Fixture::<ConfigMap>::new();
     fixture.children.apply(&lamp(), config_map(&[("k", "v")])).await.unwrap();

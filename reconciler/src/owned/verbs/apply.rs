@@ -18,9 +18,10 @@ use crate::{
     object_client::status_code,
     owned::{
         Applied, NotApplied, Owned,
-        desired::{Desired, Observed},
+        desired::{Desired, Observed, with_kind},
         existing::ApplyResult,
         owner::Owner,
+        restored::is_restored,
         up_to_date::UpToDate,
     },
 };
@@ -241,15 +242,15 @@ impl<T: Cached + Serialize> Owned<T> {
         }
     }
 
-    /// Returns true if a field or a list that is applied differs from the cached child after applying the same content as
-    /// last time. All other differences are changes of other clients that the cache did not have. `None` for content that was not applied
+    /// Returns true if an applied value differs from the cached child after applying the same content as last time. All
+    /// other differences are changes of other clients that the cache did not have. `None` for content that was not applied
     /// last.
     fn restores(&self, desired: &Desired, existing: &T, answer: &T) -> Option<bool> {
         if !desired.was_applied_to(existing) {
             return None;
         }
-        let observe = |child| desired.observe(child, &self.shared.client.kind).ok();
-        Some(!are_equal(&observe(existing)?.fields, &observe(answer)?.fields))
+        let json = |child| with_kind(child, &self.shared.client.kind).ok();
+        Some(is_restored(&desired.body, &json(existing)?, &json(answer)?))
     }
 
     /// The error of a failed apply. If another owner has applied the child in between, the API server answers that the
