@@ -8,14 +8,24 @@ use tokio::runtime::Runtime;
 use crate::{
     Server,
     scenarios::{CachedServices, Keys, Lane, Observers, Passes, find_buckets, flip_condition},
+    server::NAMESPACES,
 };
 
 /// The part of a scenario that is counted, ready to run.
 pub type Work<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 
 /// The names of all scenarios.
-pub const NAMES: [&str; 8] =
-    ["passes", "list", "relist", "queue", "tracker-shared", "tracker-each", "conditions", "buckets"];
+pub const NAMES: [&str; 9] = [
+    "passes",
+    "list",
+    "relist",
+    "queue",
+    "queue-one-namespace",
+    "tracker-shared",
+    "tracker-each",
+    "conditions",
+    "buckets",
+];
 
 /// Prepares a scenario of this size. The caller has to be within the runtime.
 ///
@@ -36,13 +46,16 @@ pub fn prepare<'a>(name: &str, size: usize, runtime: &'a Runtime) -> Result<Work
             let services = runtime.block_on(CachedServices::outdated(size));
             infallible(move || runtime.block_on(services.relist()))
         }
-        "queue" => infallible(move || {
-            let keys = Keys::default();
-            keys.add(size, Lane::Fast);
-            keys.add(size, Lane::Slow);
-            keys.add(size, Lane::Delayed);
-            runtime.block_on(keys.reconcile(size));
-        }),
+        "queue" | "queue-one-namespace" => {
+            let namespaces = if name == "queue" { NAMESPACES } else { 1 };
+            infallible(move || {
+                let keys = Keys::in_namespaces(namespaces);
+                keys.add(size, Lane::Fast);
+                keys.add(size, Lane::Slow);
+                keys.add(size, Lane::Delayed);
+                runtime.block_on(keys.reconcile(size));
+            })
+        }
         "tracker-shared" | "tracker-each" => {
             let observers = Observers::new(size, name == "tracker-shared")?;
             let changed = observers.changed_services();

@@ -54,6 +54,7 @@ impl Passes {
 
 /// The queue of a controller that only counts the keys.
 pub struct Keys {
+    namespaces: usize,
     queue: Queue,
     controller: Controller,
     reconciled: watch::Receiver<usize>,
@@ -79,20 +80,19 @@ pub enum Lane {
     Delayed,
 }
 
-impl Default for Keys {
-    fn default() -> Self {
+impl Keys {
+    /// A queue without keys. They will be in this many namespaces.
+    pub fn in_namespaces(namespaces: usize) -> Self {
         let cx = Context::new("bench", Server::with_objects(0).client());
         let build = Controller::named("keys", &cx);
         let (count, reconciled) = watch::channel(0);
-        Self { queue: build.queue(), controller: build.reconciler(Counter(count)), reconciled }
+        Self { namespaces, queue: build.queue(), controller: build.reconciler(Counter(count)), reconciled }
     }
-}
 
-impl Keys {
     /// Adds this many keys.
     pub fn add(&self, keys: usize, lane: Lane) {
         for number in 0..keys {
-            let key = key_of(number);
+            let key = Key::new(&*format!("bench-{}", number % self.namespaces), &name(number));
             match lane {
                 Lane::Fast => self.queue.add(key),
                 Lane::Slow => self.queue.add_slow(key),

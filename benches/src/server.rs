@@ -24,7 +24,7 @@ use crate::{addressable_service, service};
 type ServerResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 const PAGE: usize = 500;
-const NAMESPACES: usize = 10;
+pub(crate) const NAMESPACES: usize = 10;
 /// The number of chunks that a watch buffers for its reader.
 const WATCH_BUFFER: usize = 16;
 /// The increment of the resourceVersion by each change, so that the new version is higher than all versions before.
