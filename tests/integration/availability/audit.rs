@@ -23,6 +23,8 @@ pub(super) struct Write {
     pub received: Timestamp,
     /// The time at which the API server answered.
     pub answered: Timestamp,
+    /// The status code of the response.
+    code: u64,
     /// The object after the write. Null if the request was refused.
     pub object: Value,
 }
@@ -42,8 +44,8 @@ impl Write {
         let time = |field: &str| text(&event[field]).parse::<Timestamp>().expect("a time");
         let (user, target) = (text(&event["user"]["username"]), &event["objectRef"]);
         let account = user.strip_prefix(SERVICE_ACCOUNT).and_then(|account| account.rsplit(':').next());
-        let is_accepted =
-            event["responseStatus"]["code"].as_u64().is_some_and(|code| (200..300).contains(&code));
+        let code = event["responseStatus"]["code"].as_u64().unwrap_or_default();
+        let is_accepted = (200..300).contains(&code);
         Self {
             sender: account.unwrap_or(&user).to_owned(),
             verb: text(&event["verb"]),
@@ -52,6 +54,7 @@ impl Write {
             name: text(&target["name"]),
             received: time("requestReceivedTimestamp"),
             answered: time("stageTimestamp"),
+            code,
             object: if is_accepted { event["responseObject"].clone() } else { Value::Null },
         }
     }
@@ -62,6 +65,12 @@ impl Write {
 
     pub(super) fn is_accepted(&self) -> bool {
         !self.object.is_null()
+    }
+
+    /// Returns true if the log does not tell whether the write took effect: the API server answers 504 to a request whose
+    /// connection has ended, while etcd may have stored it.
+    pub(super) fn is_unclear(&self) -> bool {
+        self.code >= 500
     }
 
     /// The resourceVersion of the object after the write. 0 if the request was refused.

@@ -142,7 +142,8 @@ impl Report {
         terms.iter().zip(starts).filter_map(gap).collect()
     }
 
-    /// The changes by the test. An object that was deleted before a replica had written it is left out.
+    /// The changes by the test. An object that was deleted before a replica had written it is left out, and so is a change
+    /// whose last step the log does not show.
     pub(super) fn reconciled(&self) -> Vec<Reconciled> {
         self.writes
             .values()
@@ -178,16 +179,22 @@ fn is_deleted_at_once(writes: &[Write]) -> bool {
 /// The changes of one object by the test.
 fn reconciled(writes: &[Write]) -> Vec<Reconciled> {
     let changes = writes.iter().filter(|write| write.is_by_test() && write.is_accepted());
-    let reconciled = changes.map(|change| {
-        let completing = writes.iter().find(|write| write.completes(change));
-        let completing = completing.unwrap_or_else(|| panic!("never reconciled: {change:#?}"));
-        let took = completing.answered.duration_since(change.answered);
-        Reconciled {
-            name: change.name.clone(),
-            changed: change.answered,
-            took: Duration::try_from(took).unwrap_or_default(),
-            by: completing.sender.clone(),
-        }
-    });
-    reconciled.collect()
+    changes.filter_map(|change| time_to_reconcile(change, writes)).collect()
+}
+
+/// Returns `None` if a write without a clear response may have completed the reconcile. Panics if none has.
+fn time_to_reconcile(change: &Write, writes: &[Write]) -> Option<Reconciled> {
+    let Some(completing) = writes.iter().find(|write| write.completes(change)) else {
+        let may_complete =
+            |write: &Write| !write.is_by_test() && write.is_unclear() && write.received >= change.received;
+        assert!(writes.iter().any(may_complete), "never reconciled: {change:#?}; the writes: {writes:#?}");
+        return None;
+    };
+    let took = completing.answered.duration_since(change.answered);
+    Some(Reconciled {
+        name: change.name.clone(),
+        changed: change.answered,
+        took: Duration::try_from(took).unwrap_or_default(),
+        by: completing.sender.clone(),
+    })
 }
