@@ -88,7 +88,7 @@ impl Object {
     }
 
     pub(crate) fn state(&self) -> ObjectState<'_> {
-        let [namespace, name, uid, resource_version] = self.texts().0;
+        let [namespace, name, uid, resource_version] = self.texts();
         ObjectState {
             namespace: self.has_flag(NAMESPACED).then_some(namespace),
             name,
@@ -98,13 +98,13 @@ impl Object {
     }
 
     pub(crate) fn name(&self) -> &str {
-        let ([_, name, ..], _) = self.texts();
-        name
+        let [start, end, ..] = self.ends();
+        &self.0[start..end]
     }
 
     pub(crate) fn version(&self) -> Option<ResourceVersion<'_>> {
-        let ([.., resource_version], _) = self.texts();
-        ResourceVersion::parse(resource_version)
+        let [.., start, end] = self.ends();
+        ResourceVersion::parse(&self.0[start..end])
     }
 
     /// Returns true if the uids and the resourceVersions are equal. False if the object has no resourceVersion.
@@ -187,21 +187,26 @@ impl Object {
         self.0.as_bytes()[HEAD_LENGTH - 1] & flag != 0
     }
 
-    /// The four texts of the head, and the text after them.
-    fn texts(&self) -> ([&str; 4], &str) {
-        let mut rest = &self.0[HEAD_LENGTH..];
-        let length_positions = [FIRST_LENGTH, 6, 8, 10];
-        let texts = length_positions.map(|at| {
-            let text;
-            (text, rest) = rest.split_at(length_in(&self.0.as_bytes()[at..at + 2]));
-            text
-        });
-        (texts, rest)
+    /// The four texts of the head.
+    fn texts(&self) -> [&str; 4] {
+        let ([namespace, name, uid, version], text) = (self.ends(), &*self.0);
+        [&text[HEAD_LENGTH..namespace], &text[namespace..name], &text[name..uid], &text[uid..version]]
+    }
+
+    /// The positions at which the four texts of the head end.
+    fn ends(&self) -> [usize; 4] {
+        let head = self.0.as_bytes();
+        let length = |at: usize| usize::from(head[at]) | usize::from(head[at + 1]) << 7;
+        let namespace = HEAD_LENGTH + length(FIRST_LENGTH);
+        let name = namespace + length(FIRST_LENGTH + 2);
+        let uid = name + length(FIRST_LENGTH + 4);
+        [namespace, name, uid, uid + length(FIRST_LENGTH + 6)]
     }
 
     /// The rest of the metadata, and the rest of the object.
     fn fields(&self) -> [&str; 2] {
-        self.texts().1.split_at(length_in(&self.0.as_bytes()[..FIRST_LENGTH])).into()
+        let [.., start] = self.ends();
+        self.0[start..].split_at(length_in(&self.0.as_bytes()[..FIRST_LENGTH])).into()
     }
 }
 
