@@ -3,7 +3,8 @@
 use crate::{
     names::{Kind, Plural, Version},
     plan::Plan,
-    template::{KIND_FILES, KIND_ROLES, Names},
+    template::{KIND_FILES, KIND_ROLES},
+    template_names::Names,
 };
 
 /// The resource of the kustomization with the definitions.

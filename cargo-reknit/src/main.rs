@@ -13,6 +13,7 @@ mod plan;
 mod project;
 mod rustfmt;
 mod template;
+mod template_names;
 
 use std::{env, io, process::ExitCode};
 

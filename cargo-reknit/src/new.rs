@@ -13,7 +13,8 @@ use crate::{
     output,
     plan::{Plan, PlanFlags},
     project::cargo,
-    template::{CARGO_LOCK, GIT_SOURCE, Names, PROJECT},
+    template::{CARGO_LOCK, GIT_SOURCE, PROJECT},
+    template_names::Names,
 };
 
 /// Creates a project with one Kind, its controller and its tests, and the manifests that deploy it

@@ -9,11 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{
-    insertion::Insertion,
-    output, rustfmt,
-    template::{File, Names},
-};
+use crate::{insertion::Insertion, output, rustfmt, template::File, template_names::Names};
 
 /// The flags that decide whether a plan is carried out or only printed.
 #[derive(Clone, Copy, Debug, clap::Args)]

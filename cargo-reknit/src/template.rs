@@ -1,13 +1,4 @@
-//! The files of `template/`, with the names of a user's project.
-//!
-//! The files belong to a project `hello-world` with a Kind `WarmGreeting` of the version `v9alpha1`. These names mean
-//! nothing else in the files, so they are replaced as text. `project/` is what a project starts with; the other folders
-//! hold what is added to it.
-
-use crate::{
-    names::{Group, Kind, Plural, ProjectName, Version},
-    project::Project,
-};
+//! The files of `template/`. `project/` is what a project starts with; the other folders hold what is added to it.
 
 /// A file of a template: its path in the project, and its content.
 pub(crate) type File = (&'static str, &'static str);
@@ -120,82 +111,9 @@ pub(crate) const CARGO_LOCK: &str = include_str!("../template/Cargo.lock");
 /// The source of reknit in the template.
 pub(crate) const GIT_SOURCE: &str = r#"git = "https://github.com/reknit/reknit""#;
 
-/// The replacements of the names in a template.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Names(Vec<(&'static str, String)>);
-
-impl Names {
-    /// The names of a project that exists.
-    pub(crate) fn of(project: &Project) -> Self {
-        Self::default().project(&project.name).group(&project.group)
-    }
-
-    pub(crate) fn project(mut self, name: &ProjectName) -> Self {
-        self.0.push(("hello-world", name.as_str().into()));
-        self.0.push(("hello_world", name.krate()));
-        self
-    }
-
-    pub(crate) fn group(mut self, group: &Group) -> Self {
-        self.0.push(("hello.example.com", group.as_str().into()));
-        self
-    }
-
-    pub(crate) fn kind(mut self, kind: &Kind) -> Self {
-        self.0.push(("WarmGreeting", kind.as_str().into()));
-        self.0.push(("warm_greeting", kind.module()));
-        self.0.push(("warmgreeting", kind.singular()));
-        self
-    }
-
-    pub(crate) fn plural(mut self, plural: &Plural) -> Self {
-        // Before the singular, which is the beginning of the plural.
-        self.0.insert(0, ("warmgreetings", plural.as_str().into()));
-        self
-    }
-
-    pub(crate) fn version(mut self, version: &Version) -> Self {
-        self.0.push(("v9alpha1", version.as_str().into()));
-        self
-    }
-
-    /// The version that is added to a Kind beside [`Names::version`].
-    pub(crate) fn new_version(mut self, version: &Version) -> Self {
-        self.0.push(("v1beta1", version.as_str().into()));
-        self
-    }
-
-    /// Replaces the names in a text. Names that were inserted are not replaced again.
-    pub(crate) fn apply(&self, text: &str) -> String {
-        let mut result = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(next) = rest.chars().next() {
-            match self.0.iter().find(|(name, _)| rest.starts_with(name)) {
-                Some((name, replacement)) => {
-                    result += replacement;
-                    rest = &rest[name.len()..];
-                }
-                None => {
-                    result.push(next);
-                    rest = &rest[next.len_utf8()..];
-                }
-            }
-        }
-        result
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_replaced_once() {
-        let kind: Kind = "Policy".parse().unwrap();
-        let names = Names::default().kind(&kind).plural(&kind.plural()).version(&"v1beta1".parse().unwrap());
-        let text = "WarmGreeting warm_greeting warmgreetings warmgreeting v9alpha1 apps/v1";
-        assert_eq!(names.apply(text), "Policy policy policies policy v1beta1 apps/v1");
-    }
 
     #[test]
     fn no_line_of_a_plan_ends_its_block_in_the_summary() {
@@ -211,17 +129,5 @@ mod tests {
         assert!(summary.contains("    ```\n    ~~~\n    # a heading\n") && summary.ends_with('\n'));
         let is_indented = |line: &&str| line.is_empty() || line.starts_with("    ");
         assert_eq!(summary.split(['\n', '\r']).find(|line| !is_indented(line)), None);
-    }
-
-    #[test]
-    fn the_version_of_a_kind_replaces_no_version_of_kubernetes_or_kustomize() {
-        let names = Names::default().version(&"v2".parse().unwrap());
-        let files =
-            [PROJECT, KIND_FILES, KIND_ROLES, WEBHOOK_MANIFESTS, DEFAULTING_MANIFESTS, VALIDATION_MANIFESTS];
-        let lines =
-            files.concat().into_iter().flat_map(|(path, text)| text.lines().map(move |line| (path, line)));
-        for (path, line) in lines.filter(|(_, line)| line.contains(".k8s.io/")) {
-            assert_eq!(names.apply(line), line, "{path}");
-        }
     }
 }

@@ -205,6 +205,12 @@ impl Error {
         self.has_source(|error| error.is::<NotListedYet>())
     }
 
+    /// Returns true if a pass with this error is recorded. A conflict, or a wait for the first list of a Kind, is not: it
+    /// resolves itself.
+    pub(crate) fn is_recorded(&self) -> bool {
+        !self.is_conflict() && !self.is_waiting()
+    }
+
     /// Returns true if the condition holds for the error or one of its sources. Of two errors, it has to hold for both.
     fn has_source(&self, condition: fn(&(dyn StdError + 'static)) -> bool) -> bool {
         for error in sources(&*self.source) {

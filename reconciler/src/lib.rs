@@ -102,6 +102,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
+mod capacity;
 mod controller;
 mod driver;
 mod error;

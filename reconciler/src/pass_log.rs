@@ -12,9 +12,7 @@ use reknit_injection::{
 use serde::Serialize;
 use tokio::time::{Instant, timeout};
 
-use crate::{
-    Outcome, Result, controller::is_recorded, metrics::PassResult, outcome::Next, queue::Causes, waits::Waits,
-};
+use crate::{Error, Outcome, Result, metrics::PassResult, outcome::Next, queue::Causes, waits::Waits};
 
 /// The number of finished passes that are kept. Each takes at most 20 KiB, and mostly less than one: its requests, their
 /// paths, its causes and its texts are bounded.
@@ -214,7 +212,7 @@ impl LoggedPass {
     /// Sets the result of the pass.
     pub(crate) fn set_result(&mut self, result: &Result<Outcome>) {
         self.result = PassResult::of(result);
-        if !result.as_ref().is_err_and(is_recorded) {
+        if !result.as_ref().is_err_and(Error::is_recorded) {
             self.recorded = None;
         }
         match result {

@@ -7,7 +7,7 @@ use std::{
 
 use reknit_apis::internal::HashMap;
 
-use crate::queue::shrink;
+use crate::capacity::shrink;
 
 /// Queued items. After an item of one namespace, each other namespace that has any gets its turn, so that no namespace
 /// delays another one by more than an item. The items of a namespace keep their order. Items without a namespace share

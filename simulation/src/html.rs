@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use crate::{
-    report::{Failure, Line, timeline},
     time::Time,
+    timeline::{Failure, Line, timeline},
 };
 
 const WIDTH: f64 = 1200.0;

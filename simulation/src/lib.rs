@@ -76,6 +76,7 @@ mod server;
 mod simulation;
 mod stubs;
 mod time;
+mod timeline;
 mod trace;
 mod watchdog;
 mod world;

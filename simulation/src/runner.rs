@@ -21,9 +21,9 @@ use tracing::{Dispatch, subscriber::NoSubscriber};
 use crate::{
     faults::{Fault, Plan, Single},
     observer::Observer,
-    oracles,
-    report::{self, Failure},
+    oracles, report,
     scenario::Scenario,
+    timeline::Failure,
     world::{Run, World},
 };
 

@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 use crate::{
     admission::{
         mutator::{Mutator, mutate, rules_of},
+        outcome::ReviewOutcome,
         ratchet::ratchet,
-        review::{Review, ReviewOutcome},
+        review::Review,
     },
     webhook::Webhook,
 };

@@ -14,7 +14,7 @@ use crate::{
     output,
     plan::Plan,
     project::Project,
-    template::Names,
+    template_names::Names,
 };
 
 /// Adds a Kind with its controller, its tests and an example

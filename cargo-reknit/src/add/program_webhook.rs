@@ -3,7 +3,8 @@
 use crate::{
     plan::Plan,
     rustfmt,
-    template::{File, Names, WEBHOOK, WEBHOOK_MANIFESTS},
+    template::{File, WEBHOOK, WEBHOOK_MANIFESTS},
+    template_names::Names,
 };
 
 /// The file with the constructor of the webhook.

@@ -10,7 +10,8 @@ use crate::{
     names::{Kind, Version},
     plan::Plan,
     project::Project,
-    template::{CONVERSION, Names, VERSION},
+    template::{CONVERSION, VERSION},
+    template_names::Names,
 };
 
 /// Adds a version of a Kind, with the conversion between the versions in the program's webhook

@@ -10,9 +10,9 @@ use crate::{
     plan::Plan,
     project::Project,
     template::{
-        DEFAULTING_CODE, DEFAULTING_MANIFESTS, File, Names, VALIDATION_CODE, VALIDATION_MANIFESTS,
-        WEBHOOK_TESTS,
+        DEFAULTING_CODE, DEFAULTING_MANIFESTS, File, VALIDATION_CODE, VALIDATION_MANIFESTS, WEBHOOK_TESTS,
     },
+    template_names::Names,
 };
 
 /// Adds defaults and rules of a Kind, in a webhook that the program serves

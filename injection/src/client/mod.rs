@@ -4,6 +4,7 @@ mod own_writes;
 mod pass_requests;
 mod read_back;
 mod recorded;
+mod refusal;
 mod resource_path;
 mod retry_after;
 mod term;
@@ -20,8 +21,9 @@ pub(crate) use self::{
 pub use self::{
     own_writes::is_dry_run,
     pass_requests::{PassRequest, PassRequests, RequestEnd, is_apply, is_watch, request_verb},
+    refusal::with_retry_after_in_status,
     resource_path::{ResourcePath, resource_name},
-    retry_after::{retry_after, retry_after_of, retry_after_of_status, with_retry_after_in_status},
+    retry_after::{retry_after, retry_after_of, retry_after_of_status},
     term::{Term, TermBody, TermEnded, has_term_ended, term_began, within_term},
     transport::{HttpResponse, NoRetry, Transport, is_absence},
     warnings::header_warnings,

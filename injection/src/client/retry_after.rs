@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Response,
-    header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_AFTER},
+    HeaderMap,
+    header::{DATE, RETRY_AFTER},
 };
 use k8s_openapi::jiff::{Timestamp, fmt::rfc2822};
 use kube::core::{Status, response::StatusDetails};
 use reknit_apis::internal::now;
-
-use super::transport::{HttpResponse, collect_body, error_status, full_body};
 
 /// The limits of every wait: a shorter one would be a loop, and a server does not stop a controller for longer.
 const MIN_SECONDS: u64 = 1;
@@ -44,20 +41,6 @@ pub fn retry_after_of(error: &kube::Error) -> Option<Duration> {
 pub fn retry_after_of_status(status: &Status) -> Option<Duration> {
     let seconds = status.details.as_ref()?.retry_after_seconds;
     (seconds > 0).then(|| within_limits(seconds.into()))
-}
-
-/// Puts the wait that the headers of a refusal ask for into its `Status`, where callers of a kube client find it.
-pub async fn with_retry_after_in_status(response: HttpResponse) -> kube::Result<HttpResponse> {
-    let is_refused = response.status().is_client_error() || response.status().is_server_error();
-    if !is_refused || retry_after(response.headers()).is_none() {
-        return Ok(response);
-    }
-    let (mut head, body) = response.into_parts();
-    let status = error_status(&head, &collect_body(body).await?);
-    let body = serde_json::to_vec(&status).map_err(kube::Error::SerdeError)?;
-    head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    head.headers.remove(CONTENT_LENGTH);
-    Ok(Response::from_parts(head, full_body(Bytes::from(body))))
 }
 
 /// Sets the wait in the `Status` if the headers ask for one.
@@ -111,21 +94,5 @@ mod tests {
         }
         assert_eq!(wait(&[(RETRY_AFTER, "Fri, 01 Jan 2100 00:00:00 GMT")]), Some(300));
         assert_eq!(wait(&[]), None);
-    }
-
-    #[tokio::test]
-    async fn a_refusal_has_the_wait_of_its_header_in_its_status() {
-        for body in ["Too many requests, please try again later.", r#"{"message":"slow down","code":429}"#] {
-            let response = Response::builder().status(429).header(RETRY_AFTER, "10");
-            let response = response.body(full_body(Bytes::from_static(body.as_bytes()))).unwrap();
-            let body =
-                collect_body(with_retry_after_in_status(response).await.unwrap().into_body()).await.unwrap();
-            let status: Status = serde_json::from_slice(&body).unwrap();
-            assert_eq!(
-                (status.code, retry_after_of_status(&status)),
-                (429, Some(Duration::from_secs(10))),
-                "{status:?}"
-            );
-        }
     }
 }

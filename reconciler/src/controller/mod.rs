@@ -258,7 +258,7 @@ impl Controller {
             log_result(&result, took);
             if let Some(recording) = recording {
                 recording
-                    .finish(result.as_ref().err().filter(|error| is_recorded(error)).map(Error::in_full));
+                    .finish(result.as_ref().err().filter(|error| error.is_recorded()).map(Error::in_full));
             }
             span::record_result(PassResult::of(&result));
             result
@@ -367,12 +367,6 @@ impl Drop for Parts {
         self.queue.close();
         self.per_key.close();
     }
-}
-
-/// Returns true if a pass with this error is recorded. A conflict, or a wait for the first list of a Kind, is not: it
-/// resolves itself.
-pub(crate) fn is_recorded(error: &Error) -> bool {
-    !error.is_conflict() && !error.is_waiting()
 }
 
 /// Logs the result: successes and conflicts at debug level, other errors as errors.

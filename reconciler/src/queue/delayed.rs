@@ -9,7 +9,7 @@ use std::{
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
-use super::lanes::shrink;
+use crate::capacity::shrink;
 
 /// The delayed keys, by due time and by key. A ticket orders keys with the same due time.
 #[derive(Debug, Default)]

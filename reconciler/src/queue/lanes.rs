@@ -1,6 +1,6 @@
 //! The two lanes of the queue, and the keys that workers have claimed from them.
 
-use std::{borrow::Borrow, hash::Hash, sync::Arc};
+use std::{borrow::Borrow, sync::Arc};
 
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
@@ -8,13 +8,10 @@ use tokio::time::Instant;
 use reknit_injection::internal::Writers;
 
 use super::cause::{Cause, Causes};
-use crate::turns::Turns;
+use crate::{capacity::shrink, turns::Turns};
 
 /// The number of fast keys in a row after which a waiting slow key gets its turn.
 const MAX_FAST_IN_A_ROW: u32 = 9;
-
-/// The capacity of a map is not reduced below twice this number of keys.
-const MIN_KEYS: usize = 1 << 10;
 
 /// A lane of the queue. A key that is added to both is queued in the fast lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -247,17 +244,10 @@ impl Lanes {
     }
 }
 
-/// Releases the unused capacity that remains after a burst of keys, such as the first list or a resync.
-pub(crate) fn shrink<K: Eq + Hash, T>(map: &mut HashMap<K, T>) {
-    let needed = map.len().max(MIN_KEYS);
-    if map.capacity() / 8 > needed {
-        map.shrink_to(2 * needed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capacity::MIN_KEYS;
 
     #[test]
     fn the_capacity_after_a_burst_of_keys_is_released_and_no_key_is_lost() {

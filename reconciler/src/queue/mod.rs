@@ -50,7 +50,6 @@ pub(crate) use self::{
     cause::{Cause, Causes, Source, resource_of},
     change::StateChange,
     delayed::Delayed,
-    lanes::shrink,
     storms::{InARow, Storm},
 };
 use crate::metrics::{Metrics, QueueMetrics, RunningPasses};

@@ -18,8 +18,8 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
-use super::{backoff::Backoff, cause::Cause, delayed::Delayed, lanes::shrink, token_bucket::TokenBucket};
-use crate::turns::Turns;
+use super::{backoff::Backoff, cause::Cause, delayed::Delayed, token_bucket::TokenBucket};
+use crate::{capacity::shrink, turns::Turns};
 
 /// The number of tokens that the success of a key adds if it had failed before.
 const TOKENS_FOR_SUCCESS: u32 = 2;

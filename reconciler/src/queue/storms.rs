@@ -22,7 +22,8 @@ use reknit_apis::{Key, internal::HashMap};
 use reknit_injection::internal::Writers;
 use tokio::time::Instant;
 
-use super::{Causes, Delayed, lanes::shrink};
+use super::{Causes, Delayed};
+use crate::capacity::shrink;
 
 /// The number of passes that are a storm, and the time within which they run.
 const STORM: u32 = 20;

@@ -9,7 +9,7 @@ use reknit_reconciler::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{State, routes::Parameters};
+use super::{Parameters, State};
 
 /// The maximum number of keys in an answer.
 const MAX_KEYS: usize = 1000;

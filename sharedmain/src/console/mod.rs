@@ -3,6 +3,7 @@
 //! A view is a function from the [`State`] to JSON, and a path in [`routes`]. [`guard`] decides which requests reach a view.
 //! The views read the metrics of the process and the health of its controllers. The console stores nothing but the last
 //! handovers of buckets. What the page plots, the page samples.
+
 mod controllers;
 mod gathered;
 mod guard;
@@ -16,6 +17,7 @@ mod tests;
 mod webhook;
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
     sync::{Arc, OnceLock},
 };
@@ -48,6 +50,9 @@ pub(crate) type Switch = Arc<watch::Sender<bool>>;
 /// The console of a process.
 #[derive(Clone)]
 pub(crate) struct Console(Arc<State>);
+
+/// The parameters of a request.
+type Parameters = BTreeMap<String, String>;
 
 /// The parts of the process that views read.
 struct State {

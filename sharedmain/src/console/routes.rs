@@ -1,5 +1,6 @@
 //! The paths of the console.
-use std::{collections::BTreeMap, sync::Arc};
+
+use std::sync::Arc;
 
 use axum::{
     Json, Router,
@@ -12,10 +13,7 @@ use axum::{
 use reknit_server::HeldByResponse;
 use serde_json::{Value, json};
 
-use super::{PATH, State, controllers, guard, informers, keys, leadership, passes, webhook};
-
-/// The parameters of a request.
-pub(super) type Parameters = BTreeMap<String, String>;
+use super::{PATH, Parameters, State, controllers, guard, informers, keys, leadership, passes, webhook};
 
 /// A view: the JSON for these parameters, or the error of a parameter.
 type View = fn(&State, &Parameters) -> Result<Value, String>;

@@ -8,14 +8,9 @@ use tokio::time::Instant;
 
 use super::{
     probes::{Check, HealthCheck},
-    workers::Workers,
+    workers::{STUCK_AFTER, Workers},
 };
 use crate::{client::credentials::Credentials, process::task::Readiness};
-
-/// An informer counts as stuck if it has made no request for this time, and a reconcile if it has run for this time. A
-/// watch ends within minutes, and a failed request is retried within a minute. For a
-/// controller that allows slower reconciles, its own limit counts instead.
-pub(super) const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// The time for which the process is not ready because of a part whose first requests fail. After that, the failure is
 /// only reported, so that one part cannot take down the others, such as a webhook.

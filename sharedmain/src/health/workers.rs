@@ -1,4 +1,5 @@
 //! The threads that run user code, which blocking code may occupy.
+
 use std::time::Duration;
 
 use reknit_leadership::internal::Heartbeat;
@@ -9,6 +10,10 @@ use super::probes::Check;
 
 /// The silence from which on blocked threads are reported.
 const REPORT_AFTER: Duration = Duration::from_secs(5);
+/// An informer counts as stuck if it has made no request for this time, a reconcile if it has run for this time, and the
+/// threads if they have been blocked for this time. A watch ends within minutes, and a failed request is retried within a
+/// minute. For a controller that allows slower reconciles, its own limit counts instead.
+pub(super) const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
 /// The silence after which a process is not ready: it answers no webhook request, and stops to renew its leases.
 const UNREADY_AFTER: Duration = Duration::from_secs(40);
 /// The number of checks after which a log line is repeated.
@@ -33,7 +38,7 @@ impl Workers {
     }
 
     pub(super) fn health(&self) -> Check {
-        self.check(super::checks::STUCK_AFTER)
+        self.check(STUCK_AFTER)
     }
 
     /// Checks that the threads have not been blocked for longer than this.
@@ -106,7 +111,7 @@ mod tests {
         tokio::time::advance(UNREADY_AFTER).await;
         let [readiness, health] = checks();
         assert!(readiness.starts_with("[-]workers failed: ") && health.starts_with("[+]workers ok: "));
-        tokio::time::advance(super::super::checks::STUCK_AFTER).await;
+        tokio::time::advance(STUCK_AFTER).await;
         assert!(checks()[1].starts_with("[-]workers failed: "));
     }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use reknit_injection::internal::HttpResponse;
 use tower::BoxError;
 
-use super::{World, processes::Process};
+use super::{Process, World};
 use crate::{
     link::{EventSender, Reply},
     trace::RequestId,

@@ -15,13 +15,7 @@ mod watches;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use self::{
-    deliveries::Delivery,
-    kubelet::Kubelet,
-    processes::{Process, Slot},
-    requests::InFlight,
-    watches::OpenWatch,
-};
+use self::{deliveries::Delivery, kubelet::Kubelet, processes::Slot, requests::InFlight, watches::OpenWatch};
 use crate::{
     cluster::Cluster,
     faults::{Fault, Faults, Plan},
@@ -54,6 +48,13 @@ pub(crate) struct Run {
     /// The numbers of writes and passes, for the exhaustive search.
     pub(crate) writes: usize,
     pub(crate) passes: usize,
+}
+
+/// One run of the process of a replica.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Process {
+    replica: usize,
+    incarnation: u32,
 }
 
 enum Event {

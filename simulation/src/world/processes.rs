@@ -5,13 +5,6 @@ use std::{mem, time::Duration};
 use super::{Event, World, deliveries::Delivery};
 use crate::{faults::Fault, replica::Replica, time::Time};
 
-/// One run of the process of a replica.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Process {
-    pub(super) replica: usize,
-    pub(super) incarnation: u32,
-}
-
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) replica: Option<Replica>,

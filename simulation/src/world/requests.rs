@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header::RETRY_AFTER};
 use serde_json::{Value, json};
 
-use super::{Event, STALE, World, deliveries::Delivery, processes::Process};
+use super::{Event, Process, STALE, World, deliveries::Delivery};
 use crate::{
     admission::Attempt,
     faults::{Fate, Single},

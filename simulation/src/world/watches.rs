@@ -5,9 +5,8 @@ use std::time::Duration;
 use http::Response;
 
 use super::{
-    Event, World,
+    Event, Process, World,
     deliveries::Delivery,
-    processes::Process,
     requests::{InFlight, failure},
 };
 use crate::{

@@ -8,9 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    denial::deny,
-    group_version_kind::GroupVersionKind,
-    review::{Change, Review, ReviewOutcome},
+    change::Change, denial::deny, group_version_kind::GroupVersionKind, outcome::ReviewOutcome,
+    review::Review,
 };
 
 /// The key of the example, which documents the other keys.

@@ -10,10 +10,10 @@ use reknit_apis::{CauseType, FieldError, Kind, to_json};
 use serde_json::Value;
 
 use super::{
+    change::Change,
     denial::Denial,
     fault_path::FaultPath,
     group_version_kind::GroupVersionKind,
-    review::Change,
     unknown_fields::{KnownFields, UnknownFields},
 };
 

@@ -8,10 +8,12 @@ use reknit_reconciler::internal::merge_changes;
 use serde_json::{Value, json};
 
 use super::{
+    change::Change,
     decoding::{Decoded, Decoder},
     denial::{Denial, deny},
     group_version_kind::GroupVersionKind,
-    review::{Change, Review, ReviewOutcome, allow_with_patch},
+    outcome::{ReviewOutcome, allow_with_patch},
+    review::Review,
 };
 
 /// Makes the patch that sets the defaults of the new object and, if the flag is true, its user annotations.

@@ -1,6 +1,7 @@
 //! Admission reviews: defaulting, validation and strict decoding of objects.
 
 pub(crate) mod caches;
+pub(crate) mod change;
 pub(crate) mod config_maps;
 pub(crate) mod decoding;
 pub(crate) mod defaulting;
@@ -8,6 +9,7 @@ pub(crate) mod denial;
 mod fault_path;
 pub(crate) mod group_version_kind;
 pub(crate) mod mutator;
+pub(crate) mod outcome;
 pub(crate) mod ratchet;
 pub(crate) mod request_values;
 pub(crate) mod review;

@@ -5,9 +5,11 @@ use reknit_apis::Request;
 use serde_json::Value;
 
 use super::{
+    change::Change,
     denial::deny,
     group_version_kind::GroupVersionKind,
-    review::{Change, Review, ReviewOutcome, allow_with_patch},
+    outcome::{ReviewOutcome, allow_with_patch},
+    review::Review,
 };
 
 /// A mutating admission step for objects of any Kind. [`Webhook::mutator`](crate::Webhook::mutator) adds it to a webhook.

@@ -8,8 +8,10 @@ use reknit_apis::Operation;
 use serde_json::Value;
 
 use super::{
+    change::{Change, differ_only_in},
     defaulting::Defaulting,
-    review::{Change, Review, ReviewOutcome, differ_only_in},
+    outcome::ReviewOutcome,
+    review::Review,
     rules::ratchet_rule,
 };
 

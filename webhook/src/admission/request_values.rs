@@ -5,10 +5,7 @@ use std::sync::Arc;
 use reknit_apis::Request;
 use reknit_injection::{Config, Context, FromConfigMap, config_map_name};
 
-use super::{
-    caches::Caches,
-    review::{Review, ReviewOutcome},
-};
+use super::{caches::Caches, outcome::ReviewOutcome, review::Review};
 
 /// The ConfigMaps whose values requests carry.
 #[derive(Clone, Default)]

@@ -1,4 +1,4 @@
-//! Admission reviews: the request of the API server and the response.
+//! Admission reviews: the request of the API server.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,7 @@ use reknit_apis::{Operation, Request};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{
-    denial::{Denial, deny},
-    group_version_kind::GroupVersionKind,
-    rules::PendingRule,
-};
+use super::{change::Change, group_version_kind::GroupVersionKind};
 
 /// A decoded AdmissionReview.
 #[derive(Deserialize)]
@@ -30,34 +26,6 @@ pub(crate) struct Review {
     /// The change to check. `None` if the request is always allowed: a CONNECT request, or a change of only the
     /// metadata of a terminating object.
     pub(crate) change: Option<Change>,
-}
-
-/// The creation, update or deletion of an object.
-pub(crate) struct Change {
-    pub(crate) request: Request,
-    pub(crate) object: Option<Value>,
-    pub(crate) old: Option<Value>,
-}
-
-/// The response to a review, and the rules that may still deny the request.
-pub(crate) struct ReviewOutcome {
-    pub(crate) response: AdmissionResponse,
-    pub(crate) rules: Vec<PendingRule>,
-}
-
-impl From<AdmissionResponse> for ReviewOutcome {
-    fn from(response: AdmissionResponse) -> Self {
-        Self { response, rules: Vec::new() }
-    }
-}
-
-/// Allows the request with this patch, or denies it if the patch cannot be encoded.
-pub(crate) fn allow_with_patch(response: AdmissionResponse, patch: json_patch::Patch) -> ReviewOutcome {
-    if patch.is_empty() {
-        return response.into();
-    }
-    let with_patch = response.clone().with_patch(patch);
-    with_patch.unwrap_or_else(|error| deny(response, format!("unable to create patch: {error}"))).into()
 }
 
 impl Review {
@@ -116,29 +84,6 @@ struct DeepRequest<'a> {
     object: Option<BTreeMap<String, &'a RawValue>>,
     #[serde(borrow)]
     old_object: Option<BTreeMap<String, &'a RawValue>>,
-}
-
-impl Change {
-    pub(crate) fn new_object(&self) -> Result<&Value, Denial> {
-        self.object.as_ref().ok_or_else(|| "the new object may not be nil".into())
-    }
-
-    /// Returns true if only the metadata of a terminating object changes, as when a finalizer is removed. Such an
-    /// update must be allowed even if the object is invalid.
-    fn is_metadata_update_of_terminating_object(&self) -> bool {
-        let (Some(object), Some(old)) = (&self.object, &self.old) else { return false };
-        let is_terminating = !old["metadata"]["deletionTimestamp"].is_null();
-        self.request.operation == Operation::Update
-            && is_terminating
-            && differ_only_in(&["metadata"], object, old)
-    }
-}
-
-/// Returns true if two objects differ at most in these fields.
-pub(crate) fn differ_only_in(fields: &[&str], object: &Value, other: &Value) -> bool {
-    let (Some(object), Some(other)) = (object.as_object(), other.as_object()) else { return false };
-    let is_equal = |key: &String| fields.contains(&&**key) || object.get(key) == other.get(key);
-    object.keys().chain(other.keys()).all(is_equal)
 }
 
 /// An AdmissionReview as JSON. kube's own reviews hold typed objects, which lose fields that their type does not have.

@@ -1,19 +1,17 @@
 //! Rules that read other objects. They are asynchronous, and answer after the object itself was found to be valid.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc};
 
-use futures::{FutureExt, future::BoxFuture};
-use kube::core::admission::AdmissionResponse;
+use futures::FutureExt;
 use reknit_apis::{FieldError, Kind, Level, Request};
 use reknit_reconciler::Result;
 use serde_json::Value;
-use tokio::time::timeout;
 
 use super::{
+    change::Change,
     decoding::decode_leniently,
     denial::Denial,
-    group_version_kind::GroupVersionKind,
-    review::{Change, ReviewOutcome},
+    outcome::{PendingRule, Verdict},
 };
 
 /// Rules of a Kind that read other objects: from informers that the constructor of the webhook requests, or from the
@@ -93,12 +91,6 @@ pub trait Validator: Send + Sync + 'static {
     }
 }
 
-/// The faults that a rule has found, or the reason why it could not be evaluated.
-type Verdict = Result<FieldError, Denial>;
-
-/// The evaluation of one validator for one request.
-pub(crate) type PendingRule = BoxFuture<'static, Verdict>;
-
 /// Decodes the objects of a change for a validator. Returns `None` if the validator must not be asked.
 pub(crate) type PrepareRule = Arc<dyn Fn(&Change) -> Result<Option<PendingRule>, Denial> + Send + Sync>;
 
@@ -141,58 +133,4 @@ pub(crate) fn ratchet_rule(rule: PendingRule, of_stored: PendingRule) -> Pending
         }
     }
     .boxed()
-}
-
-impl ReviewOutcome {
-    /// Evaluates the pending rules of an allowed request, one after another until one refuses it.
-    pub(crate) async fn finish(
-        self,
-        kind: &GroupVersionKind,
-        name: &str,
-        limit: Duration,
-    ) -> AdmissionResponse {
-        let Self { mut response, rules } = self;
-        if !response.allowed {
-            return response;
-        }
-        let evaluate = async {
-            for rule in rules {
-                response = judge(response.clone(), kind, name, rule.await?);
-                if !response.allowed {
-                    break;
-                }
-            }
-            Ok::<_, Denial>(())
-        };
-        let result = timeout(limit, evaluate).await;
-        match result {
-            Ok(Ok(())) => response,
-            Ok(Err(denial)) => denial.context("validation failed").deny(response, kind, name),
-            Err(_) => {
-                let reason = format!(
-                    "validation failed: the rules that read other objects took longer than {limit:?}"
-                );
-                Denial::timed_out(reason).deny(response, kind, name)
-            }
-        }
-    }
-}
-
-/// Adds the warnings of these faults to the response, and denies the request if there are errors.
-pub(crate) fn judge(
-    mut response: AdmissionResponse,
-    kind: &GroupVersionKind,
-    name: &str,
-    faults: FieldError,
-) -> AdmissionResponse {
-    // One warning for each line, since the API server sends each in an HTTP header.
-    let warnings = faults.clone().filter(Level::Warning).to_string();
-    if !warnings.is_empty() {
-        response.warnings.get_or_insert_default().extend(warnings.lines().map(str::to_owned));
-    }
-    let errors = faults.filter(Level::Error);
-    match errors.is_empty() {
-        true => response,
-        false => Denial::from(errors).context("validation failed").deny(response, kind, name),
-    }
 }

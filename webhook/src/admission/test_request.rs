@@ -8,9 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    group_version_kind::GroupVersionKind,
-    mutator::selects,
-    review::{Change, Review, ReviewOutcome},
+    change::Change, group_version_kind::GroupVersionKind, mutator::selects, outcome::ReviewOutcome,
+    review::Review,
 };
 use crate::webhook::Webhook;
 

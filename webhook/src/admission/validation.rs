@@ -8,11 +8,13 @@ use serde_json::Value;
 
 use super::{
     caches::Caches,
+    change::Change,
     decoding::Decoder,
     denial::{Denial, deny},
     group_version_kind::GroupVersionKind,
-    review::{Change, Review, ReviewOutcome},
-    rules::{PendingRule, PrepareRule, Validator, judge, prepare},
+    outcome::{PendingRule, ReviewOutcome, judge},
+    review::Review,
+    rules::{PrepareRule, Validator, prepare},
 };
 
 /// The Kinds with rules.

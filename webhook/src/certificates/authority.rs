@@ -7,19 +7,19 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose,
 };
+use reknit_reconciler::Result;
 use rustls::{
     RootCertStore,
     client::{WebPkiServerVerifier, danger::ServerCertVerifier},
     crypto::ring::default_provider,
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    sign::CertifiedKey,
 };
 use time::OffsetDateTime;
 use x509_parser::{
     prelude::{FromDer, GeneralName, Validity, X509Certificate},
     time::ASN1Time,
 };
-
-use super::identity::read_certified_key;
 
 /// The organisation in the certificates of Knative's webhooks.
 const ORGANISATION: &str = "knative.dev";
@@ -137,6 +137,12 @@ pub(crate) fn read_certificate(pem: &str) -> Option<CertificateInfo> {
         not_after: timestamp(*not_after)?,
         names: names.filter_map(format_name).collect(),
     })
+}
+
+/// Reads a PEM chain and its PEM key. Fails if they do not belong together.
+pub(super) fn read_certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey> {
+    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>()?;
+    Ok(CertifiedKey::from_der(chain, PrivateKeyDer::from_pem_slice(key)?, &default_provider())?)
 }
 
 /// Formats a DNS name or an IP address. Returns `None` for other names.

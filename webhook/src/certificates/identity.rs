@@ -10,13 +10,16 @@ use reknit_reconciler::Result;
 use rustls::{
     ServerConfig,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
     sign::CertifiedKey,
     version::TLS13,
 };
 
-use super::{authority::read_certificate, metrics::CertificateMetrics, secret::Certificates};
+use super::{
+    authority::{read_certificate, read_certified_key},
+    metrics::CertificateMetrics,
+    secret::Certificates,
+};
 
 /// The certificate that is served in TLS handshakes. Clones share it.
 ///
@@ -88,10 +91,4 @@ impl ResolvesServerCert for Resolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.0.read().clone()
     }
-}
-
-/// Reads a PEM chain and its PEM key. Fails if they do not belong together.
-pub(super) fn read_certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey> {
-    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>()?;
-    Ok(CertifiedKey::from_der(chain, PrivateKeyDer::from_pem_slice(key)?, &ring::default_provider())?)
 }

@@ -31,9 +31,7 @@ use super::{
 };
 use crate::{
     admission::{
-        denial::name_version,
-        group_version_kind::GroupVersionKind,
-        review::{Review, ReviewOutcome},
+        denial::name_version, group_version_kind::GroupVersionKind, outcome::ReviewOutcome, review::Review,
     },
     endpoints::{Endpoint, ReviewHandler},
     health::Health,
