@@ -42,7 +42,7 @@ impl Redaction {
             let is_secret = path.is_some_and(|path| path.group.is_empty() && path.plural == "secrets");
             let is_token =
                 path.is_some_and(|path| path.subresource() == Some("token") || path.plural == "tokenreviews");
-            self.find_manifests(&request.body, &mut removed);
+            self.find_manifests(&request.body, is_secret, &mut removed);
             if is_secret && request.body.is_string() {
                 removed.replace(&mut request.body, REDACTED); // YAML
             }
@@ -59,7 +59,9 @@ impl Redaction {
             *data = serde_json::from_value(object["data"].take()).unwrap_or_default();
         }
         let answers = pass.requests.iter().map(|request| &request.answer);
-        pass.objects.iter().chain(answers).for_each(|value| self.find_manifests(value, &mut removed));
+        pass.objects.iter().chain(answers).for_each(|value| self.find_manifests(value, false, &mut removed));
+        let texts = pass.config_maps.values().flatten().flat_map(|data| data.values());
+        texts.for_each(|text| self.find_manifests_in(text, false, &mut removed));
         // References to names would lead elsewhere.
         let texts = removed.texts(|text| !is_name(pass, text));
         pass.result = texts.scrubbed(&pass.result);
@@ -76,16 +78,25 @@ impl Redaction {
 
     /// Finds the values of objects that are written as YAML or JSON within a text, such as the body of a request that
     /// the API server has refused. Nothing else contains these values, so the file would have them.
-    fn find_manifests(&self, value: &Value, removed: &mut Removed) {
+    fn find_manifests(&self, value: &Value, is_secret: bool, removed: &mut Removed) {
         match value {
-            Value::String(text) if text.contains("kind") => {
-                let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_default();
-                let objects = objects.into_iter().filter(|object| object["kind"].is_string());
-                objects.for_each(|mut object| self.redact(&mut object, false, removed));
+            Value::String(text) => self.find_manifests_in(text, is_secret, removed),
+            Value::Array(items) => {
+                items.iter().for_each(|item| self.find_manifests(item, is_secret, removed));
             }
-            Value::Array(items) => items.iter().for_each(|item| self.find_manifests(item, removed)),
-            Value::Object(fields) => fields.values().for_each(|field| self.find_manifests(field, removed)),
+            Value::Object(fields) => {
+                fields.values().for_each(|field| self.find_manifests(field, is_secret, removed));
+            }
             _ => {}
+        }
+    }
+
+    fn find_manifests_in(&self, text: &str, is_secret: bool, removed: &mut Removed) {
+        let is_manifest = |object: &Value| is_secret || object["kind"].is_string();
+        if is_secret || text.contains("kind") {
+            let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_default();
+            let objects = objects.into_iter().filter(is_manifest);
+            objects.for_each(|mut object| self.redact(&mut object, is_secret, removed));
         }
     }
 
@@ -239,6 +250,7 @@ mod tests {
         };
         let requests = vec![
             request("secrets", json!(secret), "Invalid value: \"hunter22-long\""),
+            request("secrets", json!("stringData:\n  p: hunter44\n"), "Kind is missing: hunter44"),
             request("lamps", json!(lamp), "Invalid value: \"blue-moon\""),
             request(
                 "configmaps",
@@ -246,15 +258,17 @@ mod tests {
                 "hunter33",
             ),
         ];
-        let objects = vec![json!({"kind": "Lamp", "status": {"text": "hunter22-long, hunter33, blue-moon"}})];
+        let objects = vec![json!({"kind": "Lamp", "status": {"text": "hunter22-long, hunter33, hunter55"}})];
         let mut pass =
             RecordedPass { objects, requests, result: "blue-moon".into(), ..RecordedPass::default() };
+        let data = [("a".to_owned(), secret.replace("22-long", "55"))];
+        pass.config_maps.insert("config".into(), Some(data.into()));
         Redaction::new(&["/spec/token".into()]).apply(&mut pass);
         let text = pass.text().unwrap();
-        for value in ["hunter22", "hunter33", "blue-moon"] {
+        for value in ["hunter22", "hunter33", "hunter44", "hunter55", "blue-moon"] {
             assert!(!text.contains(value), "{value}: {text}");
         }
         assert_eq!(pass.objects[0]["status"]["text"], "redacted, redacted, redacted");
-        assert_eq!(pass.requests[1].body, lamp.replace("blue-moon", "redacted"));
+        assert_eq!(pass.requests[2].body, lamp.replace("blue-moon", "redacted"));
     }
 }
