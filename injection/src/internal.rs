@@ -7,7 +7,6 @@ pub use reknit_apis::internal::{
     within,
 };
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::{Cached, Informer, Informers, Selection};
 pub use crate::{
@@ -37,6 +36,7 @@ pub use crate::{
         Recordings, RunningRecording,
     },
     reflector::{jittered, read_watch},
+    shallow::{RawFields, cut_object, decode_object, decode_value},
     stack_question::{StackAnswer, StackQuestion},
     timing::sleep_until_optional,
 };
@@ -76,9 +76,9 @@ pub fn undecodable_json<K: Cached>(informer: &Informer<K>, key: &Key) -> Option<
     informer.0.cache.undecodable_json(key)
 }
 
-/// Returns an object that was read from the cache as JSON, with the fields that its type does not have. `None` if another
-/// state is cached by now.
-pub fn raw_json<K: Cached>(informer: &Informer<K>, object: &K) -> Option<Value> {
+/// Returns the JSON of an object that was read from the cache, with the fields that its type does not have. It may be
+/// nested too deep for serde_json. `None` if another state is cached by now.
+pub fn raw_json<K: Cached>(informer: &Informer<K>, object: &K) -> Option<String> {
     informer.0.cache.raw_json(&Key::of(object), object.meta().resource_version.as_deref())
 }
 

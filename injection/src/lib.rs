@@ -46,6 +46,7 @@ mod pass;
 mod permissions;
 mod recording;
 mod reflector;
+mod shallow;
 mod stack_question;
 #[cfg(test)]
 mod testing;

@@ -5,6 +5,7 @@ use std::{marker::PhantomData, sync::Arc};
 use futures::FutureExt;
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use reknit_apis::{Key, Kind};
+use reknit_injection::internal::decode_value;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
@@ -12,7 +13,6 @@ use crate::{
     Queue,
     object_client::{ObjectClient, OnlyMetadata},
     readable::Readable,
-    shallow::read_value,
 };
 
 /// The client of the controller's Kind. The echoes of its writes do not enqueue the keys of the written objects.
@@ -53,7 +53,7 @@ pub(crate) struct StatusAnswer {
 
 impl StatusAnswer {
     pub(crate) fn status(&self) -> Value {
-        self.status.as_deref().map(read_value).unwrap_or_default()
+        self.status.as_deref().and_then(|status| decode_value(status.get()).ok()).unwrap_or_default()
     }
 
     fn version(&self) -> Option<&str> {

@@ -126,7 +126,6 @@ mod per_key;
 mod queue;
 mod readable;
 mod roles;
-mod shallow;
 mod stack;
 mod status;
 mod tracker;

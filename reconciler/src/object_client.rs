@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
+use json_patch::{PatchOperation, RemoveOperation, ReplaceOperation, jsonptr::PointerBuf};
 use kube::{
     Resource,
     api::{DeleteParams, DynamicObject, GetParams, ObjectMeta, Patch, PatchParams, PostParams},
@@ -19,8 +20,6 @@ use serde::{
     de::{DeserializeOwned, IgnoredAny},
 };
 use serde_json::{Value, json};
-
-use crate::shallow::decode_object;
 
 /// The characters that are encoded in a segment of a path.
 const RESERVED: &AsciiSet = &CONTROLS
@@ -45,8 +44,8 @@ pub(crate) trait Decode: DeserializeOwned + Send + 'static {}
 
 impl<T: DeserializeOwned + Send + 'static> Decode for T {}
 
-/// An object of which only the metadata is read. Unlike kube's `PartialObjectMeta`, [`decode_object`] can decode it
-/// however deep the object is nested.
+/// An object of which only the metadata is read. Unlike kube's `PartialObjectMeta`, it can be decoded however deep
+/// the spec of the object is nested.
 #[derive(Default, Deserialize)]
 pub(crate) struct OnlyMetadata {
     pub(crate) metadata: ObjectMeta,
@@ -104,11 +103,8 @@ impl ObjectClient {
     }
 
     /// Replaces an object.
-    pub(crate) fn replace<T: Decode>(&self, key: &Key, object: &Value) -> Answer<T> {
-        self.send(
-            key,
-            self.at(key).replace(&segment(&key.name), &self.post_params(), object.to_string().into_bytes()),
-        )
+    pub(crate) fn replace<T: Decode>(&self, key: &Key, json: String) -> Answer<T> {
+        self.send(key, self.at(key).replace(&segment(&key.name), &self.post_params(), json.into_bytes()))
     }
 
     /// Sends a merge patch.
@@ -127,6 +123,30 @@ impl ObjectClient {
         let mut metadata = json!({"uid": meta.uid, "resourceVersion": meta.resource_version});
         metadata[field] = json!(value);
         self.merge(&Key::of(object), json!({"metadata": metadata}))
+    }
+
+    /// Replaces items of a list in the metadata by their index, on the condition that the object is unchanged. `None`
+    /// removes an item.
+    pub(crate) fn replace_items<T: Decode>(
+        &self,
+        object: &impl Resource,
+        field: &str,
+        items: Vec<(usize, Option<impl Serialize>)>,
+    ) -> Answer<T> {
+        let meta = object.meta();
+        let replace = |path, value| PatchOperation::Replace(ReplaceOperation { path, value });
+        let preconditions = [("uid", json!(meta.uid)), ("resourceVersion", json!(meta.resource_version))];
+        let preconditions =
+            preconditions.map(|(name, value)| replace(PointerBuf::from_tokens(["metadata", name]), value));
+        let changes = items.into_iter().map(|(index, value)| {
+            let path = PointerBuf::from_tokens(["metadata", field, &index.to_string()]);
+            match value {
+                Some(value) => replace(path, json!(value)),
+                None => PatchOperation::Remove(RemoveOperation { path }),
+            }
+        });
+        let patch = json_patch::Patch(changes.chain(preconditions).collect());
+        self.patch(&Key::of(object), &self.patch_params(), &Patch::Json(patch))
     }
 
     /// Sends a merge patch of the status.
@@ -173,10 +193,7 @@ impl ObjectClient {
     ) -> Answer<T> {
         let request = check_key(key).and(request).map_err(kube::Error::BuildRequest);
         let transport = self.transport.clone();
-        async move {
-            decode_object(&transport.request_text(request?).await?).map_err(kube::Error::SerdeError)
-        }
-        .boxed()
+        async move { transport.request(request?).await }.boxed()
     }
 }
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use reknit_apis::Kind;
+use reknit_injection::internal::{RawFields, decode_object, decode_value};
 use serde_json::Value;
-
-use crate::shallow::{RawFields, decode_object, read_value};
 
 /// An object as far as it can be decoded: a status that cannot be decoded, such as one that a newer version has written,
 /// counts as absent. The next status write replaces it.
@@ -35,7 +34,8 @@ impl<K: Kind> Readable<K> {
         let mut fields: RawFields<'_> = serde_json::from_str(json)?;
         let Some(status) = fields.remove("status") else { return Err(error) };
         let object = decode_object(&serde_json::to_string(&fields)?).map_err(|_| error)?;
-        Ok(Self { object: Arc::new(object), unreadable_status: Some(Box::new(read_value(status))) })
+        let unreadable_status = Some(Box::new(decode_value(status.get())?));
+        Ok(Self { object: Arc::new(object), unreadable_status })
     }
 
     /// The resourceVersion of the object.

@@ -18,7 +18,6 @@ use std::sync::Arc;
 use kube::discovery::ApiResource;
 use parking_lot::{Mutex, RwLock};
 use reknit_apis::Key;
-use serde_json::Value;
 
 use self::delta::{Delta, Deltas};
 use self::{
@@ -165,14 +164,14 @@ impl<K: Cached> Cache<K> {
 
     /// The JSON of the newest state of this key, if it cannot be decoded. It may be nested too deep for serde_json.
     pub(crate) fn undecodable_json(&self, key: &Key) -> Option<String> {
-        let json = self.undecodable.read().object(key)?.to_json(&self.kind).ok()?;
-        String::from_utf8(json).ok()
+        self.undecodable.read().object(key)?.to_json(&self.kind).ok()
     }
 
-    /// This state of an object as JSON, with the fields that its type does not have. `None` if another one is cached.
-    pub(crate) fn raw_json(&self, key: &Key, version: Option<&str>) -> Option<Value> {
+    /// The JSON of this state of an object, with the fields that its type does not have. It may be nested too deep for
+    /// serde_json. `None` if another state is cached.
+    pub(crate) fn raw_json(&self, key: &Key, version: Option<&str>) -> Option<String> {
         let object = self.object(key).filter(|object| Some(object.state().resource_version) == version)?;
-        serde_json::from_slice(&object.to_json(&self.kind).ok()?).ok()
+        object.to_json(&self.kind).ok()
     }
 
     /// Returns true if the newest state of this key cannot be decoded.

@@ -9,6 +9,7 @@ use super::{Cache, NOT_A_DELETION, store::NOT_OWN_WRITE};
 use crate::{
     informer::cached::Cached,
     object::{Object, RawObject},
+    shallow::decode_object,
 };
 
 impl<K: Cached> Cache<K> {
@@ -38,7 +39,7 @@ impl<K: Cached> Cache<K> {
                 return self.add_undecodable(raw, &why, is_stale);
             }
         };
-        let json = serde_json::from_str(text).unwrap_or_default();
+        let json = decode_object(text).unwrap_or_default();
         if self.selection.admits(&object) != Some(false) && self.selection.admits_fields(&json) {
             self.update(raw.state().namespace, Some(&decoded), |store| store.put(object, NOT_OWN_WRITE));
         } else {

@@ -16,7 +16,7 @@ pub(crate) use self::{
     own_writes::deliver_own_writes,
     pass_requests::record_requests,
     recorded::record_exchanges,
-    transport::{collect_body, decode_json, error_status, into_kube_error},
+    transport::{collect_body, error_status, into_kube_error},
 };
 pub use self::{
     own_writes::is_dry_run,

@@ -11,9 +11,10 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::{Method, Request, Response};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Status, StatusDetails};
-use kube::{client::Body, core::PartialObjectMeta};
+use kube::client::Body;
 use reknit_apis::Key;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::{
     read_back::read_back,
@@ -52,8 +53,9 @@ struct CacheableRequest {
 }
 
 #[derive(Deserialize)]
-struct MetadataList {
-    items: Vec<PartialObjectMeta>,
+struct RawList<'a> {
+    #[serde(borrow)]
+    items: Vec<&'a RawValue>,
 }
 
 impl CacheableRequest {
@@ -128,8 +130,8 @@ impl CacheableRequest {
         }
         if self.is_deletion && path.name.is_none() {
             let deleted = deleted_objects(text);
-            deleted.iter().for_each(|meta| record(meta.metadata.uid.as_deref().map(WrittenState::deleted)));
-            return Err(deleted.iter().map(Key::of).collect());
+            deleted.iter().for_each(|raw| record(raw.state().uid.map(WrittenState::deleted)));
+            return Err(deleted.iter().map(RawObject::key).collect());
         }
         let raw = RawObject::scan_text(text).ok();
         if let Some(raw) = &raw {
@@ -173,8 +175,9 @@ fn success_details(text: &str) -> Option<StatusDetails> {
 }
 
 /// The objects in the response to the deletion of a collection.
-fn deleted_objects(text: &str) -> Vec<PartialObjectMeta> {
-    serde_json::from_str::<MetadataList>(text).map(|list| list.items).unwrap_or_default()
+fn deleted_objects(text: &str) -> Vec<RawObject<'_>> {
+    let items = serde_json::from_str::<RawList<'_>>(text).map(|list| list.items).unwrap_or_default();
+    items.into_iter().filter_map(|item| RawObject::scan_text(item.get()).ok()).collect()
 }
 
 /// Returns true if the request changes nothing because it is a dry run.

@@ -15,10 +15,11 @@ use kube::{
     client::{Body, DynBody},
     core::{Status, response::reason},
 };
-use serde::de::{DeserializeOwned, Error};
+use serde::de::DeserializeOwned;
 use tower::{BoxError, Service, ServiceExt};
 
 use super::{retry_after::set_wait, warnings::log_warnings};
+use crate::shallow::decode_object;
 
 /// A response whose body has yet to be read.
 pub type HttpResponse = Response<Box<DynBody>>;
@@ -85,7 +86,7 @@ impl Transport {
         (self.send)(request)
     }
 
-    /// Sends a request and decodes the successful response.
+    /// Sends a request and decodes the successful response, even an object that is nested too deep for serde_json.
     ///
     /// # Errors
     ///
@@ -96,7 +97,7 @@ impl Transport {
         request: Request<Vec<u8>>,
     ) -> impl Future<Output = kube::Result<T>> + Send + use<T> {
         let answer = self.request_text(request);
-        async { serde_json::from_str(&answer.await?).map_err(kube::Error::SerdeError) }
+        async { decode_object(&answer.await?).map_err(kube::Error::SerdeError) }
     }
 
     /// Sends a request and returns the text of its response. Fails as [`request`](Self::request) does.
@@ -185,11 +186,6 @@ pub(crate) fn error_status(head: &Parts, body: &[u8]) -> Status {
         status.message = head.status.to_string();
     }
     status
-}
-
-/// Decodes JSON. UTF-8 is checked once for the whole text: `serde_json::from_slice` would check each string.
-pub(crate) fn decode_json<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
-    serde_json::from_str(std::str::from_utf8(bytes).map_err(serde_json::Error::custom)?)
 }
 
 /// Reads a whole body.

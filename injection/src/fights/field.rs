@@ -5,7 +5,10 @@ use std::{borrow::Cow, collections::BTreeSet};
 use kube::discovery::ApiResource;
 use serde_json::Value;
 
-use crate::object::{Object, RawObject};
+use crate::{
+    object::{Object, RawObject},
+    shallow::decode_value,
+};
 
 /// A step of the path of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub(super) struct Field {
 /// the second. Those outside the metadata come first. The hash of what `Owned::apply` has applied is only among them if
 /// nothing else is.
 pub(super) fn restored_fields(kind: &ApiResource, states: [&Object; 3]) -> Vec<Field> {
-    let texts = states.map(|state| state.to_json(kind).ok().and_then(|json| String::from_utf8(json).ok()));
+    let texts = states.map(|state| state.to_json(kind).ok());
     let [Some(before), Some(between), Some(after)] = &texts else { return Vec::new() };
     let raws = [before, between, after].map(|text| RawObject::scan_text(text).ok());
     let [Some(before), Some(between), Some(after)] = &raws else { return Vec::new() };
@@ -57,7 +60,7 @@ fn collect_restored(parts: [&[(Cow<'_, str>, &str)]; 3], path: &mut Vec<Step>, f
             continue;
         }
         let [before, between, after] =
-            texts.map(|text| text.and_then(|text| serde_json::from_str::<Value>(text).ok()));
+            texts.map(|text| text.and_then(|text| decode_value::<Value>(text).ok()));
         path.push(Step::Name(name.into()));
         compare([before.as_ref(), between.as_ref(), after.as_ref()], path, found);
         path.pop();

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::field::{Field, Step};
+use crate::shallow::decode_value;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -34,7 +35,7 @@ pub(super) enum Rival {
 /// that has written since the own write, if its write has left an entry. `None` if that is not known either.
 pub(super) fn rival_of(states: [Option<&str>; 3], field: &Field) -> Option<Rival> {
     let [before, theirs, ours] =
-        states.map(|text| text.map(|text| serde_json::from_str::<Vec<Entry>>(text).unwrap_or_default()));
+        states.map(|text| text.map(|text| decode_value::<Vec<Entry>>(text).unwrap_or_default()));
     let (theirs, ours) = (theirs?, ours.unwrap_or_default());
     let is_owner = |entry: &&Entry| entry.fields_v1.as_ref().is_some_and(|fields| owns(fields, &field.path));
     let own: BTreeSet<_> =

@@ -6,7 +6,7 @@ use kube::discovery::ApiResource;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 
-use crate::client::decode_json;
+use crate::shallow::decode_object;
 
 /// The maximum number of steps in the path of a Secret's value, such as `data.password`. Further steps could reveal a
 /// part of the secret.
@@ -15,19 +15,19 @@ const SECRET_PATH_STEPS: usize = 2;
 /// Decodes a whole object. The error names the path of the value and the cause.
 ///
 /// The error of a Secret contains the names of its fields, but no values.
-pub(super) fn decode<K: DeserializeOwned>(json: &[u8], kind: &ApiResource) -> Result<K, String> {
-    let decode = || decode_json(json).map_err(|error| explain_with_path::<K>(json, &error, kind));
+pub(super) fn decode<K: DeserializeOwned>(json: &str, kind: &ApiResource) -> Result<K, String> {
+    let decode = || decode_object(json).map_err(|error| explain_with_path::<K>(json, &error, kind));
     panic::catch_unwind(decode).map_err(|_| "its decoding panicked".to_owned()).flatten()
 }
 
 /// Replaces serde's line and column by the path in the object, since the reader of the error does not have the JSON.
 /// Decodes the object again, because a decoder that records the path is slower.
 fn explain_with_path<K: DeserializeOwned>(
-    json: &[u8],
+    json: &str,
     error: &serde_json::Error,
     kind: &ApiResource,
 ) -> String {
-    let decoded = serde_path_to_error::deserialize::<_, K>(&mut serde_json::Deserializer::from_slice(json));
+    let decoded = serde_path_to_error::deserialize::<_, K>(&mut serde_json::Deserializer::from_str(json));
     let steps = if is_secret(kind) { SECRET_PATH_STEPS } else { usize::MAX };
     let path = decoded.err().map_or_else(String::new, |error| path_text(error.path().iter().take(steps)));
     let message = explain(error, kind);
@@ -75,7 +75,7 @@ mod tests {
 
     fn error(json: &str, kind: &str) -> String {
         let kind = ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("", "v1", kind));
-        decode::<Decoded>(json.as_bytes(), &kind).unwrap_err()
+        decode::<Decoded>(json, &kind).unwrap_err()
     }
 
     #[test]

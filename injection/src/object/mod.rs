@@ -15,7 +15,10 @@ mod state;
 use std::{collections::BTreeMap, sync::Arc};
 
 use kube::discovery::ApiResource;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, Error},
+};
 use serde_json::Value;
 
 use self::decode::decode;
@@ -28,6 +31,7 @@ pub(crate) use self::{
     scan::{Malformed, Result as ScanResult, Scanner},
     state::ObjectState,
 };
+use crate::shallow::decode_object;
 
 /// A cached object. A clone shares the bytes.
 ///
@@ -151,7 +155,7 @@ impl Object {
     }
 
     /// The whole object as JSON, with `apiVersion` and `kind`.
-    pub(crate) fn to_json(&self, kind: &ApiResource) -> serde_json::Result<Vec<u8>> {
+    pub(crate) fn to_json(&self, kind: &ApiResource) -> serde_json::Result<String> {
         let (ObjectState { namespace, name, uid, resource_version }, [metadata, rest]) =
             (self.state(), self.fields());
         let mut text = Vec::with_capacity(self.0.len() + 160);
@@ -176,11 +180,12 @@ impl Object {
             }
             text.push(b'}');
         }
-        Ok(text)
+        // UTF-8 is checked once for the whole text: `serde_json::from_slice` would check each string.
+        String::from_utf8(text).map_err(Error::custom)
     }
 
     pub(crate) fn to_value(&self, kind: &ApiResource) -> Option<Value> {
-        serde_json::from_slice(&self.to_json(kind).ok()?).ok()
+        decode_object(&self.to_json(kind).ok()?).ok()
     }
 
     fn has_flag(&self, flag: u8) -> bool {

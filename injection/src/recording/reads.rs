@@ -18,7 +18,7 @@ use super::{
     MAX_BYTES,
     file::{ConfigMapData, ListRead, ObjectName, RecordedKind, RecordedPass, RecordedRequest},
 };
-use crate::{client::ResourcePath, object::Object};
+use crate::{client::ResourcePath, object::Object, shallow::decode_value};
 
 /// The part of a recording that requests and ConfigMaps can take even if the pass read many objects.
 const REQUESTS: usize = MAX_BYTES / 4;
@@ -217,8 +217,7 @@ impl Reads {
         pass.hidden = self.hidden.values().filter_map(json).collect();
         pass.kinds = self.kinds.into_values().collect();
         for ((api_version, kind, Key { namespace, name }), read) in self.objects {
-            let json = |object: &Object| serde_json::from_slice(&object.to_json(&read.kind).ok()?).ok();
-            match read.object.as_ref().map(json) {
+            match read.object.as_ref().map(|object| object.to_value(&read.kind)) {
                 Some(Some(object)) => pass.objects.push(object),
                 Some(None) => pass.left_out.push(format!("{kind} {name}, which is not JSON")),
                 None => pass.absent.push(ObjectName { api_version, kind, namespace, name }),
@@ -247,9 +246,9 @@ fn is_secret(kind: &ApiResource) -> bool {
 
 /// Parses JSON. Other text becomes a string.
 fn parse(body: &[u8]) -> Value {
-    match body {
-        [] => Value::Null,
-        _ => serde_json::from_slice(body).unwrap_or_else(|_| json!(String::from_utf8_lossy(body))),
+    match &*String::from_utf8_lossy(body) {
+        "" => Value::Null,
+        text => decode_value(text).unwrap_or_else(|_| json!(text)),
     }
 }
 

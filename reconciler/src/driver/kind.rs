@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
 use reknit_injection::{
     DecodeError, Filter, Informer, Metadata,
-    internal::{CurrentPass, LogLimit, undecodable_json, with_pinned_config},
+    internal::{CurrentPass, LogLimit, decode_object, undecodable_json, with_pinned_config},
 };
 use serde_json::Value;
 
@@ -32,7 +32,6 @@ use crate::{
     object_client::OnlyMetadata,
     per_key::PerKeyStores,
     readable::Readable,
-    shallow::decode_object,
     status::{StatusChange, StatusWriter, UnstoredChanges},
     tracker::Trackers,
 };

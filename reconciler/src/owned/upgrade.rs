@@ -1,7 +1,7 @@
 //! Takes over the fields of an existing child that another controller has set, before the child is applied: an earlier
 //! controller, or this one before the child was restored from a backup.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use reknit_injection::Cached;
@@ -47,7 +47,7 @@ impl<T: Cached + Serialize> Owned<T> {
         let applier = self.manager_for(owner);
         let is_earlier = |entry: &ManagedFieldsEntry| self.is_earlier(entry);
         let Some(upgraded) = upgrade(entries, is_earlier, &applier) else { return Ok(Some(live)) };
-        let patched = self.shared.client.replace_metadata(&*live, "managedFields", &upgraded).await;
+        let patched = self.shared.client.replace_items(&*live, "managedFields", upgraded).await;
         Ok(Some(Arc::new(patched.map_err(|error| desired.refused(error))?)))
     }
 
@@ -75,7 +75,9 @@ fn warn_of_other_fields<T: Cached>(existing: &T, desired: &Desired) {
     }
 }
 
-/// Moves the entries of earlier managers into the entry of the applying manager. `None` if no entry has to be moved.
+/// Moves the entries of earlier managers into the entry of the applying manager. Returns the new content of entries by
+/// their index, or `None` for an entry to remove, the last one first. Other entries are not sent: they may have been
+/// nested too deep to be decoded completely. Returns `None` if no entry has to be moved.
 ///
 /// As in csaupgrade, a moved entry is dropped if its API version differs from that of the applying manager's entry, or,
 /// if there is none, from that of the first moved entry: its fields cannot be converted here.
@@ -83,29 +85,29 @@ fn upgrade(
     entries: &[ManagedFieldsEntry],
     is_earlier: impl Fn(&ManagedFieldsEntry) -> bool,
     applier: &str,
-) -> Option<Vec<ManagedFieldsEntry>> {
+) -> Option<Vec<(usize, Option<ManagedFieldsEntry>)>> {
     let is_main = |entry: &ManagedFieldsEntry| entry.subresource.as_deref().unwrap_or_default().is_empty();
-    let is_applier = |entry: &&ManagedFieldsEntry| {
+    let is_applier = |entry: &ManagedFieldsEntry| {
         entry.operation.as_deref() == Some("Apply")
             && is_main(entry)
             && entry.manager.as_deref() == Some(applier)
     };
-    let (own, others): (Vec<_>, Vec<_>) = entries.iter().partition(is_applier);
-    let (moved, mut kept): (Vec<_>, Vec<_>) =
-        others.into_iter().partition(|entry| is_main(entry) && is_earlier(entry));
-    let mut target = own.first().or(moved.first()).copied()?.clone();
-    if moved.is_empty() {
-        return None;
-    }
+    let is_moved = |entry: &ManagedFieldsEntry| !is_applier(entry) && is_main(entry) && is_earlier(entry);
+    let moved: Vec<_> = (0..entries.len()).filter(|index| is_moved(&entries[*index])).collect();
+    let index =
+        entries.iter().position(is_applier).or(moved.first().copied()).filter(|_| !moved.is_empty())?;
+    let mut target = entries[index].clone();
     target.manager = Some(applier.into());
     target.operation = Some("Apply".into());
     let mut fields = target.fields_v1.take().map_or_else(|| json!({}), |fields| fields.0);
-    for entry in moved.iter().filter(|entry| entry.api_version == target.api_version) {
-        merge_fields(&mut fields, entry.fields_v1.as_ref().map_or(&Value::Null, |fields| &fields.0));
+    for entry in moved.iter().map(|index| &entries[*index]) {
+        if entry.api_version == target.api_version {
+            merge_fields(&mut fields, entry.fields_v1.as_ref().map_or(&Value::Null, |fields| &fields.0));
+        }
     }
     target.fields_v1 = Some(FieldsV1(fields));
-    kept.insert(0, &target);
-    Some(kept.into_iter().cloned().collect())
+    let removed = moved.into_iter().rev().filter(|moved| *moved != index).map(|index| (index, None));
+    Some(iter::once((index, Some(target))).chain(removed).collect())
 }
 
 /// Adds a set of fields to `fields`. Both sets are trees of JSON objects.
@@ -151,8 +153,10 @@ mod tests {
         ];
         let is_earlier = |entry: &ManagedFieldsEntry| entry.manager.as_ref().unwrap().ends_with("go");
         let fields = json!({"f:data": {".": {}, "f:a": {}, "f:c": {}, "f:d": {}}});
-        let expected = vec![entry("me", "Apply", fields), entry("kubectl", "Update", data("f:b")), status];
-        assert_eq!(upgrade(&entries, is_earlier, "me"), Some(expected.clone()));
-        assert_eq!(upgrade(&expected, is_earlier, "me"), None, "there is nothing more to take over");
+        let me = entry("me", "Apply", fields);
+        let expected = vec![(2, Some(me.clone())), (4, None), (3, None), (0, None)];
+        assert_eq!(upgrade(&entries, is_earlier, "me"), Some(expected));
+        let upgraded = [entry("kubectl", "Update", data("f:b")), me, status];
+        assert_eq!(upgrade(&upgraded, is_earlier, "me"), None, "there is nothing more to take over");
     }
 }

@@ -11,7 +11,7 @@ use reknit_injection::{
     internal::{jittered, raw_json},
 };
 use serde::Deserialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 
 pub use self::diff::merge_patch;
 use self::diff::{conflicts_with, diff, replacement};
@@ -149,7 +149,7 @@ impl<K: Kind> StatusWriter<'_, K> {
 
     /// Returns the stored status as JSON, if the cached object is the one that the pass read.
     fn cached_status(&self) -> Option<Value> {
-        raw_json(self.informer, self.object).map(|mut raw| raw["status"].take())
+        raw_status(&raw_json(self.informer, self.object)?)
     }
 
     /// Sends a patch, on the condition that the object is still as it was `read`.
@@ -195,7 +195,8 @@ impl<K: Kind> StatusWriter<'_, K> {
             if change.overwrites::<K>(before, now.read_status())? {
                 return Err(error.into());
             }
-            let remaining = remaining.keeping_unknown_fields::<K>(now.read_status(), raw_status(&raw))?;
+            let remaining =
+                remaining.keeping_unknown_fields::<K>(now.read_status(), raw_status(raw.get()))?;
             let Some(remaining) = remaining else { break };
             change = remaining;
             match self.send(&now, &change.patch, Attempt::Later).await {
@@ -209,10 +210,10 @@ impl<K: Kind> StatusWriter<'_, K> {
 }
 
 /// The status of an object as JSON. `None` if it has none, or one that is nested too deep.
-fn raw_status(object: &RawValue) -> Option<Value> {
+fn raw_status(object: &str) -> Option<Value> {
     #[derive(Deserialize)]
     struct OnlyStatus {
         status: Option<Value>,
     }
-    serde_json::from_str::<OnlyStatus>(object.get()).ok()?.status
+    serde_json::from_str::<OnlyStatus>(object).ok()?.status
 }

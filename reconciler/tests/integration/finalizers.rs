@@ -157,13 +157,15 @@ impl Bulbs {
     }
 }
 
-/// Installs the Kind. The API server can select Bulbs by their color, and accepts any status.
+/// Installs the Kind. The API server can select Bulbs by their color, and accepts any status and more fields of the spec.
 async fn install() {
     let mut crd = serde_json::to_value(Bulb::crd()).unwrap();
     let version = &mut crd["spec"]["versions"][0];
     version["selectableFields"] = json!([{"jsonPath": ".spec.color"}]);
     version["schema"]["openAPIV3Schema"]["properties"]["status"] =
         json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    version["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-preserve-unknown-fields"] =
+        json!(true);
     let plane = ControlPlane::shared().await.unwrap();
     plane.install_crd(serde_json::from_value(crd).unwrap()).await.unwrap();
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body_util::{BodyExt, Full};
 use kube::client::{Body, DynBody};
-use reknit_injection::internal::HttpResponse;
+use reknit_injection::internal::{HttpResponse, decode_value};
 use serde_json::{Map, Value, json};
 use tower::BoxError;
 
@@ -171,7 +171,7 @@ impl Reply {
     }
 
     pub(super) fn json(&self) -> Result<Value, BoxError> {
-        Ok(serde_json::from_slice(&self.body)?)
+        Ok(decode_value(str::from_utf8(&self.body)?)?)
     }
 
     pub(super) fn message(&self) -> String {

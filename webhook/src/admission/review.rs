@@ -9,8 +9,12 @@ use kube::core::{
     response::Status,
 };
 use reknit_apis::{Operation, Request};
+use reknit_injection::internal::{RawFields, cut_object};
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 
 use super::{change::Change, group_version_kind::GroupVersionKind};
 
@@ -57,6 +61,30 @@ impl Review {
         review.response.uid = request.uid;
         keeps_content.then_some(review)
     }
+
+    /// Reads a review with null for what lies too deep in the metadata and the status of its objects. `None` if it cannot be
+    /// decoded then either.
+    pub(crate) fn of_cut_objects(body: &[u8]) -> Option<Self> {
+        let body = cut_objects(str::from_utf8(body).ok()?).ok()?;
+        serde_json::from_str(&body).ok()
+    }
+}
+
+/// Returns a review with null for what lies too deep in the metadata and the status of its objects.
+fn cut_objects(body: &str) -> serde_json::Result<String> {
+    let mut review: RawFields<'_> = serde_json::from_str(body)?;
+    let Some(request) = review.get("request") else { return Ok(body.to_owned()) };
+    let mut request: RawFields<'_> = serde_json::from_str(request.get())?;
+    let is_object = |(_, value): &(_, &&RawValue)| value.get().starts_with('{');
+    let objects = ["object", "oldObject"].into_iter().filter_map(|name| Some((name, request.get(name)?)));
+    let cut = objects.filter(is_object).map(|(name, object)| Ok((name, cut_object(object.get())?)));
+    let cut = cut.collect::<serde_json::Result<Vec<_>>>()?;
+    for (name, object) in &cut {
+        request.insert((*name).into(), serde_json::from_str(object)?);
+    }
+    let request = to_raw_value(&request)?;
+    review.insert("request".into(), &request);
+    serde_json::to_string(&review)
 }
 
 /// The fields of an object but its metadata, as they are written.

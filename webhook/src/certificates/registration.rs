@@ -187,7 +187,8 @@ where
         // As it is stored: a patch replaces the whole list of entries, and must not remove fields of a newer Kubernetes.
         // If a newer state has just arrived, the API server refuses a patch of this one.
         _ => Ok(informer.get(&key).and_then(|object| {
-            raw_json(&informer, &*object).or_else(|| serde_json::to_value(&*object).ok())
+            let stored = raw_json(&informer, &*object).and_then(|json| serde_json::from_str(&json).ok());
+            stored.or_else(|| serde_json::to_value(&*object).ok())
         })),
     })
 }

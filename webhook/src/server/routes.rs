@@ -274,7 +274,8 @@ async fn run_blocking<T: Send + 'static>(
 fn check_review(webhook: &Webhook, body: Bytes, handler: &ReviewHandler) -> Result<CheckedBody, Refusal> {
     let review = decode(&body).or_else(|refusal: Refusal| {
         let is_too_deep = refusal.1.contains("recursion limit exceeded");
-        is_too_deep.then(|| Review::of_deep_object(&body)).flatten().ok_or(refusal)
+        let of_deep_objects = || Review::of_deep_object(&body).or_else(|| Review::of_cut_objects(&body));
+        is_too_deep.then(of_deep_objects).flatten().ok_or(refusal)
     })?;
     drop(body);
     let (kind, converted_from) = (review.kind.clone(), review.converted_from.clone());

@@ -1,12 +1,15 @@
 //! Creates and updates children without server-side apply.
 
-use std::{hash::BuildHasher, sync::Arc};
+use std::{collections::BTreeMap, hash::BuildHasher, sync::Arc};
 
 use kube::Resource;
 use reknit_apis::{Key, OwnedBy, Scope};
-use reknit_injection::{Cached, internal::raw_json};
+use reknit_injection::{
+    Cached,
+    internal::{RawFields, raw_json},
+};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value, value::to_raw_value};
 
 use crate::{
     merge::merge_changes,
@@ -100,9 +103,11 @@ impl<T: Cached + Serialize> Owned<T> {
         if self.shared.up_to_date.lock().get(&desired.key).is_some_and(|known| known.covers(no_effect)) {
             return Ok(Applied::Unchanged(cached));
         }
-        let body = self.with_unknown_fields(&cached, &before, body);
+        let body = self
+            .with_unknown_fields(&cached, &before, &body)
+            .map_err(|error| desired.refused(kube::Error::SerdeError(error)))?;
         let answer: T =
-            self.shared.client.replace(&desired.key, &body).await.map_err(|error| desired.refused(error))?;
+            self.shared.client.replace(&desired.key, body).await.map_err(|error| desired.refused(error))?;
         let stored = self.json(&answer, desired)?;
         self.report_dropped(owner, &desired.name, &change, &stored);
         if self.update_hash(&change, stored) == no_effect {
@@ -113,15 +118,21 @@ impl<T: Cached + Serialize> Owned<T> {
 
     /// Adds the fields that `T` does not have to the update of a child, which would remove them: those of a newer API
     /// server, for example, or all but a few if `T` is a partial type. A child that has changed in between gets none: the
-    /// API server refuses its update.
-    fn with_unknown_fields(&self, cached: &T, before: &Value, after: Value) -> Value {
-        match raw_json(&self.informer, cached) {
-            Some(mut raw) => {
-                merge_changes(&mut raw, before, &after);
-                raw
-            }
-            None => after,
+    /// API server refuses its update. Only the fields that change are decoded: another one, such as the status, may be
+    /// nested too deep for that.
+    fn with_unknown_fields(&self, cached: &T, before: &Value, after: &Value) -> serde_json::Result<String> {
+        let Some(raw) = raw_json(&self.informer, cached) else { return Ok(after.to_string()) };
+        let mut fields: RawFields<'_> = serde_json::from_str(&raw)?;
+        let names = [before, after].into_iter().filter_map(Value::as_object).flat_map(Map::keys);
+        let mut changed = BTreeMap::new();
+        for name in names.filter(|name| before[*name] != after[*name]) {
+            let stored = fields.get(name).map(|stored| serde_json::from_str(stored.get())).transpose()?;
+            let mut field = stored.unwrap_or_default();
+            merge_changes(&mut field, &before[name], &after[name]);
+            changed.insert(name, to_raw_value(&field)?);
         }
+        fields.extend(changed.iter().map(|(name, field)| ((*name).clone(), &**field)));
+        serde_json::to_string(&fields)
     }
 
     /// A hash of a change of a child, and of the part of the child that updates change.

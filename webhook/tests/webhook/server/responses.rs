@@ -93,6 +93,29 @@ async fn an_object_that_is_nested_too_deep_can_be_deleted_and_lose_its_finalizer
 }
 
 #[tokio::test]
+async fn an_object_whose_status_and_managed_fields_are_nested_too_deep_can_be_changed() {
+    let server = serve(lamp_webhook(short_limits())).await;
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for (watts, is_allowed) in [(40, true), (1000, false)] {
+        let mut review = review("hall");
+        let request = &mut review["request"];
+        request["object"]["spec"]["watts"] = json!(watts);
+        request["operation"] = json!("UPDATE");
+        request["oldObject"] = json!({
+            "apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "metadata": {}, "spec": {"room": "hall"},
+        });
+        for object in ["object", "oldObject"] {
+            request[object]["metadata"]["managedFields"] = json!([{"fieldsV1": {"f:status": "DEEP"}}]);
+            request[object]["status"] = json!({"conditions": "DEEP"});
+        }
+        let body = review.to_string().replace("\"DEEP\"", &deep);
+        let (code, answer) = post(&server, "/resource-validation", body.as_bytes()).await;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(is_allowed)), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_panic_in_the_code_of_a_kind_is_answered_with_500_and_counted() {
     let server = serve(lamp_webhook(short_limits())).await;
     let (code, message) = post(&server, "/resource-validation", review("panic").to_string().as_bytes()).await;
