@@ -1,10 +1,11 @@
 //! Functions that other crates of the framework use. They are not part of the public API.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use reknit_apis::Key;
+use kube::{Resource, api::DynamicObject};
+use reknit_apis::{Key, Reference};
 
-use crate::{Controller, Outcome, Result, ResultExt, driver::PassMode, outcome::Next};
+use crate::{Controller, Outcome, Result, ResultExt, TrackedAny, driver::PassMode, outcome::Next};
 pub use crate::{
     merge::merge_changes,
     object_client::field_manager,
@@ -19,6 +20,16 @@ pub use crate::{
 /// the reverse.
 pub fn check_key(controller: &Controller, key: &Key) -> Result<()> {
     controller.driver.key_problem(key).map_or(Ok(()), |problem| Err(problem).permanent())
+}
+
+/// Returns the objects that a reference selects, in all namespaces that the controller selects. The reads of other
+/// namespaces than that of the reference are not tracked.
+pub async fn selected_in_all_namespaces<O: Resource + Sync>(
+    objects: &TrackedAny,
+    observer: &O,
+    reference: &Reference,
+) -> Result<Vec<Arc<DynamicObject>>> {
+    objects.in_all_namespaces(observer, reference).await
 }
 
 /// Enqueues all keys of a controller.

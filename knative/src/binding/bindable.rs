@@ -68,8 +68,7 @@ pub trait Bindable: KRShaped {
     ///
     /// The API group and the Kind must not change after the binding is created, since subjects of another Kind are not
     /// looked for. The schema of [`BindingSpec`](crate::BindingSpec) refuses such an update. If your spec holds the
-    /// reference in another way, add the rule of that schema. If your Kind is cluster-scoped, the namespace of the subjects
-    /// must not change either.
+    /// reference in another way, add the rule of that schema.
     fn subject(&self) -> Reference;
 
     /// Injects into a subject from which [`unbind`](Self::unbind) has removed an earlier injection (Go: `Do`). Injects

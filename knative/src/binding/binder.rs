@@ -11,7 +11,9 @@ use kube::{
 use reknit_apis::{Key, Reference, StatusOf};
 use reknit_injection::{Informers, Verb, internal::is_absence};
 use reknit_reconciler::{
-    Builder, Error, Kinds, Result, ResultExt, TrackedAny, internal::field_manager, merge_patch,
+    Builder, Error, Kinds, Result, ResultExt, TrackedAny,
+    internal::{field_manager, selected_in_all_namespaces},
+    merge_patch,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -185,24 +187,21 @@ impl<K: Bindable> Binder<K> {
 
     /// Reads the objects to which the binding refers, and those that have its label.
     async fn find(&self, binding: &K, subject: &Reference) -> Result<Found> {
-        let current = self.read(binding, subject).await?;
+        let current = sorted(self.objects.all(binding, subject).await)?;
         let mut former = self.bound(binding).await?;
-        former.retain(|object| current.iter().all(|other| other.name_any() != object.name_any()));
+        former.retain(|object| current.iter().all(|other| Key::of(&**other) != Key::of(&**object)));
         let resource = self.resolve(binding, subject).await?.ok_or("the Kind of the subjects is gone")?;
         Ok(Found { resource, current, former })
     }
 
-    /// Reads the objects that have the label of the binding.
+    /// Reads the objects that have the label of the binding: in all namespaces if it is in none, since its subjects may have
+    /// been in another one.
     async fn bound(&self, binding: &K) -> Result<Vec<Arc<DynamicObject>>> {
-        self.read(binding, &labelled(binding)).await
-    }
-
-    /// Reads objects, sorted by name: the first error, which the condition shows, should not depend on the order of the
-    /// cache.
-    async fn read(&self, binding: &K, subject: &Reference) -> Result<Vec<Arc<DynamicObject>>> {
-        let mut objects = self.objects.all(binding, subject).await?;
-        objects.sort_by_key(|object| object.name_any());
-        Ok(objects)
+        let labelled = labelled(binding);
+        sorted(match binding.meta().namespace {
+            Some(_) => self.objects.all(binding, &labelled).await,
+            None => selected_in_all_namespaces(&self.objects, binding, &labelled).await,
+        })
     }
 
     /// Returns the resource of the Kind of the subjects, if the API server serves it. Refuses a cluster-scoped Kind to a
@@ -274,6 +273,13 @@ impl<K: Bindable> Binder<K> {
             answer => Ok(answer.map(drop)?),
         }
     }
+}
+
+/// Sorts objects by their keys: the first error, which the condition shows, should not depend on the order of the cache.
+fn sorted(objects: Result<Vec<Arc<DynamicObject>>>) -> Result<Vec<Arc<DynamicObject>>> {
+    let mut objects = objects?;
+    objects.sort_by_key(|object| Key::of(&**object));
+    Ok(objects)
 }
 
 /// The first error, or the second error if the first is permanent.

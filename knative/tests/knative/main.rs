@@ -3,6 +3,7 @@
 
 mod admission;
 mod binding;
+mod cluster_scoped_binding;
 mod fault_paths;
 mod paint;
 mod resolver;

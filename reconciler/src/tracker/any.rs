@@ -128,6 +128,26 @@ impl TrackedAny {
         observer: &O,
         reference: &Reference,
     ) -> Result<Vec<Arc<DynamicObject>>> {
+        self.read(observer, reference, |namespace| namespace).await
+    }
+
+    /// Returns the objects that the reference selects, in all namespaces that the controller selects. The reads of other
+    /// namespaces than that of the reference are not tracked.
+    pub(crate) async fn in_all_namespaces<O: Resource + Sync>(
+        &self,
+        observer: &O,
+        reference: &Reference,
+    ) -> Result<Vec<Arc<DynamicObject>>> {
+        self.read(observer, reference, |_| None).await
+    }
+
+    /// Returns the objects that the reference names, or those in the `listed` namespaces that it selects.
+    async fn read<O: Resource + Sync>(
+        &self,
+        observer: &O,
+        reference: &Reference,
+        listed: fn(Option<&str>) -> Option<&str>,
+    ) -> Result<Vec<Arc<DynamicObject>>> {
         reference.check_trackable().permanent()?;
         self.check_namespace(observer, reference)?;
         let key = Key::of(observer);
@@ -136,8 +156,9 @@ impl TrackedAny {
         let namespace = self.kinds.namespace(observer, reference.namespace.as_deref(), &found)?;
         if let Some(labels) = &reference.selector {
             let selector: Selector = labels.clone().try_into().permanent()?;
-            self.kinds.record(&found, namespace, |reads| reads.read_matching(&key, namespace, &selector))?;
-            return Ok(matching(&found.informer, namespace, &selector).collect());
+            let listed = listed(namespace);
+            self.kinds.record(&found, listed, |reads| reads.read_matching(&key, namespace, &selector))?;
+            return Ok(matching(&found.informer, listed, &selector).collect());
         }
         let target = Key::new(namespace, reference.name.as_deref().unwrap_or_default());
         self.kinds.record(&found, namespace, |reads| reads.record_read(&key, &target))?;
