@@ -3,9 +3,9 @@
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use kube::{
-    Api, Client, ResourceExt,
+    Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
-    core::GroupVersionKind,
+    core::{GroupVersionKind, Request},
     discovery::Scope,
 };
 use reknit_apis::{Key, Reference, StatusOf};
@@ -15,7 +15,7 @@ use reknit_reconciler::{
     internal::{field_manager, selected_in_all_namespaces},
     merge_patch,
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
 use super::bindable::{Bindable, bind, labelled, subject_of, unbind, with_change};
@@ -260,13 +260,13 @@ impl<K: Bindable> Binder<K> {
     }
 
     async fn patch(&self, resource: &ApiResource, object: &DynamicObject, patch: Value) -> Result<()> {
-        let (name, client) = (object.name_any(), self.client.clone());
-        let api: Api<DynamicObject> = match &object.metadata.namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, resource),
-            None => Api::all_with(client, resource),
-        };
+        let path = DynamicObject::url_path(resource, object.metadata.namespace.as_deref());
         let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
-        match api.patch(&name, &params, &Patch::Merge(patch)).await {
+        let request = Request::new(path)
+            .patch(&object.name_any(), &params, &Patch::Merge(patch))
+            .map_err(kube::Error::BuildRequest)?;
+        // The answer may be nested too deep for serde_json.
+        match self.client.request::<IgnoredAny>(request).await {
             Err(error) if is_absence(&error) => Ok(()), // deleted meanwhile
             // An invalid object is invalid in a retry, too.
             Err(kube::Error::Api(status)) if status.code == 422 => Err(kube::Error::Api(status)).permanent(),

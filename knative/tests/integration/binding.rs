@@ -12,9 +12,9 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
-    core::{GroupVersionKind, NamespaceResourceScope},
+    Api, Client, Resource,
+    api::{ApiResource, DeleteParams, DynamicObject, GetParams, ListParams, Patch, PatchParams, PostParams},
+    core::{GroupVersionKind, NamespaceResourceScope, Request},
 };
 use reknit_apis::DuckStatus;
 use reknit_injection::Context;
@@ -338,6 +338,30 @@ async fn a_subject_is_bound_and_unbound_although_the_version_that_the_binding_na
     eventually("the changed color", TIMEOUT, async || color_of_gadget().await == Some(json!("green"))).await;
     fixture.delete_paint().await;
     assert_eq!(color_of_gadget().await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_is_bound_and_unbound_however_deep_its_status_is_nested() {
+    let fixture = Fixture::new().await;
+    fixture.bind_gadget(&gadgets("nesting.reknit.dev", &["v1"])).await;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("nesting.reknit.dev", "v1", "Gadget"));
+    let gadgets: Api<DynamicObject> =
+        Api::namespaced_with(fixture.client.clone(), &fixture.namespace, &resource);
+    let deep = (0..200).fold(json!(1), |inner, _| json!({ "inner": inner }));
+    let (params, status) = (PatchParams::default(), Patch::Merge(json!({ "status": deep })));
+    let answer = gadgets.patch("g", &params, &status).await;
+    assert!(matches!(answer, Err(kube::Error::SerdeError(_))), "{answer:?}");
+    let stored = async || {
+        let path = DynamicObject::url_path(&resource, Some(&fixture.namespace));
+        let request = Request::new(path).get("g", &GetParams::default()).unwrap();
+        fixture.client.request_text(request).await.unwrap()
+    };
+    let changed = Patch::Merge(json!({"spec": {"color": "green"}}));
+    fixture.api::<Paint>().patch("blue", &params, &changed).await.unwrap();
+    eventually("the changed color", TIMEOUT, async || stored().await.contains(r#""value":"green""#)).await;
+    fixture.delete_paint().await;
+    let stored = stored().await;
+    assert!(!stored.contains("COLOR") && stored.contains(&format!(r#""status":{deep}"#)), "{stored}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -286,20 +286,20 @@ impl VersionConversion {
 /// The Kind and the name of an object whose other fields cannot be decoded.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct ObjectName {
+pub(super) struct ObjectName {
     kind: String,
-    metadata: Metadata,
+    pub(super) metadata: Metadata,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Metadata {
-    namespace: String,
-    name: String,
+pub(super) struct Metadata {
+    pub(super) namespace: String,
+    pub(super) name: String,
 }
 
 /// The name of an object with its namespace, if it has one.
-fn full_name(namespace: &str, name: &str) -> String {
+pub(super) fn full_name(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}") }
 }
 

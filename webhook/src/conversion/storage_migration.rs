@@ -2,14 +2,21 @@
 
 use std::fmt;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::ListMeta,
+};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    core::Request,
 };
 use reknit_injection::internal::is_absence;
 use reknit_reconciler::{Error, Result, ResultExt};
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
+
+use super::hub::{Metadata, ObjectName, full_name};
 
 /// The number of objects in a page of a list.
 const PAGE_SIZE: u32 = 500;
@@ -70,11 +77,12 @@ fn storage_version(crd: &CustomResourceDefinition) -> Option<(ApiResource, Strin
 /// Sends an empty patch for every object, which stores it in the storage version. Returns the number of objects, and
 /// those that could not be updated.
 async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<(usize, Refusals)> {
-    let all_namespaces: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let all_namespaces = Request::new(DynamicObject::url_path(resource, None));
     let (mut count, mut refusals, mut params) =
         (0, Refusals::default(), ListParams::default().limit(PAGE_SIZE));
     loop {
-        let list = match all_namespaces.list_metadata(&params).await {
+        let request = all_namespaces.list_metadata(&params).map_err(kube::Error::BuildRequest)?;
+        let list: ObjectNames = match client.request(request).await {
             Ok(list) => list,
             Err(error) => {
                 let Some(token) = continue_token(&error) else {
@@ -85,14 +93,13 @@ async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<(usi
                 continue;
             }
         };
-        for object in &list.items {
-            let (name, namespace) = (object.name_any(), object.namespace());
-            let api: Api<DynamicObject> = match &namespace {
-                Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
-                None => all_namespaces.clone(),
-            };
+        for ObjectName { metadata: Metadata { namespace, name }, .. } in &list.items {
+            let namespace = Some(namespace.as_str()).filter(|namespace| !namespace.is_empty());
+            let request = Request::new(DynamicObject::url_path(resource, namespace))
+                .patch_metadata(name, &PatchParams::default(), &Patch::Merge(json!({})))
+                .map_err(kube::Error::BuildRequest)?;
             // The API server writes even an empty patch if the object is stored in another version.
-            match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(json!({}))).await {
+            match client.request::<IgnoredAny>(request).await {
                 Ok(_) => count += 1,
                 Err(error) if is_absence(&error) => {}
                 // Another client has just written the object, and thereby stored it again.
@@ -103,8 +110,8 @@ async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<(usi
                     return Err(Error::from(error).context(what));
                 }
                 Err(error) => {
-                    let prefix = namespace.map(|namespace| namespace + "/").unwrap_or_default();
-                    refusals.add(format!("{} {prefix}{name}: {error}", resource.plural));
+                    let name = full_name(namespace.unwrap_or_default(), name);
+                    refusals.add(format!("{} {name}: {error}", resource.plural));
                 }
             }
         }
@@ -113,6 +120,13 @@ async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<(usi
             None => return Ok((count, refusals)),
         }
     }
+}
+
+/// The names of the objects of a page. Unlike kube's metadata, they can be decoded however deep an object is nested.
+#[derive(Deserialize)]
+struct ObjectNames {
+    metadata: ListMeta,
+    items: Vec<ObjectName>,
 }
 
 /// The objects that could not be updated: their number, and the first [`MAX_NAMED_REFUSALS`] with the reasons.

@@ -1,7 +1,10 @@
 //! Tests of storage migration with concurrent changes.
 
 use http::{Method, Request};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry},
+};
 use kube::{
     Api, Client, CustomResourceExt,
     api::{Patch, PatchParams},
@@ -68,6 +71,19 @@ async fn a_migration_goes_on_past_refused_objects_and_names_them_all() {
     assert!(message.contains("; 1 objects are migrated; mend those objects"), "{message}");
     assert_eq!(server.take_writes().iter().filter(|write| write.resource == "lamps").count(), 3);
     assert_eq!(stored_versions(&server), ["v1alpha1", "v1"]);
+    assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
+    assert_eq!(stored_versions(&server), ["v1"]);
+}
+
+#[tokio::test]
+async fn an_object_that_is_nested_too_deep_is_migrated_with_the_others() {
+    let server = server_with_lamps();
+    let mut lamp: Lamp = server.object(Some("default"), "b").unwrap();
+    lamp.metadata.managed_fields = Some(vec![ManagedFieldsEntry {
+        fields_v1: Some(FieldsV1((0..200).fold(json!({}), |inner, _| json!({ "f:inner": inner })))),
+        ..ManagedFieldsEntry::default()
+    }]);
+    server.insert(&lamp);
     assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
     assert_eq!(stored_versions(&server), ["v1"]);
 }
