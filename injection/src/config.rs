@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use crate::{
     context::Context,
     informer::{Change, Informer, InformerHandle, InformerState, is_synced, select},
+    ordered_watch as watch,
     pass::CurrentPass,
-    watch,
 };
 
 /// The key in which Knative's ConfigMaps document their settings. It is not a setting itself.

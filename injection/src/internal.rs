@@ -11,7 +11,6 @@ use serde::Serialize;
 use crate::{Cached, Informer, Informers, Selection};
 pub use crate::{
     cache::{Update, is_initial},
-    causes::{panic_message, with_causes},
     client::{
         HttpResponse, NoRetry, PassRequest, PassRequests, RequestEnd, ResourcePath, Term, TermBody,
         TermEnded, Transport, Writers, WrittenState, has_term_ended, header_warnings, is_absence, is_apply,
@@ -21,6 +20,7 @@ pub use crate::{
     clock::{clock_instant, is_test_clock, next_clock_change},
     config::{text_data, with_pinned_config},
     context::optional_informer,
+    error_text::{panic_message, with_causes},
     fights::Restored,
     informer::{
         KeyEvent, Old, WeakIndex, cached_json, can_be_left, carriers_outside, for_each_cached, listed,
@@ -43,7 +43,7 @@ pub use crate::{
 
 /// A channel that holds one value.
 pub mod watch {
-    pub use crate::watch::{Closed, Receiver, Ref, Sender};
+    pub use crate::ordered_watch::{Closed, Receiver, Ref, Sender};
 }
 
 /// Opens an informer without waiting for its first list. The caller must not read it before [`listed`] is `Ok`.

@@ -28,12 +28,12 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod cache;
-mod causes;
 mod client;
 mod clock;
 mod config;
 mod context;
 mod effects;
+mod error_text;
 mod features;
 mod fights;
 mod informer;
@@ -42,6 +42,7 @@ pub mod internal;
 mod log_limit;
 mod metrics;
 mod object;
+mod ordered_watch;
 mod pass;
 mod permissions;
 mod recording;
@@ -51,7 +52,6 @@ mod stack_question;
 #[cfg(test)]
 mod testing;
 mod timing;
-mod watch;
 
 pub use cache::DecodeError;
 pub use clock::Clock;

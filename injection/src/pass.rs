@@ -32,7 +32,7 @@ static BEGUN: AtomicU64 = AtomicU64::new(0);
 const MANY: u32 = 10;
 
 /// One call of a reconciler for one key. Every request that the task of the pass makes belongs to it, whichever client it
-/// goes through: the layers of a client run in the task that awaits the response.
+/// goes through: a client polls the future of its layers in the task that awaits the response.
 #[derive(derive_more::Debug)]
 pub struct CurrentPass {
     /// The number of the pass in this process, from 1.

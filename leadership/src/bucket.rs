@@ -43,7 +43,7 @@ pub enum BucketState {
         /// The deadline of the term.
         until: Option<Instant>,
     },
-    /// Another process leads.
+    /// Another process leads, or is about to, since this one has handed the bucket over.
     Other,
 }
 
@@ -112,9 +112,10 @@ impl Bucket {
         self.failure.as_deref().filter(|_| matches!(self.state(), BucketState::Unknown { .. }))
     }
 
-    /// Ends the term of this process, also one whose deadline has passed and that [`expire`](BucketWriter::expire) has
-    /// not ended yet. Returns true if there was one.
-    fn end_term(&mut self, next: BucketState) -> bool {
+    /// Replaces the state in which this process leads, also one whose deadline has passed and that
+    /// [`expire`](BucketWriter::expire) has not replaced yet. The term ends, unless the next state is `Draining`. Returns
+    /// true if there was a term.
+    fn replace_if_led(&mut self, next: BucketState) -> bool {
         let ends = self.written.is_led();
         if ends {
             self.written = next;
@@ -175,16 +176,17 @@ impl Buckets {
     }
 
     /// Starts a pass of the key. Returns `None` unless the bucket that owns the key is `Led`.
-    pub(crate) fn start_pass(&self, key: &Key) -> Option<Pass> {
+    pub(crate) fn start_pass(&self, key: &Key) -> Option<LedPass> {
         self.start_pass_if(key, |state| matches!(state, BucketState::Led { .. }))
     }
 
-    /// Starts a pass of the key. Returns `None` unless the bucket that owns the key is `Draining`.
-    pub(crate) fn start_last_pass(&self, key: &Key) -> Option<Pass> {
+    /// Starts a pass whose work the next leader may not know of, such as that of a deletion which its list lacks. Returns
+    /// `None` unless the bucket that owns the key is `Draining`.
+    pub(crate) fn start_pass_during_handover(&self, key: &Key) -> Option<LedPass> {
         self.start_pass_if(key, |state| matches!(state, BucketState::Draining { .. }))
     }
 
-    fn start_pass_if(&self, key: &Key, may_start: impl Fn(BucketState) -> bool) -> Option<Pass> {
+    fn start_pass_if(&self, key: &Key, may_start: impl Fn(BucketState) -> bool) -> Option<LedPass> {
         let (index, mut term) = (self.owner(key), None);
         self.modify(index, |bucket| {
             if may_start(bucket.state()) {
@@ -194,7 +196,7 @@ impl Buckets {
             false
         });
         let (number, began) = term?;
-        Some(Pass(Some(BucketTerm { buckets: self.clone(), index, number, began })))
+        Some(LedPass(Some(BucketTerm { buckets: self.clone(), index, number, began })))
     }
 
     /// Changes a bucket. Notifies the readers if `change` returns true, and returns its result.
@@ -203,9 +205,9 @@ impl Buckets {
     }
 }
 
-/// A running pass of a key, which counts until it is dropped: a bucket is handed over after its passes have ended.
+/// A running pass of a key that this process leads. It counts until it is dropped: a bucket is handed over after its passes have ended.
 #[derive(Debug)]
-pub struct Pass(Option<BucketTerm>);
+pub struct LedPass(Option<BucketTerm>);
 
 /// A term in which this process leads a bucket.
 #[derive(Clone, Debug)]
@@ -240,7 +242,7 @@ impl BucketTerm {
     }
 }
 
-impl Pass {
+impl LedPass {
     /// Creates a pass of a key that this process always leads.
     pub(crate) fn always_led() -> Self {
         Self(None)
@@ -249,12 +251,12 @@ impl Pass {
     /// Runs the pass in the term in which it started. Returns `None` if the term has ended, even if the pass ended too.
     pub async fn run<T>(&self, pass: impl Future<Output = T>) -> Option<T> {
         let Some(term) = &self.0 else { return Some(pass.await) };
-        let ended = term.clone();
-        let pass = Term::new(term.began, move || ended.has_ended()).scope(pass);
+        let own_term = term.clone();
+        let scoped = Term::new(term.began, move || own_term.has_ended()).scope(pass);
         tokio::select! {
             biased;
             () = self.lost() => None,
-            result = pass => (!term.has_ended()).then_some(result),
+            result = scoped => (!term.has_ended()).then_some(result),
         }
     }
 
@@ -267,7 +269,7 @@ impl Pass {
     }
 }
 
-impl Drop for Pass {
+impl Drop for LedPass {
     fn drop(&mut self) {
         let Some(BucketTerm { buckets, index, .. }) = &self.0 else { return };
         buckets.modify(*index, |bucket| {
@@ -300,7 +302,7 @@ impl BucketWriter {
     }
 
     /// Returns true while this process leads the bucket, also while it hands the bucket over.
-    pub(crate) fn leads(&self) -> bool {
+    pub(crate) fn is_in_term(&self) -> bool {
         self.buckets.read()[self.index].term().is_some()
     }
 
@@ -335,7 +337,7 @@ impl BucketWriter {
     pub fn drain(&self) {
         self.modify(|bucket| {
             let until = bucket.written.deadline();
-            bucket.end_term(BucketState::Draining { until })
+            bucket.replace_if_led(BucketState::Draining { until })
         });
     }
 
@@ -346,7 +348,7 @@ impl BucketWriter {
 
     /// Ends the term so that another member can lead.
     pub(crate) fn hand_over(&self, reason: &str) {
-        if self.leads() {
+        if self.is_in_term() {
             self.stop_leading(BucketState::Other, reason);
         }
     }
@@ -358,7 +360,7 @@ impl BucketWriter {
 
     fn stop_leading(&self, next: BucketState, reason: &str) {
         let stops = self.modify(|bucket| {
-            let stops = bucket.end_term(next);
+            let stops = bucket.replace_if_led(next);
             if stops {
                 bucket.last_handover = Some(now());
             }
@@ -415,7 +417,7 @@ impl BucketWriter {
 
     fn expire(&self) {
         let next = BucketState::Unknown { was_led: true };
-        if self.modify(|bucket| bucket.written.has_expired() && bucket.end_term(next)) {
+        if self.modify(|bucket| bucket.written.has_expired() && bucket.replace_if_led(next)) {
             self.warn_lost("the lease was not renewed before the renew deadline", None);
         }
     }

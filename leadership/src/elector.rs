@@ -146,7 +146,7 @@ impl Elector {
     async fn renew_until(&mut self, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
         let mut next_attempt = Instant::now();
-        while self.bucket.leads() {
+        while self.bucket.is_in_term() {
             tokio::select! {
                 biased;
                 () = &mut stop => return,
@@ -166,7 +166,7 @@ impl Elector {
         let (lease, identity) = (self.bucket.lease(), self.bucket.identity().as_str());
         let duration = self.candidate.config.lease_duration;
         let is_edited = || leases.is_edited_since(self.last_attempt, lease, identity, duration);
-        self.bucket.leads() && !self.is_retry && is_edited()
+        self.bucket.is_in_term() && !self.is_retry && is_edited()
     }
 
     async fn edited(&self) {
@@ -208,13 +208,13 @@ impl Elector {
         let reason = self.balance.reason_to_acquire(self.bucket.index());
         let start = Instant::now();
         match self.lock.try_acquire_or_renew().await {
-            Ok(LeaseLockResult::Acquired(_)) if !self.bucket.leads() && !self.balance.may_lead() => {
+            Ok(LeaseLockResult::Acquired(_)) if !self.bucket.is_in_term() && !self.balance.may_lead() => {
                 // Another member may use another number of buckets by now.
                 self.release_if_held().await;
                 self.jittered_retry_period()
             }
             Ok(LeaseLockResult::Acquired(_)) => {
-                let is_renewal = self.bucket.leads();
+                let is_renewal = self.bucket.is_in_term();
                 self.bucket.lead(start + self.candidate.config.renew_deadline, &reason);
                 self.reset_errors();
                 let retry_period = self.candidate.config.retry_period;
@@ -252,7 +252,8 @@ impl Elector {
         self.bucket.record_attempt(Some(error.to_string()));
         let is_conflict = matches!(error, LeaseError::Conflict(_));
         self.conflicts = if is_conflict { self.conflicts.saturating_add(1) } else { 0 };
-        let (lease, identity, leading) = (self.bucket.lease(), self.bucket.identity(), self.bucket.leads());
+        let (lease, identity, leading) =
+            (self.bucket.lease(), self.bucket.identity(), self.bucket.is_in_term());
         if is_conflict && self.conflicts < CONFLICTS_TO_WARN {
             debug!(lease, %identity, leading, "{error}");
         } else if self.log_limit.allows(error) {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use reknit_apis::Key;
 
-use crate::bucket::{Bucket, BucketState, Buckets, Pass};
+use crate::bucket::{Bucket, BucketState, Buckets, LedPass};
 
 /// Tells which keys of one controller this process leads. Cheap to clone. Each clone reports changes by
 /// [`changed`](Self::changed) on its own, from those on that the original had reported when it was cloned.
@@ -69,18 +69,18 @@ impl Leadership {
     /// Starts a pass of the key, which counts as running until the returned value is dropped. Returns `None` if this
     /// process does not lead the key, or hands its bucket over.
     #[doc(hidden)]
-    pub fn start_pass(&self, key: &Key) -> Option<Pass> {
+    pub fn start_pass(&self, key: &Key) -> Option<LedPass> {
         match &self.buckets {
             Some(buckets) => buckets.start_pass(key),
-            None => Some(Pass::always_led()),
+            None => Some(LedPass::always_led()),
         }
     }
 
     /// Starts a pass of the key as [`start_pass`](Self::start_pass) does, but only while this process hands its bucket
     /// over, for work that the next leader may not know of. The handover waits for the pass, up to the renew deadline.
     #[doc(hidden)]
-    pub fn start_last_pass(&self, key: &Key) -> Option<Pass> {
-        self.buckets.as_ref().and_then(|buckets| buckets.start_last_pass(key))
+    pub fn start_pass_during_handover(&self, key: &Key) -> Option<LedPass> {
+        self.buckets.as_ref().and_then(|buckets| buckets.start_pass_during_handover(key))
     }
 
     /// Returns the time after which another process takes over a Lease that is not renewed. Zero without Leases.
@@ -134,7 +134,7 @@ impl Leadership {
         self.buckets.is_some()
     }
 
-    /// Returns the names of the buckets that this process leads at this moment. Empty without leader election.
+    /// Returns the names of the buckets that this process leads at this moment, also those that it hands over. Empty without leader election.
     pub fn led_buckets(&self) -> Vec<Arc<str>> {
         let Some(buckets) = &self.buckets else { return Vec::new() };
         let states = buckets.read();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     /// Waits until the pass is lost. Panics if it is not within ten terms.
-    async fn wait_until_lost(pass: &Pass) {
+    async fn wait_until_lost(pass: &LedPass) {
         tokio::time::timeout(TERM * 10, pass.lost()).await.expect("leadership ends in time");
     }
 

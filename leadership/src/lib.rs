@@ -9,6 +9,9 @@
 //! 4. `bucket` holds the state of each bucket, which the elector writes.
 //! 5. [`Leadership`] is what a controller reads of it: the keys that this process leads.
 //!
+//! A pass is dropped when its term ends, and the last layer of the transport (`within_term` of `reknit_injection`) begins no
+//! request after it.
+//!
 //! A *candidate* is this process. A *member* is a process that announced itself by a Lease of its own. A *peer* is a live
 //! member of the same controller with the same number of buckets.
 
@@ -50,7 +53,7 @@ pub mod internal {
 
     use crate::bucket::Buckets;
     pub use crate::{
-        bucket::{BucketState, BucketWriter, Pass},
+        bucket::{BucketState, BucketWriter, LedPass},
         candidate::{Candidate, lease_client, permissions},
         electors::Electors,
         error::Error,

@@ -13,7 +13,7 @@ use crate::tracker::NotListedYet;
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// The longest backoff of a pass whose request the API server has refused or not answered.
-const UNREPORTED_RETRY: Duration = Duration::from_secs(60);
+const RETRY_OF_FAILED_REQUEST: Duration = Duration::from_secs(60);
 
 /// The error of a failed pass. The pass is retried with backoff, unless the error is [permanent](Error::permanent).
 ///
@@ -294,7 +294,7 @@ impl Error {
     /// webhook that is down.
     pub(crate) fn retry_wait(&self) -> RangeInclusive<Duration> {
         let least = self.retry_after().unwrap_or_default();
-        let most = self.retry_within.or(self.has_failed_request().then_some(UNREPORTED_RETRY));
+        let most = self.retry_within.or(self.has_failed_request().then_some(RETRY_OF_FAILED_REQUEST));
         least..=most.unwrap_or(Duration::MAX).max(least)
     }
 

@@ -15,7 +15,8 @@ use crate::{
     readable::Readable,
 };
 
-/// The client of the controller's Kind. The echoes of its writes do not enqueue the keys of the written objects.
+/// The client of the controller's Kind. The echoes of its writes do not enqueue the keys of the written
+/// objects, except of those that are based on a state which the pass has not seen.
 pub(crate) struct KindClient<K> {
     client: ObjectClient,
     queue: Queue,
@@ -114,7 +115,7 @@ impl<K: Kind> KindClient<K> {
     }
 
     /// Applies metadata with this field manager, even if the object has changed, unless the metadata contains a
-    /// resourceVersion. The echo of this write enqueues the key.
+    /// resourceVersion. The echo of this write enqueues the key, since the pass has not seen the state that it changed.
     pub(crate) async fn apply_metadata(
         &self,
         object: &K,

@@ -147,8 +147,8 @@ mod server;
 mod webhook;
 
 pub use admission::mutator::Mutator;
-pub use admission::rules::Validator;
 pub use admission::test_request::{Admitted, Denied, TestRequest};
+pub use admission::validators::Validator;
 pub use conversion::storage_migration::migrate_storage;
 pub use limits::Limits;
 pub use webhook::Webhook;

@@ -9,7 +9,7 @@ use reknit_injection::{FromConfigMap, config_map_name};
 use crate::{
     admission::{
         config_maps::ConfigMapValidation, decoding::Definitions, defaulting::Defaulting, mutator::Mutator,
-        request_values::RequestValues, rules::Validator, validation::Validation,
+        request_values::RequestValues, validation::Validation, validators::Validator,
     },
     certificates::secret::Lifetime,
     conversion::hub::Conversions,

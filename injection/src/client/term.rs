@@ -18,7 +18,7 @@ tokio::task_local! {
 }
 
 /// The term of leadership in which a pass runs. Every request that the task of the pass makes belongs to it, whichever
-/// client it goes through: the layers of a client run in the task that awaits the response.
+/// client it goes through: a client polls the future of its layers in the task that awaits the response.
 #[derive(Clone, derive_more::Debug)]
 #[debug("Term {{ has_ended: {} }}", self.has_ended())]
 pub struct Term {
@@ -61,8 +61,8 @@ pub fn term_began() -> Option<Instant> {
     TERM.try_with(|term| term.began).ok()
 }
 
-/// Polls a request only while the term of the pass that makes it lasts. This is the last layer before the connection: a
-/// request begins in a poll, so none begins after the term.
+/// Polls a request only while the term of the pass that makes it lasts. This is the last layer before the connection, in the
+/// transport of `reknit_sharedmain`: a request begins in a poll, so none begins after the term.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! The passes that wrote the last states of objects.
+//! The passes that wrote the last states of objects, for the causes of other passes, storms and the brake. The echoes of own
+//! writes are suppressed elsewhere: in the queue of the reconciler, and by the versions in the cache.
 
 use std::{
     collections::VecDeque,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::watch;
+use crate::ordered_watch as watch;
 
 /// The shutdown signal, as controllers and servers receive it.
 ///

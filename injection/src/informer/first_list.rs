@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::{Cached, Informer, InformerHandle, InformerState};
-use crate::watch;
+use crate::ordered_watch as watch;
 
 /// The time after which a first list is overdue.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::metrics::GaugeShare;
-use crate::watch;
+use crate::ordered_watch as watch;
 
 /// The time after which a namespace that still cannot be listed no longer holds up the others, which are listed.
 const MAX_WAIT_FOR_NAMESPACE: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use kube::core::{Status, discovery::ApiResource};
 
-use crate::{causes::with_causes, client::retry_after_of_status};
+use crate::{client::retry_after_of_status, error_text::with_causes};
 
 /// The reason why a list or a watch failed. How the reflector recovers depends on the variant and, for `Refused`, on
 /// the code.

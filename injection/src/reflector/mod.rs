@@ -19,11 +19,11 @@
 
 mod backoff;
 mod error;
+mod lines;
 mod page;
 mod requests;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -31,8 +31,8 @@ use futures::future::join_all;
 use reknit_apis::internal::random_range;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::{backoff::Backoff, requests::Requests, watch::Line};
-pub use self::{backoff::jittered, watch::read_watch};
+use self::{backoff::Backoff, lines::Line, requests::Requests};
+pub use self::{backoff::jittered, lines::read_watch};
 pub(crate) use self::{
     error::Failure,
     page::Page,

@@ -16,7 +16,7 @@ use kube::{
 };
 use tokio::time::timeout;
 
-use super::{Failure, watch::Lines};
+use super::{Failure, lines::Lines};
 use crate::{
     client::{NoRetry, Transport, collect_body, error_status},
     informer::selection::Selection,

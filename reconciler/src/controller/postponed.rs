@@ -14,8 +14,8 @@ const MAX_KEYS: usize = 100_000;
 /// The postponed keys of one controller, each with the time at which it expires: by then, a process that led the key when
 /// it became due has processed it, or another process leads it and has processed its own postponed keys.
 ///
-/// A key that becomes due during a handover, or between the death of a leader and the next term, is so kept by every
-/// replica. The next leader processes it.
+/// Most keys are enqueued by the promotion of the next leader. Every replica keeps those that it would miss, and that become due
+/// during a handover or between the death of a leader and the next term.
 #[derive(Default)]
 pub(super) struct Postponed {
     keys: Delayed,

@@ -51,6 +51,17 @@ pub struct RoleBuilder<R: ReconcileKind> {
 }
 
 impl<K: Kind> Builder<K> {
+    /// Enqueues the key of each object of the controller's Kind that changes.
+    fn follow_objects(&self, informer: &Informer<K>, observes_deletions: bool) {
+        let (queue, per_key) = (self.parts.queue.clone(), self.parts.per_key.clone());
+        informer.on_key_event(move |event| {
+            if event.is_deleted() {
+                per_key.record_deletion(|| event.key().clone());
+            }
+            queue.add_own_object(event, observes_deletions);
+        });
+    }
+
     /// Sets the reconciler. Its roles follow.
     pub fn reconciler<R: ReconcileKind<Kind = K>>(self, reconciler: R) -> RoleBuilder<R> {
         let roles = Roles {
@@ -128,19 +139,13 @@ impl<R: ReconcileKind> RoleBuilder<R> {
         if can_be_left(&build.selection) && roles.observe_deletion.is_some() {
             build.allows(Permission::of::<R::Kind>([Verb::Get]));
         }
-        let (queue, per_key) = (build.parts.queue.clone(), build.parts.per_key.clone());
         let observes_deletions = roles.observe_deletion.is_some() || roles.observe.is_some();
         let lost_finalizers = LostFinalizers::default();
         if finalizer.name().is_some() {
             let (lost_finalizers, finalizer) = (lost_finalizers.clone(), finalizer.clone());
             informer.on(move |change| lost_finalizers.observe(change, &finalizer));
         }
-        informer.on_key_event(move |event| {
-            if event.is_deleted() {
-                per_key.record_deletion(|| event.key().clone());
-            }
-            queue.add_event(event, observes_deletions);
-        });
+        build.follow_objects(&informer, observes_deletions);
         let outside = build.follow_outside(&informer, &finalizer, observes_deletions);
         let (dynamic, objects, paused_by) =
             (build.trackers.dynamic.clone(), informer.clone(), build.parts.paused_by.clone());
@@ -199,7 +204,7 @@ impl<K: Kind> Builder<K> {
         let (selected, queue) = (informer.clone(), self.parts.queue.clone());
         outside.on_key_event(move |event| {
             if !selected.contains(event.key()) {
-                queue.add_event(event, observes_deletions);
+                queue.add_own_object(event, observes_deletions);
             }
         });
         let keys_of = outside.clone();

@@ -1,4 +1,8 @@
 //! Runs the workers of a controller, from the first list to the last pass.
+//!
+//! A worker claims a key, [holds](Controller::begin_or_hold) or [processes](Controller::process_claimed) it. That asks leadership
+//! whether this process leads the key, and runs the [pass](Controller::run_pass), with its span, metrics and log line, around
+//! the pass of the [driver](crate::driver::Driver): which finds the object, and runs the role of the reconciler that fits.
 
 use std::{
     pin::{Pin, pin},
@@ -14,7 +18,7 @@ use reknit_injection::{
 };
 use reknit_leadership::{
     Leadership,
-    internal::{BucketState, Pass},
+    internal::{BucketState, LedPass},
 };
 use tokio::task::JoinSet;
 
@@ -77,6 +81,7 @@ impl Controller {
         let mut leadership_changes = pin!(controller.follow_leadership(leadership.clone()));
         tokio::select! {
             biased;
+            // Only this ends the run: the others never resolve.
             () = stop.wait() => {}
             () = &mut leadership_changes => {}
             () = controller.resync() => {}
@@ -94,7 +99,7 @@ impl Controller {
     async fn run_worker(self: Arc<Self>, leadership: Leadership) {
         while let Some(claimed) = self.parts.queue.next().await {
             if let Some(claimed) = self.begin_or_hold(claimed) {
-                self.process(claimed, &leadership).await;
+                self.process_claimed(claimed, &leadership).await;
             }
             tokio::task::consume_budget().await; // so that many short passes do not starve other tasks
         }
@@ -125,13 +130,13 @@ impl Controller {
 
     /// Runs a pass. Without the lead, or while the bucket is handed over, the pass only observes. With it, the pass
     /// reconciles, and is dropped if the term ends.
-    async fn process(&self, mut claimed: ClaimedKey, leadership: &Leadership) {
+    async fn process_claimed(&self, mut claimed: ClaimedKey, leadership: &Leadership) {
         let current = CurrentPass::begin(&self.parts.name, &claimed.key, claimed.causes.is_prompted());
-        let term = self.start_pass(&claimed, leadership);
-        let mode = if term.is_some() { PassMode::Leading } else { PassMode::Observing };
+        let led = self.start_pass(&claimed, leadership);
+        let mode = if led.is_some() { PassMode::Leading } else { PassMode::Observing };
         let pass = self.run_pass(current.clone(), &claimed.causes, &claimed.in_a_row, mode);
-        let result = match &term {
-            Some(term) => term.run(pass).await,
+        let result = match &led {
+            Some(led) => led.run(pass).await,
             None => Some(pass.await),
         };
         if current.is_prompted() {
@@ -140,7 +145,7 @@ impl Controller {
         let claimed = &claimed;
         match result {
             Some(result) => {
-                if term.is_none() {
+                if led.is_none() {
                     self.postpone(claimed, leadership);
                 }
                 self.requeue(claimed, &result);
@@ -166,9 +171,10 @@ impl Controller {
 
     /// Starts a leading pass. Returns `None` without the lead, and during a handover unless the pass observes a deletion:
     /// the next leader may have listed the objects after the deletion.
-    fn start_pass(&self, key: &Key, leadership: &Leadership) -> Option<Pass> {
-        let last_pass = || self.driver.observes_deletion_of(key).then(|| leadership.start_last_pass(key))?;
-        leadership.start_pass(key).or_else(last_pass)
+    fn start_pass(&self, key: &Key, leadership: &Leadership) -> Option<LedPass> {
+        let during_handover =
+            || self.driver.observes_deletion_of(key).then(|| leadership.start_pass_during_handover(key))?;
+        leadership.start_pass(key).or_else(during_handover)
     }
 
     /// Requeues, backs off or forgets the key, depending on the result. A conflict is retried even if the error is
@@ -240,21 +246,21 @@ impl Controller {
     ///
     /// While another process leads, the key is kept for [`KEPT_LEASES`]: that process may have died, or hand the bucket
     /// over, before it processed the key.
-    fn postpone(&self, key: &ClaimedKey, leadership: &Leadership) {
+    fn postpone(&self, claimed: &ClaimedKey, leadership: &Leadership) {
         // Locked before the leader is read: if this process gains the bucket after that, `promote` waits for the lock
         // and finds the key.
         let mut postponed = self.postponed.lock();
-        let prompted = key.causes.is_prompted();
-        let led_before = match leadership.state(key) {
+        let prompted = claimed.causes.is_prompted();
+        let led_before = match leadership.state(claimed) {
             BucketState::Led { .. } => {
-                return self.parts.queue.add_continuing(Key::clone(key), Cause::Leadership, prompted);
+                return self.parts.queue.add_continuing(Key::clone(claimed), Cause::Leadership, prompted);
             }
             BucketState::Draining { .. } => true,
             BucketState::Other => false,
             BucketState::Unknown { was_led } => was_led,
         };
-        if self.driver.is_missed_by_promotion(key, led_before) {
-            postponed.keep(Key::clone(key), leadership.lease_duration() * KEPT_LEASES, prompted);
+        if self.driver.is_missed_by_promotion(claimed, led_before) {
+            postponed.keep(Key::clone(claimed), leadership.lease_duration() * KEPT_LEASES, prompted);
         }
     }
 

@@ -14,7 +14,7 @@ mod lister;
 mod options;
 mod owner;
 mod restore;
-mod restored;
+mod reverted;
 mod terminating;
 mod up_to_date;
 mod upgrade;

@@ -21,12 +21,12 @@ impl Queue {
         let state = &mut *state;
         let (lane, is_first, report) =
             if let Some(is_first) = state.storms.hold(&claimed.key, &claimed.causes, now) {
-                (Lane::Slowed, is_first, None)
+                (Lane::HeldByStorm, is_first, None)
             } else if let Some(brake) = state.brake.as_mut().filter(|_| !claimed.causes.is_prompted())
-                && !brake.is_released(now)
+                && !brake.allows(now)
             {
-                let is_first = state.lanes.len_of(Lane::Held) == 0;
-                (Lane::Held, is_first, is_first.then(|| brake.report()).flatten())
+                let is_first = state.lanes.len_of(Lane::HeldByBrake) == 0;
+                (Lane::HeldByBrake, is_first, is_first.then(|| brake.report()).flatten())
             } else {
                 claimed.in_a_row = state.storms.begin(&claimed.key, &claimed.causes, now, &state.writers);
                 if let Some(metrics) = &mut state.metrics {
@@ -40,7 +40,7 @@ impl Queue {
         let causes = Arc::unwrap_or_clone(std::mem::take(&mut claimed.causes));
         state.lanes.hold(&claimed.key, lane, causes, now, &state.writers);
         state.report_depth();
-        claimed.is_released = true;
+        claimed.has_ended = true;
         if is_first {
             self.0.changed.notify_waiters(); // to wait until it is released
         }

@@ -45,7 +45,7 @@ impl Brake {
     }
 
     /// Returns true if a pass that is not prompted may begin.
-    pub(super) fn is_released(&mut self, now: Instant) -> bool {
+    pub(super) fn allows(&mut self, now: Instant) -> bool {
         let changes = self.changes.load(Ordering::Relaxed);
         let unpaid = u32::try_from(changes - self.paid).unwrap_or(u32::MAX);
         self.paid = changes;

@@ -2,6 +2,10 @@
 //!
 //! They are shown on the span and the log lines of the pass, and counted. Reconcilers do not get them: a pass acts on the
 //! state that it finds, whatever has changed, so that it is right also after a change that nobody reported.
+//!
+//! A key is *prompted* if one of its causes came from outside of this process, or continues a pass that was prompted, such as its
+//! retry or its own write; or if its object has a generation that its status does not show yet. The brake paces the changes
+//! of all others. A cause is *external* if this process did not cause it at all: only then does a storm end.
 
 use std::{fmt, sync::Arc};
 
@@ -12,7 +16,7 @@ use reknit_injection::{
 
 use super::change::StateChange;
 
-/// The maximum number of causes that a queued key keeps. Further ones are counted.
+/// The maximum number of causes that a queued key keeps. Of further ones, only the number is kept.
 const MAX_CAUSES: usize = 16;
 
 /// The maximum length of the text of a cause in bytes.
@@ -135,9 +139,15 @@ impl Cause {
         }
     }
 
-    /// Returns true if the cause, other than a change of an object, is a prompt now.
-    pub(super) fn continues_prompt(&self) -> bool {
-        matches!(self, Self::Config(_) | Self::Queue(..)) && is_user_prompt()
+    /// Returns true if the cause, other than a change of an object, is prompted by what user code follows now.
+    pub(super) fn is_prompted_now(&self) -> bool {
+        matches!(self, Self::Config(_) | Self::Queue(..)) && is_user_prompted()
+    }
+
+    /// Returns true unless only this process led to the cause.
+    fn is_external(&self) -> bool {
+        let (any_number, with_answers) = (0, false);
+        self.in_a_row(any_number, with_answers).is_none()
     }
 
     /// The number of passes in a row up to the one that led to this cause, if only this process caused them. `None` for a
@@ -170,7 +180,7 @@ impl Cause {
 
 /// Returns true if what user code does now is prompted: within a pass it continues the pass, and elsewhere it follows
 /// something outside of the process, unless it handles an object that is not new.
-pub(super) fn is_user_prompt() -> bool {
+pub(super) fn is_user_prompted() -> bool {
     CurrentPass::get().map_or_else(|| !is_initial(), |pass| pass.is_prompted())
 }
 
@@ -184,7 +194,7 @@ pub(crate) struct Causes {
     first: Option<Cause>,
     others: Vec<Cause>,
     /// The number of causes beyond the maximum.
-    uncounted: u32,
+    not_kept: u32,
     /// True if a cause that is not kept came from outside.
     is_external: bool,
     /// True if a cause that is not kept was a prompt, or one that continues a pass continues a prompted one.
@@ -208,7 +218,7 @@ impl Causes {
             if let (Some(change), Some(earlier)) = (cause.change_mut(), earlier.change_mut()) {
                 change.follow(earlier, writers);
             } else {
-                self.is_external |= earlier.in_a_row(0, false).is_none();
+                self.is_external |= earlier.is_external();
             }
             *earlier = cause;
         } else if self.first.is_none() {
@@ -217,8 +227,8 @@ impl Causes {
             self.others.reserve_exact(usize::from(self.others.is_empty())); // few keys have more than two
             self.others.push(cause);
         } else {
-            self.uncounted = self.uncounted.saturating_add(1);
-            self.is_external |= cause.in_a_row(0, false).is_none();
+            self.not_kept = self.not_kept.saturating_add(1);
+            self.is_external |= cause.is_external();
             self.is_prompted |= cause.change().is_some_and(StateChange::is_prompt);
         }
     }
@@ -227,7 +237,7 @@ impl Causes {
     pub(super) fn merge(&mut self, other: Self, writers: &Writers) {
         self.is_prompted |= other.is_prompted;
         self.is_external |= other.is_external;
-        self.uncounted = self.uncounted.saturating_add(other.uncounted);
+        self.not_kept = self.not_kept.saturating_add(other.not_kept);
         other.first.into_iter().chain(other.others).for_each(|cause| self.add(cause, false, writers));
     }
 
@@ -301,9 +311,9 @@ impl fmt::Display for Causes {
             f.write_str(if n > 0 { "; " } else { "" })?;
             cause.fmt(f)?;
         }
-        match self.uncounted {
+        match self.not_kept {
             0 => Ok(()),
-            uncounted => write!(f, "; and {uncounted} more"),
+            not_kept => write!(f, "; and {not_kept} more"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The two lanes of the queue, and the keys that workers have claimed from them.
+//! The lanes of the queue, fast and slow, and two that hold keys; and the keys that workers have claimed from them.
 
 use std::{borrow::Borrow, sync::Arc};
 
@@ -13,17 +13,24 @@ use crate::{capacity::shrink, turns::Turns};
 /// The number of fast keys in a row after which a waiting slow key gets its turn.
 const MAX_FAST_IN_A_ROW: u32 = 9;
 
-/// A lane of the queue. A key that is added to both is queued in the fast lane.
+/// A lane of the queue. A key that is added again moves to a greater lane, and never to a smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
     /// The lane of keys in a [storm](super::storms), which are not claimed before they are released.
-    Slowed,
+    HeldByStorm,
     /// The lane of keys that the brake holds.
-    Held,
+    HeldByBrake,
     /// The lane of keys that a resync or a promotion enqueues, many at once.
     Slow,
     /// The lane of keys that an event enqueues, such as a change of the object.
     Fast,
+}
+
+impl Lane {
+    /// Returns true if keys wait in this lane until they are released.
+    fn is_holding(self) -> bool {
+        matches!(self, Self::HeldByStorm | Self::HeldByBrake)
+    }
 }
 
 /// The queued and the claimed keys. Each key is held once. In each lane, namespaces take turns.
@@ -32,8 +39,8 @@ pub(super) struct Lanes {
     states: HashMap<Arc<Key>, KeyState>,
     fast: Turns<Arc<Key>>,
     slow: Turns<Arc<Key>>,
-    held: Turns<Arc<Key>>,
-    slowed: Turns<Arc<Key>>,
+    held_by_brake: Turns<Arc<Key>>,
+    held_by_storm: Turns<Arc<Key>>,
     fast_in_a_row: u32,
 }
 
@@ -96,7 +103,7 @@ impl Lanes {
                     let key = key.into();
                     self.keys_of(previous_lane).remove(key.namespace.as_deref(), ticket);
                     self.enqueue(key, lane, queued_at, causes);
-                    if previous_lane < Lane::Slow {
+                    if previous_lane.is_holding() {
                         return AddResult::Queued;
                     }
                 }
@@ -121,8 +128,8 @@ impl Lanes {
         Some((key, lane, queued_at, causes))
     }
 
-    /// Ends the claim, and holds the key for these causes in this lane. If the key was added during the claim, it is queued
-    /// again.
+    /// Ends the claim, and holds the key for these causes in this lane. If the key was added during the claim, it goes to the
+    /// greater of the two lanes.
     pub(super) fn hold(
         &mut self,
         key: &Arc<Key>,
@@ -139,11 +146,13 @@ impl Lanes {
         self.enqueue(key.clone(), lane, now, causes);
     }
 
-    /// Queues a slowed key, if it still is one.
-    pub(super) fn release(&mut self, key: &Arc<Key>, now: Instant) {
-        if let Some(KeyState::Queued { lane: Lane::Slowed, ticket, causes, .. }) = self.states.get_mut(key) {
+    /// Queues a key that is held in a storm, if it still is.
+    pub(super) fn release_from_storm(&mut self, key: &Arc<Key>, now: Instant) {
+        if let Some(KeyState::Queued { lane: Lane::HeldByStorm, ticket, causes, .. }) =
+            self.states.get_mut(key)
+        {
             let (ticket, causes) = (*ticket, std::mem::take(causes));
-            self.slowed.remove(key.namespace.as_deref(), ticket);
+            self.held_by_storm.remove(key.namespace.as_deref(), ticket);
             self.enqueue(key.clone(), Lane::Fast, now, causes);
         }
     }
@@ -170,14 +179,14 @@ impl Lanes {
         match lane {
             Lane::Fast => self.fast.len(),
             Lane::Slow => self.slow.len(),
-            Lane::Held => self.held.len(),
-            Lane::Slowed => self.slowed.len(),
+            Lane::HeldByBrake => self.held_by_brake.len(),
+            Lane::HeldByStorm => self.held_by_storm.len(),
         }
     }
 
     /// The number of keys that the brake or a storm holds.
     pub(super) fn held(&self) -> usize {
-        self.held.len() + self.slowed.len()
+        self.held_by_brake.len() + self.held_by_storm.len()
     }
 
     /// Returns true if the key is queued or claimed.
@@ -195,7 +204,8 @@ impl Lanes {
 
     /// Removes and returns the queued keys with their causes.
     pub(super) fn take_all(&mut self) -> Vec<(Arc<Key>, Causes)> {
-        let lanes = [&mut self.fast, &mut self.slow, &mut self.held, &mut self.slowed].into_iter();
+        let lanes =
+            [&mut self.fast, &mut self.slow, &mut self.held_by_brake, &mut self.held_by_storm].into_iter();
         let keys: Vec<_> = lanes.flat_map(|lane| std::iter::from_fn(|| lane.pop())).collect();
         let causes_of = |state| match state {
             Some(KeyState::Queued { causes, .. }) => causes,
@@ -219,20 +229,20 @@ impl Lanes {
         match lane {
             Lane::Fast => &mut self.fast,
             Lane::Slow => &mut self.slow,
-            Lane::Held => &mut self.held,
-            Lane::Slowed => &mut self.slowed,
+            Lane::HeldByBrake => &mut self.held_by_brake,
+            Lane::HeldByStorm => &mut self.held_by_storm,
         }
     }
 
     /// Removes the next key. Held keys, if `releases`, go before those of the slow lane.
     fn pop(&mut self, admits: impl Fn(&str) -> bool, releases: bool) -> Option<Arc<Key>> {
-        let has_slow = !self.slow.is_empty() || (releases && !self.held.is_empty());
+        let has_slow = !self.slow.is_empty() || (releases && !self.held_by_brake.is_empty());
         let is_slow_turn = has_slow && self.fast_in_a_row >= MAX_FAST_IN_A_ROW;
         if !is_slow_turn && let Some(key) = self.fast.pop_where(&admits) {
             self.fast_in_a_row = if has_slow { self.fast_in_a_row + 1 } else { 0 };
             return Some(key);
         }
-        let held = if releases { self.held.pop_where(&admits) } else { None };
+        let held = if releases { self.held_by_brake.pop_where(&admits) } else { None };
         match held.or_else(|| self.slow.pop_where(&admits)) {
             Some(key) => {
                 self.fast_in_a_row = 0;

@@ -10,8 +10,8 @@ mod brake;
 mod cause;
 mod change;
 mod delayed;
-mod echo;
 mod lanes;
+mod own_objects;
 mod resync;
 mod retries;
 mod state;
@@ -39,9 +39,9 @@ use tokio::{sync::Notify, time::Instant};
 pub use self::state::{KeyState, QueueState};
 use self::{
     brake::Brake,
-    cause::is_user_prompt,
-    echo::PendingWrites,
+    cause::is_user_prompted,
     lanes::{AddResult, Lane, Lanes},
+    own_objects::PendingWrites,
     resync::KeySources,
     retries::Retries,
     storms::Storms,
@@ -142,7 +142,7 @@ impl Queue {
 
     /// Enqueues a key for this cause.
     pub(crate) fn add_for(&self, key: Key, cause: Cause) {
-        let prompted = cause.continues_prompt();
+        let prompted = cause.is_prompted_now();
         self.add_to(Lane::Fast, key, cause, prompted);
     }
 
@@ -153,7 +153,7 @@ impl Queue {
 
     /// Enqueues a key for this cause in the slow lane.
     pub(crate) fn add_slow_for(&self, key: Key, cause: Cause) {
-        let prompted = cause.continues_prompt();
+        let prompted = cause.is_prompted_now();
         self.add_to(Lane::Slow, key, cause, prompted);
     }
 
@@ -165,7 +165,7 @@ impl Queue {
     /// Enqueues a key after this time. The earliest of several times counts. The time is measured by the [`Clock`] of
     /// the Context, which a test can set.
     pub fn add_after(&self, key: Key, wait: Duration) {
-        self.add_delayed(Arc::new(key), wait, is_user_prompt());
+        self.add_delayed(Arc::new(key), wait, is_user_prompted());
     }
 
     /// Enqueues the key of a pass after this time.
@@ -209,7 +209,7 @@ impl Queue {
                 state.enqueue_due(&self.0.clock);
                 if let Some((key, causes)) = state.claim() {
                     let (causes, in_a_row, queue) = (Arc::new(causes), InARow::default(), self.clone());
-                    return Some(ClaimedKey { key, causes, in_a_row, is_released: false, queue });
+                    return Some(ClaimedKey { key, causes, in_a_row, has_ended: false, queue });
                 }
                 state.next_due(&self.0.clock)
             };
@@ -350,7 +350,7 @@ impl State {
             self.add(key, Lane::Fast, cause);
         }
         while let Some(key) = self.storms.pop_due(now) {
-            self.lanes.release(&key, now);
+            self.lanes.release_from_storm(&key, now);
         }
     }
 
@@ -358,7 +358,7 @@ impl State {
     /// sets the clock.
     fn next_due(&self, clock: &Clock) -> Option<Instant> {
         let delayed = self.delayed.next_due().filter(|_| !is_test_clock(clock));
-        let brake = self.brake.as_ref().filter(|_| self.lanes.len_of(Lane::Held) > 0);
+        let brake = self.brake.as_ref().filter(|_| self.lanes.len_of(Lane::HeldByBrake) > 0);
         let released = brake.and_then(|brake| brake.next_release(Instant::now()));
         let dues = delayed.into_iter().chain(self.retries.next_due()).chain(released);
         dues.chain(self.storms.next_due()).min()
@@ -370,7 +370,7 @@ impl State {
         };
         let is_reserve = self.running.len() >= self.workers;
         let now = Instant::now();
-        let releases = self.brake.as_mut().is_some_and(|brake| brake.is_released(now));
+        let releases = self.brake.as_mut().is_some_and(|brake| brake.allows(now));
         let (key, lane, queued_at, mut causes) =
             self.lanes.claim(|namespace| !is_reserve || has_no_pass(namespace), releases)?;
         causes.find_writers(&self.writers);
@@ -378,7 +378,7 @@ impl State {
             causes.set_prompted();
         }
         // The time of a held key counted when it was claimed first.
-        if let Some(metrics) = self.metrics.as_mut().filter(|_| lane != Lane::Held) {
+        if let Some(metrics) = self.metrics.as_mut().filter(|_| lane != Lane::HeldByBrake) {
             metrics.queue_duration.observe((now - queued_at).as_secs_f64());
         }
         self.running.push((key.clone(), now));
@@ -399,7 +399,7 @@ impl State {
         self.storms.ended(key, now);
         let is_queued = self.lanes.done(key, &self.writers);
         self.report_depth();
-        is_queued || (was_full && self.lanes.len() + self.lanes.len_of(Lane::Held) > 0)
+        is_queued || (was_full && self.lanes.len() + self.lanes.len_of(Lane::HeldByBrake) > 0)
     }
 
     fn report_depth(&self) {
@@ -433,7 +433,7 @@ pub(crate) struct ClaimedKey {
     pub(crate) causes: Arc<Causes>,
     pub(crate) in_a_row: InARow,
     /// True once the key is no longer claimed, since it is held.
-    is_released: bool,
+    has_ended: bool,
     queue: Queue,
 }
 
@@ -460,7 +460,7 @@ impl Drop for ClaimedKey {
             tracing::error!(key = %self.key, "a pass panicked while it was dropped: its key is retried");
             self.queue.retry(self, retries::ANY_WAIT, "a panic");
         }
-        if self.is_released {
+        if self.has_ended {
             return;
         }
         let is_claimable = self.queue.0.state.lock().done(&self.key);

@@ -2,7 +2,7 @@
 
 use reknit_apis::Key;
 
-use super::{Cause, Queue, cause::is_user_prompt};
+use super::{Cause, Queue, cause::is_user_prompted};
 
 /// The sources of all keys of a controller: the keys of the objects of its Kind or, without a Kind, the keys to which
 /// its watches map and those that [`Builder::add_key`](crate::Builder::add_key) added.
@@ -26,7 +26,7 @@ impl Queue {
     /// }
     /// ```
     pub fn resync_where(&self, mut admits: impl FnMut(&Key) -> bool) {
-        let (keys, prompted) = (self.all_keys().into_iter().filter(|key| admits(key)), is_user_prompt());
+        let (keys, prompted) = (self.all_keys().into_iter().filter(|key| admits(key)), is_user_prompted());
         keys.for_each(|key| self.add_slow_continuing(key, Cause::Resync, prompted));
     }
 

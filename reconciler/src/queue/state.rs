@@ -83,9 +83,9 @@ impl Queue {
                 let name = match lane {
                     Lane::Fast => "queued",
                     Lane::Slow => "queued_slow",
-                    Lane::Held | Lane::Slowed => "held",
+                    Lane::HeldByBrake | Lane::HeldByStorm => "held",
                 };
-                let due = if lane == Lane::Slowed { state.storms.due(key) } else { None };
+                let due = if lane == Lane::HeldByStorm { state.storms.due(key) } else { None };
                 KeyState::new(key, name, Some(since), due, causes.to_string(), now)
             },
         );

@@ -107,13 +107,14 @@ pub(crate) struct StatusWriter<'a, K: Kind> {
 }
 
 impl<K: Kind> StatusWriter<'_, K> {
-    /// Writes the change to the object, and returns the metadata for the next write. `None` if another client has
-    /// changed or deleted the object since the pass read it; that change has enqueued the key. `before` is the stored
-    /// status from which the change was computed.
+    /// Writes the change to the object. `before` is the stored status from which the change was computed.
     ///
     /// After a conflict the object is read again and the remaining change is written, in up to five attempts. If another
     /// client changed the same values, the conflict is returned, and the next pass starts from the new state. An object
     /// that is gone is not an error.
+    ///
+    /// Returns the metadata for the next write of the pass. `None` if another client has changed or deleted the object since
+    /// the pass read it, also if a later attempt then wrote the status; that change has enqueued the key.
     pub(crate) async fn write(
         &self,
         before: Option<&StatusOf<K>>,

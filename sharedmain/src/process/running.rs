@@ -146,9 +146,9 @@ impl Running {
         }
     }
 
-    /// Waits for reconciles and tasks until the deadline. Leases are released after all reconciles have ended; if a
-    /// reconcile does not end, the leases are left to expire. Publishes events and exports metrics and spans at the
-    /// end.
+    /// Waits for reconciles and tasks until the deadline. The webhook is a task, and drains while the reconciles end. The Leases
+    /// of buckets are released after all reconciles have ended, and do not wait for the tasks; if a reconcile does not end,
+    /// they are left to expire. Publishes events and exports metrics and spans at the end.
     async fn shut_down(mut self, recorder: Recorder, exports: Exports) -> Result<(), Failure> {
         let deadline = Instant::now() + self.shutdown_timeout;
         let ((), task_result) = tokio::join!(

@@ -12,7 +12,7 @@ use super::{
     defaulting::Defaulting,
     outcome::ReviewOutcome,
     review::Review,
-    rules::ratchet_rule,
+    validators::ratchet_rule,
 };
 
 /// The fields that are not the spec.

@@ -14,7 +14,7 @@ use super::{
     group_version_kind::GroupVersionKind,
     outcome::{PendingRule, ReviewOutcome, judge},
     review::Review,
-    rules::{PrepareRule, Validator, prepare},
+    validators::{PrepareRule, Validator, prepare},
 };
 
 /// The Kinds with rules.

@@ -21,7 +21,7 @@ use crate::{
         desired::{Desired, Observed, with_kind},
         existing::ApplyResult,
         owner::Owner,
-        restored::is_restored,
+        reverted::reverts_others,
         up_to_date::UpToDate,
     },
 };
@@ -250,7 +250,7 @@ impl<T: Cached + Serialize> Owned<T> {
             return None;
         }
         let json = |child| with_kind(child, &self.shared.client.kind).ok();
-        Some(is_restored(&desired.body, &json(existing)?, &json(answer)?))
+        Some(reverts_others(&desired.body, &json(existing)?, &json(answer)?))
     }
 
     /// The error of a failed apply. If another owner has applied the child in between, the API server answers that the

@@ -1,7 +1,13 @@
-//! Suppression of echoes: a status or finalizer write of the framework does not enqueue the key of its object again.
+//! Changes of objects of the controller's Kind: they enqueue the keys, unless they are echoes. A status or finalizer write of
+//! the framework does not enqueue the key of its object again.
 //!
-//! `kind_client.rs` chooses the writes. Writes of user code do enqueue the key, since the pass may have computed its
-//! status from the state before the write.
+//! The answer to a write enters the cache, which calls the handlers, before the write returns. So the echo comes while the
+//! write is pending; when the watch reports the same version later, the cache drops it. If the cache leaves the answer to
+//! the watch, as with a selection that only the API server can evaluate, that report enqueues the key.
+//!
+//! `kind_client.rs` chooses the writes: not a finalizer that is applied, nor a status that is written after a conflict, since
+//! the pass has not seen the state on which they are based. Writes of user code do enqueue the key, since the pass may have
+//! computed its status from the state before the write.
 
 use std::sync::Arc;
 
@@ -32,7 +38,7 @@ struct PendingWrite {
 
 enum Answer {
     /// The write has not been answered, or it failed.
-    Missing,
+    NotWritten,
     /// The write succeeded. The answer has this resourceVersion, if any.
     Written(Option<String>),
 }
@@ -47,7 +53,7 @@ impl Queue {
         version: impl FnOnce(&T) -> Option<&str>,
     ) -> Result<T, E> {
         self.0.state.lock().pending_writes.push((key.clone(), Vec::new()));
-        let mut pending = PendingWrite { queue: self.clone(), key, answer: Answer::Missing };
+        let mut pending = PendingWrite { queue: self.clone(), key, answer: Answer::NotWritten };
         let answer = write.await;
         if let Ok(answer) = &answer {
             pending.answer = Answer::Written(version(answer).map(str::to_owned));
@@ -58,7 +64,7 @@ impl Queue {
     /// Enqueues the key of an object of the controller's Kind that changed, unless the change is an echo. A change to a
     /// state that cannot be decoded counts too, since the pass reports it. If the controller `observes_deletions`, a
     /// deletion is not taken for an echo.
-    pub(crate) fn add_event(&self, event: &KeyEvent<'_>, observes_deletions: bool) {
+    pub(crate) fn add_own_object(&self, event: &KeyEvent<'_>, observes_deletions: bool) {
         let key = event.key().clone();
         match (event.is_deleted(), event.resource_version()) {
             (true, _) if observes_deletions => self.add_for(key, Cause::Object(StateChange::of(event))),
@@ -88,7 +94,7 @@ impl PendingWrite {
     /// the object.
     fn is_foreign(&self, reported: &Option<String>) -> bool {
         match &self.answer {
-            Answer::Missing => true,
+            Answer::NotWritten => true,
             Answer::Written(version) => reported.is_some() && reported != version,
         }
     }
@@ -133,7 +139,7 @@ mod tests {
         let (maps, queue, key): (Informer<ConfigMap>, _, _) = (cx.get(), Queue::new(), Key::new("n", "a"));
         let follower = queue.clone();
         let observes_deletions = false;
-        maps.on_key_event(move |event| follower.add_event(event, observes_deletions));
+        maps.on_key_event(move |event| follower.add_own_object(event, observes_deletions));
 
         let kind = ApiResource::erase::<ConfigMap>(&());
         let raw: Api<DynamicObject> = Api::namespaced_with(cx.client(), "n", &kind);
@@ -154,7 +160,7 @@ mod tests {
         let cx = Context::preloaded("test", server.client(), vec![server.insert(&map)]);
         let (informer, queue): (Informer<ConfigMap>, _) = (cx.get(), Queue::new());
         let (follower, observes_deletions) = (queue.clone(), false);
-        informer.on_key_event(move |event| follower.add_event(event, observes_deletions));
+        informer.on_key_event(move |event| follower.add_own_object(event, observes_deletions));
         let maps: Api<ConfigMap> = Api::namespaced(cx.client(), "default");
         let params = PatchParams::default();
         let write = async {

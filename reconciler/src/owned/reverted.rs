@@ -1,4 +1,4 @@
-//! Tells whether applying a child has restored what another client had changed.
+//! Tells whether applying a child has reverted the change of another client.
 
 use reknit_apis::equality::{Place, has_set_fields};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 ///
 /// The items of other clients in a list do not count. They are known by the length of the list afterwards: one with more items
 /// than were applied is merged by key. In a list of the applied items alone, others were removed.
-pub(super) fn is_restored(applied: &Value, before: &Value, after: &Value) -> bool {
+pub(super) fn reverts_others(applied: &Value, before: &Value, after: &Value) -> bool {
     differs(Place::default(), applied, before, after)
 }
 
@@ -65,7 +65,7 @@ mod tests {
         for (before, after, expected, what) in cases {
             let [applied, before, after] =
                 [&ours, &before, &after].map(|containers| json!({"spec": {"containers": containers}}));
-            assert_eq!(is_restored(&applied, &before, &after), expected, "{what}");
+            assert_eq!(reverts_others(&applied, &before, &after), expected, "{what}");
         }
     }
 }
