@@ -1,7 +1,9 @@
 //! The flags of a Kind that a command creates.
 
+use anyhow::{Result, bail};
+
 use crate::{
-    names::{Kind, Plural, Version},
+    names::{Group, Kind, Plural, Version},
     plan::Plan,
     template::{KIND_FILES, KIND_ROLES},
     template_names::Names,
@@ -29,6 +31,17 @@ pub(crate) struct KindFlags {
 impl KindFlags {
     pub(crate) fn plural(&self, kind: &Kind) -> Plural {
         self.plural.clone().unwrap_or_else(|| kind.plural())
+    }
+
+    /// Fails if the project would define a Kind in a group that Kubernetes protects.
+    pub(crate) fn check_group(&self, group: &Group) -> Result<()> {
+        if group.is_protected() && !self.external {
+            bail!(
+                "Kubernetes protects the group {}: use a domain of yours, or --external if another project installs the Kind",
+                group.as_str()
+            );
+        }
+        Ok(())
     }
 
     /// Adds the names of the Kind.

@@ -56,6 +56,11 @@ impl Group {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Returns true if the API server admits a definition of this group only with an approval of Kubernetes.
+    pub(crate) fn is_protected(&self) -> bool {
+        [".k8s.io", ".kubernetes.io"].iter().any(|reserved| format!(".{}", self.0).ends_with(reserved))
+    }
 }
 
 impl FromStr for Group {
@@ -64,9 +69,6 @@ impl FromStr for Group {
     fn from_str(group: &str) -> Result<Self, String> {
         if !group.contains('.') || group.len() > 253 || !group.split('.').all(is_label) {
             return Err("use a domain name in lower case, for example example.com".into());
-        }
-        if [".k8s.io", ".kubernetes.io"].iter().any(|reserved| format!(".{group}").ends_with(reserved)) {
-            return Err("Kubernetes protects its own groups; use a domain of yours".into());
         }
         Ok(Self(group.into()))
     }
@@ -232,11 +234,17 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_a_domain_outside_of_kubernetes() {
-        assert!("shop.example.com".parse::<Group>().is_ok());
-        for invalid in
-            ["", "example", "Example.com", "example..com", "k8s.io", "example.k8s.io", "x.kubernetes.io"]
-        {
+    fn a_group_is_a_domain_and_those_of_kubernetes_are_protected() {
+        for (group, is_protected) in [
+            ("shop.example.com", false),
+            ("myk8s.io", false),
+            ("k8s.io", true),
+            ("gateway.networking.k8s.io", true),
+            ("x.kubernetes.io", true),
+        ] {
+            assert_eq!(group.parse::<Group>().unwrap().is_protected(), is_protected, "{group}");
+        }
+        for invalid in ["", "example", "Example.com", "example..com"] {
             assert!(invalid.parse::<Group>().is_err(), "{invalid}");
         }
     }

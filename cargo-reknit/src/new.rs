@@ -43,6 +43,7 @@ pub(crate) struct New {
 
 impl New {
     pub(crate) fn run(self) -> Result<()> {
+        self.kind_flags.check_group(&self.group)?;
         self.check_empty()?;
         let name = match &self.name {
             Some(name) => name.clone(),

@@ -42,6 +42,7 @@ impl AddKind {
         }
         let (plural, group) =
             (self.kind_flags.plural(&self.kind), self.group.as_ref().unwrap_or(&project.group));
+        self.kind_flags.check_group(group)?;
         if let Some(file) = file_with_plural(&project, group, &plural) {
             bail!(
                 "{} has the plural {} already; choose another one with --plural",

@@ -19,7 +19,6 @@ fn invalid_arguments_are_usage_errors_that_name_the_argument() {
     let cases = [
         (new("Example.com", "v1", "Greeting"), "'Example.com' for '--group"),
         (new("example", "v1", "Greeting"), "'example' for '--group"),
-        (new("example.k8s.io", "v1", "Greeting"), "'example.k8s.io' for '--group"),
         (new("example.com", "1", "Greeting"), "'1' for '--version"),
         (new("example.com", "v1beta", "Greeting"), "'v1beta' for '--version"),
         (new("example.com", "v1", "greeting"), "'greeting' for '--kind"),
@@ -32,6 +31,16 @@ fn invalid_arguments_are_usage_errors_that_name_the_argument() {
     assert_refused(folder.path(), &["new", "greetings"], 2, &["--group", "--kind"]);
     assert_refused(folder.path(), &["old"], 2, &["unrecognized subcommand 'old'"]);
     assert!(files(folder.path()).is_empty());
+}
+
+#[test]
+fn a_kind_in_a_group_of_kubernetes_is_one_that_another_project_installs() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = ["new", "routes", "--group", "gateway.networking.k8s.io", "--kind", "HTTPRoute"];
+    assert_refused(folder.path(), &new, 1, &["gateway.networking.k8s.io", "--external"]);
+    assert!(files(folder.path()).is_empty());
+    let external = cargo_reknit(folder.path(), &[&new[..], &["--external", "--dry-run"]].concat());
+    assert!(external.status.success(), "{}", stderr(&external));
 }
 
 #[test]
