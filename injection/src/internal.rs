@@ -36,7 +36,7 @@ pub use crate::{
         Recordings, RunningRecording,
     },
     reflector::{jittered, read_watch},
-    shallow::{RawFields, cut_object, decode_object, decode_value},
+    shallow::{RawFields, cut_object, decode_object, decode_value, may_be_cut},
     stack_question::{StackAnswer, StackQuestion},
     timing::sleep_until_optional,
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 /// The number of levels that are kept of a value that is nested too deep.
 const MAX_DEPTH: usize = 100;
@@ -21,6 +21,19 @@ pub fn decode_object<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
 /// Decodes a value. If it is nested too deep, what lies deeper than a limit is null.
 pub fn decode_value<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
     serde_json::from_str(json).or_else(|error| serde_json::from_str(&cut(json)).map_err(|_| error))
+}
+
+/// Returns true if the value has all levels that are kept of one that is nested too deep: it may come from such a value,
+/// without what lies deeper.
+pub fn may_be_cut(value: &Value) -> bool {
+    fn levels(value: &Value) -> usize {
+        match value {
+            Value::Array(items) => 1 + items.iter().map(levels).max().unwrap_or_default(),
+            Value::Object(fields) => 1 + fields.values().map(levels).max().unwrap_or_default(),
+            _ => 0,
+        }
+    }
+    levels(value) >= MAX_DEPTH
 }
 
 /// Returns the JSON of an object with null for what lies too deep in its metadata and its status.
@@ -67,7 +80,7 @@ fn cut(json: &str) -> String {
 mod tests {
     use kube::api::{DynamicObject, ObjectMeta};
     use serde::Deserialize;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -103,6 +116,7 @@ mod tests {
         assert_eq!(value["a"], json!({"b": [1, -1, 0.5, "x", true, null]}));
         let mut levels = std::iter::successors(Some(&value["deep"]), |value| value.get(0));
         assert_eq!(levels.by_ref().filter(|value| value.is_array()).count(), MAX_DEPTH - 1);
+        assert!(may_be_cut(&value) && !may_be_cut(&value["a"]) && !may_be_cut(&value["deep"]));
         assert_eq!(decode_value::<Value>("[1]").unwrap(), json!([1]));
     }
 }

@@ -42,7 +42,7 @@
 //!
 //! One run of the reconciler for one key is called a pass. The object comes from the cache. If the reconciler
 //! [finalizes](RoleBuilder::finalizing), the finalizer is added first. Defaults are set in memory and conditions
-//! initialised, and then the reconciler runs. If the status changed, it is written, if the object still has
+//! initialised, and then the reconciler runs. A changed status is written, provided that the object still has
 //! the version that the pass read; otherwise the object is read again, and what is left of the change is written. An
 //! [`Event`] of the pass is published in the background. The framework's status and finalizer writes do not enqueue the key of
 //! the pass that makes them, except a status that is written after a conflict, and a finalizer that is applied.

@@ -1,4 +1,4 @@
-//! The timeline of a failed run.
+//! A failed run, and its timeline.
 
 use std::collections::BTreeSet;
 

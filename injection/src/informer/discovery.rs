@@ -147,19 +147,17 @@ impl Discovery {
         Some(answer.found.clone())
     }
 
-    /// Requests a document for a pass, unless its last request [failed](Failures): no pass waits for a server that is known
-    /// to be silent, whichever of its Kinds the pass names.
+    /// Requests a document for a pass, unless its last request [failed](Failures): one pass at a time waits for a server
+    /// that is known to be silent, whichever of its Kinds the pass names.
     async fn request<T: DeserializeOwned>(
         &self,
         transport: &Transport,
         kind: &GroupVersionKind,
         path: &str,
     ) -> Result<Option<T>, Unresolved> {
-        if let Some(failure) = self.failures.of(path, kind) {
-            return Err(failure);
-        }
+        let pending = self.failures.begin(path, kind)?;
         let answer = request(transport, kind, path).await;
-        self.failures.record(path, &answer);
+        pending.end(&answer);
         answer
     }
 

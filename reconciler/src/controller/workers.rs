@@ -1,8 +1,8 @@
 //! Runs the workers of a controller, from the first list to the last pass.
 //!
-//! A worker claims a key, [holds](Controller::begin_or_hold) or [processes](Controller::process_claimed) it. That asks leadership
-//! whether this process leads the key, and runs the [pass](Controller::run_pass), with its span, metrics and log line, around
-//! the pass of the [driver](crate::driver::Driver): which finds the object, and runs the role of the reconciler that fits.
+//! A worker claims a key, and [holds](Controller::begin_or_hold) or [processes](Controller::process_claimed) it. Leadership tells
+//! whether this process leads the key. [`Controller::run_pass`] adds the span, the metrics and the log line to the pass of the
+//! [driver](crate::driver::Driver), which finds the object and runs the role of the reconciler that fits.
 
 use std::{
     pin::{Pin, pin},

@@ -354,7 +354,7 @@ impl State {
         }
     }
 
-    /// The time at which the next delayed, failed, held or slowed key is due. The time of delayed keys is not known if a test
+    /// The time at which the next delayed, failed or held key is due. The time of delayed keys is not known if a test
     /// sets the clock.
     fn next_due(&self, clock: &Clock) -> Option<Instant> {
         let delayed = self.delayed.next_due().filter(|_| !is_test_clock(clock));

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use reknit_apis::{Key, Kind, StatusOf, bound_conditions, equality::are_equal, to_json};
 use reknit_injection::{
     Informer,
-    internal::{jittered, raw_json},
+    internal::{decode_object, jittered, may_be_cut, raw_json},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -75,17 +75,33 @@ impl StatusChange {
     /// Adds the fields of list items that the type of the status does not have: a merge patch replaces a list as a whole, so
     /// they would be lost, such as those of the conditions of another controller. `before` is the status from which the
     /// change was computed, and `raw` the same status as it is stored. `None` if nothing is left to change.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the change holds a value that is nested so deep that it was read only in part.
     fn keeping_unknown_fields<K: Kind>(
         self,
         before: Option<&StatusOf<K>>,
         raw: Option<Value>,
     ) -> Result<Option<Self>> {
-        let (Some(before), Some(raw)) = (before, raw.filter(Value::is_object)) else { return Ok(Some(self)) };
+        let (Some(before), Some(raw)) = (before, raw.filter(Value::is_object)) else {
+            return self.require_whole().map(Some);
+        };
         let before = to_json(before)?;
         let (mut after, mut raw_after) = (before.clone(), raw.clone());
         json_patch::merge(&mut after, &self.patch);
         merge_changes(&mut raw_after, &before, &after);
-        Ok(diff(&raw, raw_after).map(|patch| Self { patch, ..self }))
+        let changed = diff(&raw, raw_after).map(|patch| Self { patch, ..self });
+        changed.map(Self::require_whole).transpose()
+    }
+
+    fn require_whole(self) -> Result<Self> {
+        match may_be_cut(&self.patch) {
+            true => Err("the status is not written: it would change a value that is nested so deep that only its first \
+                         levels were read, and remove the others. Remove that value from the status"
+                .into()),
+            false => Ok(self),
+        }
     }
 
     /// Returns true if this change would overwrite another client's change between `before` and `now`: a merge patch
@@ -210,11 +226,63 @@ impl<K: Kind> StatusWriter<'_, K> {
     }
 }
 
-/// The status of an object as JSON. `None` if it has none, or one that is nested too deep.
+/// The status of an object as JSON, with null for what is nested too deep. `None` if it has none.
 fn raw_status(object: &str) -> Option<Value> {
     #[derive(Deserialize)]
     struct OnlyStatus {
         status: Option<Value>,
     }
-    serde_json::from_str::<OnlyStatus>(object).ok()?.status
+    decode_object::<OnlyStatus>(object).ok()?.status
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResource;
+    use schemars::JsonSchema;
+    use serde::Serialize;
+
+    use super::*;
+
+    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[kube(group = "test.reknit.dev", version = "v1", kind = "Job", namespaced, status = "JobStatus")]
+    struct JobSpec {}
+
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+    struct JobStatus {
+        tasks: Vec<Task>,
+    }
+
+    #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, JsonSchema)]
+    struct Task {
+        name: String,
+    }
+
+    reknit_apis::kind!(Job { status: JobStatus });
+
+    /// This many lists in one another.
+    fn lists(levels: usize) -> String {
+        "[".repeat(levels) + &"]".repeat(levels)
+    }
+
+    #[test]
+    fn fields_of_other_clients_in_list_items_are_kept_beside_a_value_that_is_nested_too_deep() {
+        let tasks = r#"[{"name": "a", "theirs": 1}]"#;
+        let object = format!(r#"{{"status": {{"tasks": {tasks}, "steps": {}}}}}"#, lists(200));
+        let before = JobStatus { tasks: vec![Task { name: "a".into() }] };
+        let mut after = before.clone();
+        after.tasks.push(Task { name: "b".into() });
+        let change = StatusChange::between::<Job>(Some(&before), &mut after).unwrap().unwrap();
+        let kept = change.keeping_unknown_fields::<Job>(Some(&before), raw_status(&object)).unwrap().unwrap();
+        assert_eq!(kept.patch, json!({"tasks": [{"name": "a", "theirs": 1}, {"name": "b"}]}));
+    }
+
+    #[test]
+    fn a_change_of_a_value_that_was_read_only_in_part_is_refused() {
+        for (levels, is_refused) in [(98, false), (99, true)] {
+            let patch = json!({"steps": serde_json::from_str::<Value>(&lists(levels)).unwrap()});
+            let change = StatusChange { patch, bounded: Vec::new() };
+            let kept = change.keeping_unknown_fields::<Job>(None, None);
+            assert_eq!(kept.is_err(), is_refused, "{levels} levels");
+        }
+    }
 }

@@ -15,6 +15,7 @@ const NOW: &str = "(now)";
 /// The name that the API server gives the volume with the token of a Pod, up to its random part. No request says that it is
 /// generated.
 const TOKEN_VOLUME: &str = "kube-api-access-";
+const RANDOM_LENGTH: usize = 5;
 
 /// The uids and names that the API server would generate and the times since the plan began, with the texts that are shown
 /// instead.
@@ -80,7 +81,9 @@ fn add_names(texts: &mut HashMap<String, String>, value: &Value, sent: &[&str]) 
 
 /// The text that is shown instead of the name of a volume with a token.
 fn generated_name(name: &str) -> Option<String> {
-    name.starts_with(TOKEN_VOLUME).then(|| format!("{TOKEN_VOLUME}(generated)"))
+    name.strip_prefix(TOKEN_VOLUME)
+        .filter(|random| random.len() == RANDOM_LENGTH)
+        .map(|_| format!("{TOKEN_VOLUME}(generated)"))
 }
 
 /// Replaces the generated names in a text.

@@ -19,7 +19,7 @@ pub(super) struct Write {
 impl Write {
     pub(super) async fn read(head: Parts, body: Body) -> Result<Self, BoxError> {
         let bytes = body.collect_bytes().await?;
-        let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes)? };
+        let body = if bytes.is_empty() { Value::Null } else { decode_value(std::str::from_utf8(&bytes)?)? };
         Ok(Self { head, body })
     }
 

@@ -1,5 +1,7 @@
 //! The documents of the discovery whose last request failed.
 
+use std::time::Duration;
+
 use kube::core::GroupVersionKind;
 use parking_lot::Mutex;
 use reknit_apis::internal::HashMap;
@@ -19,28 +21,63 @@ struct Failed {
     until: Instant,
 }
 
+/// The time after which a request that is dropped without an answer, as by the deadline of its pass, counts as failed.
+const SILENT_AFTER: Duration = Duration::from_secs(1);
+
+/// A request for a document.
+pub(super) struct Pending<'a> {
+    failures: &'a Failures,
+    path: &'a str,
+    began: Instant,
+    has_ended: bool,
+}
+
 impl Failures {
-    /// Returns the last failure of a document, as the error of this Kind. `None` if the caller is to request the document.
-    /// Until that request ends, the others still get the failure.
-    pub(super) fn of(&self, path: &str, kind: &GroupVersionKind) -> Option<Unresolved> {
-        let (mut failures, now) = (self.0.lock(), Instant::now());
-        let failed = failures.get_mut(path)?;
-        if failed.until <= now {
-            failed.until = now + TIMEOUT + NOT_FOUND_FOR;
-            return None;
+    /// Begins a request for a document.
+    ///
+    /// # Errors
+    ///
+    /// Returns the last failure of the document, as the error of this Kind, if another pass is to request it. Until that
+    /// request ends, all others get the failure.
+    pub(super) fn begin<'a>(
+        &'a self,
+        path: &'a str,
+        kind: &GroupVersionKind,
+    ) -> Result<Pending<'a>, Unresolved> {
+        let began = Instant::now();
+        match self.0.lock().get_mut(path) {
+            Some(failed) if began < failed.until => {
+                return Err(Unresolved::new(kind, failed.failure.clone()));
+            }
+            Some(failed) => failed.until = began + TIMEOUT + NOT_FOUND_FOR,
+            None => {}
         }
-        Some(Unresolved::new(kind, failed.failure.clone()))
+        Ok(Pending { failures: self, path, began, has_ended: false })
     }
 
-    /// Records the end of a request.
-    pub(super) fn record<T>(&self, path: &str, answer: &Result<T, Unresolved>) {
+    fn insert(&self, path: &str, failure: Failure) {
         let (mut failures, now) = (self.0.lock(), Instant::now());
+        failures.retain(|_, failed| now < failed.until + UNUSED_AFTER);
+        failures.insert(path.into(), Failed { failure, until: now + NOT_FOUND_FOR });
+    }
+}
+
+impl Pending<'_> {
+    /// Records the answer.
+    pub(super) fn end<T>(mut self, answer: &Result<T, Unresolved>) {
+        self.has_ended = true;
         match answer {
-            Ok(_) => drop(failures.remove(path)),
-            Err(Unresolved { source, .. }) => {
-                failures.retain(|_, failed| now < failed.until + UNUSED_AFTER);
-                failures.insert(path.into(), Failed { failure: source.clone(), until: now + NOT_FOUND_FOR });
-            }
+            Ok(_) => drop(self.failures.0.lock().remove(self.path)),
+            Err(Unresolved { source, .. }) => self.failures.insert(self.path, source.clone()),
+        }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let waited = self.began.elapsed();
+        if !self.has_ended && waited >= SILENT_AFTER {
+            self.failures.insert(self.path, Failure::Timeout(waited));
         }
     }
 }

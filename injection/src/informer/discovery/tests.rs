@@ -93,6 +93,16 @@ async fn only_one_kind_of_an_api_version_that_does_not_answer_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pass_that_is_dropped_before_an_api_version_answers_saves_the_others_the_wait() {
+    let (client, mut server) = server();
+    let (informers, lamp) = (Context::new("test", client).informers(), lamp());
+    let pass = tokio::time::timeout(Duration::from_secs(3), informers.resolve(&lamp));
+    let (dropped, _unanswered) = tokio::join!(pass, server.next());
+    assert!(dropped.is_err());
+    assert!(matches!(informers.resolve(&lamp).now_or_never(), Some(Err(_))));
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_pass_at_a_time_waits_for_an_api_version_that_has_not_answered_before() {
     let (client, mut server) = server();
     let informers = Context::new("test", client).informers();

@@ -62,7 +62,8 @@ impl<T: Cached + Serialize> Owned<T> {
     /// # Errors
     ///
     /// Returns the errors of [`apply`](Self::apply). An update of a child that has changed in between, or the creation
-    /// of a child that exists, is [refused](NotApplied::Refused) with status 409.
+    /// of a child that exists, is [refused](NotApplied::Refused) with status 409. Fails without a request if the update
+    /// changes a field of the child that is nested deeper than 128 levels.
     pub async fn create_or_update<O>(
         &self,
         owner: &O,
@@ -126,6 +127,10 @@ impl<T: Cached + Serialize> Owned<T> {
         let names = [before, after].into_iter().filter_map(Value::as_object).flat_map(Map::keys);
         let mut changed = BTreeMap::new();
         for name in names.filter(|name| before[*name] != after[*name]) {
+            if after.get(name).is_none() {
+                fields.remove(name);
+                continue;
+            }
             let stored = fields.get(name).map(|stored| serde_json::from_str(stored.get())).transpose()?;
             let mut field = stored.unwrap_or_default();
             merge_changes(&mut field, &before[name], &after[name]);
