@@ -22,8 +22,8 @@ pub fn check_key(controller: &Controller, key: &Key) -> Result<()> {
     controller.driver.key_problem(key).map_or(Ok(()), |problem| Err(problem).permanent())
 }
 
-/// Returns the objects that a reference selects, in all namespaces that the controller selects. The reads of other
-/// namespaces than that of the reference are not tracked.
+/// Returns the objects with the labels of a reference, in all namespaces that the controller selects. The objects in
+/// the namespace of the reference have to be listed if it leads to one. Another that cannot be listed has none.
 pub async fn selected_in_all_namespaces<O: Resource + Sync>(
     objects: &TrackedAny,
     observer: &O,

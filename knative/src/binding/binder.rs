@@ -86,8 +86,8 @@ pub struct Binder<K> {
 /// The subjects of one binding.
 struct Found {
     resource: ApiResource,
-    /// The objects to which the binding refers.
-    current: Vec<Arc<DynamicObject>>,
+    /// The objects to which the binding refers, or why its reference leads nowhere until it is changed.
+    current: Result<Vec<Arc<DynamicObject>>>,
     /// The bound objects to which the binding no longer refers.
     former: Vec<Arc<DynamicObject>>,
 }
@@ -112,7 +112,8 @@ impl<K: Bindable> Binder<K> {
     /// [condition](Bindable::CONDITION).
     ///
     /// A subject is patched only if the injection changes it, and only in the version that was read. A failed patch
-    /// does not keep the other subjects from being patched.
+    /// does not keep the other subjects from being patched. A reference whose error is permanent has no subjects:
+    /// those before it are unbound.
     ///
     /// | the condition | reason |
     /// | --- | --- |
@@ -146,8 +147,9 @@ impl<K: Bindable> Binder<K> {
     }
 
     /// Withdraws the injection from all objects with the label of the binding except Jobs, whose pod template cannot be
-    /// changed. A subject that is gone is not an error. A Kind that is not served, or that the controller does not bind, is
-    /// not an error either, since the binding has no subjects then.
+    /// changed, and objects in a namespace that the controller may not list and a binding in no namespace does not
+    /// name. A subject that is gone is not an error. A Kind that is not served, or that the controller does not bind,
+    /// is not an error either, since the binding has no subjects then.
     ///
     /// # Errors
     ///
@@ -171,27 +173,43 @@ impl<K: Bindable> Binder<K> {
     async fn bind_all(&self, binding: &K, status: &StatusOf<K>) -> Result<(), (&'static str, Error)> {
         let unavailable = |error| ("SubjectUnavailable", error);
         let failed = |error| ("BindingFailed", error);
-        let subject = subject_of(binding).map_err(unavailable)?;
+        let subject = binding.subject();
         let found = self.find(binding, &subject).await.map_err(unavailable)?;
         let former = self.withdraw(binding, &found.resource, &found.former).await;
-        if found.current.is_empty() && subject.selector.is_none() {
+        let current = match found.current {
+            Ok(current) => current,
+            Err(error) => {
+                former.map_err(failed)?;
+                return Err(unavailable(error));
+            }
+        };
+        if current.is_empty() && subject.selector.is_none() {
             former.map_err(failed)?;
             let name = subject.name.as_deref().unwrap_or_default();
             let not_found = not_found(&subject.api_version, &subject.kind, name);
             return Err(("SubjectMissing", Error::permanent(not_found)));
         }
         let current =
-            self.patch_all(&found.resource, &found.current, |subject| bind(binding, status, subject)).await;
+            self.patch_all(&found.resource, &current, |subject| bind(binding, status, subject)).await;
         first_retried_error(former, current).map_err(failed)
     }
 
     /// Reads the objects to which the binding refers, and those that have its label.
     async fn find(&self, binding: &K, subject: &Reference) -> Result<Found> {
-        let current = sorted(self.objects.all(binding, subject).await)?;
+        let current = match self.current(binding).await {
+            Err(error) if !error.is_permanent() => return Err(error),
+            current => current,
+        };
         let mut former = self.bound(binding).await?;
-        former.retain(|object| current.iter().all(|other| Key::of(&**other) != Key::of(&**object)));
+        let is_same = |a: &DynamicObject, b: &DynamicObject| Key::of(a) == Key::of(b);
+        former.retain(|object| !current.iter().flatten().any(|other| is_same(object, other)));
         let resource = self.resolve(binding, subject).await?.ok_or("the Kind of the subjects is gone")?;
         Ok(Found { resource, current, former })
+    }
+
+    /// Reads the objects to which the binding refers.
+    async fn current(&self, binding: &K) -> Result<Vec<Arc<DynamicObject>>> {
+        sorted(self.objects.all(binding, &subject_of(binding)?).await)
     }
 
     /// Reads the objects that have the label of the binding: in all namespaces if it is in none, since its subjects may have
@@ -253,7 +271,7 @@ impl<K: Bindable> Binder<K> {
                 Ok(None) => Ok(()),
                 Err(error) => Err(error).context("it is not PodSpecable").permanent(),
             };
-            let patched = patched.context(format_args!("failed binding subject {}", object.name_any()));
+            let patched = patched.context(format_args!("failed binding subject {}", Key::of(&**object)));
             result = first_retried_error(result, patched);
         }
         result

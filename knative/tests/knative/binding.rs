@@ -147,8 +147,9 @@ fn on(paint: Paint) -> Given {
 async fn subjects_are_bound() {
     let key = "default/blue";
     let missing = "deployments.apps \"web\" not found";
-    let refused = "failed binding subject web: inducing failure for patch deployments (403 Forbidden)";
-    let invalid = "failed binding subject one: inducing failure for patch deployments (422 Invalid)";
+    let refused =
+        "failed binding subject default/web: inducing failure for patch deployments (403 Forbidden)";
+    let invalid = "failed binding subject default/one: inducing failure for patch deployments (422 Invalid)";
     let other_namespace = "default/blue refers to a Deployment in the namespace shop: a subject has to be in the \
                            namespace of its binding";
     table(controller)
@@ -224,7 +225,7 @@ async fn subjects_are_bound() {
             "a refused patch makes the condition False",
             key,
             on(paint(web())).and(plain("web")).failing(Verb::Patch, "deployments", 403),
-            Want::error("failed binding subject web")
+            Want::error("failed binding subject default/web")
                 .patch::<Deployment>("default/web", binding_patch())
                 .status(&unavailable(web(), "BindingFailed", refused))
                 .event(failed(refused)),
@@ -238,7 +239,7 @@ async fn subjects_are_bound() {
                 422,
                 1,
             ),
-            Want::permanent_error("failed binding subject one")
+            Want::permanent_error("failed binding subject default/one")
                 .patch::<Deployment>("default/one", binding_patch())
                 .patch::<Deployment>("default/two", binding_patch())
                 .status(&unavailable(shop_frontends(), "BindingFailed", invalid))
@@ -248,13 +249,22 @@ async fn subjects_are_bound() {
             "a conflict leaves the condition as it is",
             key,
             on(available(web())).and(plain("web")).failing(Verb::Patch, "deployments", 409),
-            Want::error("failed binding subject web").patch::<Deployment>("default/web", binding_patch()),
+            Want::error("failed binding subject default/web").patch::<Deployment>("default/web", binding_patch()),
         )
         .row(
             "a subject in another namespace is not bound",
             key,
             on(paint(elsewhere())),
             Want::permanent_error(other_namespace)
+                .status(&unavailable(elsewhere(), "SubjectUnavailable", other_namespace))
+                .event(failed(other_namespace)),
+        )
+        .row(
+            "a bound subject is unbound if the binding was changed to one in another namespace",
+            key,
+            on(paint(elsewhere())).and(painted("web", "front")),
+            Want::permanent_error(other_namespace)
+                .patch::<Deployment>("default/web", unbinding_patch())
                 .status(&unavailable(elsewhere(), "SubjectUnavailable", other_namespace))
                 .event(failed(other_namespace)),
         )
@@ -316,10 +326,10 @@ async fn subjects_are_unbound_before_the_finalizer_of_the_binding_is_removed() {
                 "deployments",
                 403,
             ),
-            Want::error("failed binding subject web")
+            Want::error("failed binding subject default/web")
                 .patch::<Deployment>("default/web", unbinding_patch())
                 .event(failed(
-                    "failed binding subject web: inducing failure for patch deployments (403 Forbidden)",
+                    "failed binding subject default/web: inducing failure for patch deployments (403 Forbidden)",
                 )),
         )
         .run()

@@ -128,41 +128,43 @@ impl TrackedAny {
         observer: &O,
         reference: &Reference,
     ) -> Result<Vec<Arc<DynamicObject>>> {
-        self.read(observer, reference, |namespace| namespace).await
+        let (key, found) = (Key::of(observer), self.find(observer, reference).await?);
+        let namespace = self.kinds.namespace(observer, reference.namespace.as_deref(), &found)?;
+        if let Some(labels) = &reference.selector {
+            let selector: Selector = labels.clone().try_into().permanent()?;
+            self.kinds.record(&found, namespace, |reads| reads.read_matching(&key, namespace, &selector))?;
+            return Ok(matching(&found.informer, namespace, &selector).collect());
+        }
+        let target = Key::new(namespace, reference.name.as_deref().unwrap_or_default());
+        self.kinds.record(&found, namespace, |reads| reads.record_read(&key, &target))?;
+        Ok(found.informer.get(&target).into_iter().collect())
     }
 
-    /// Returns the objects that the reference selects, in all namespaces that the controller selects. The reads of other
-    /// namespaces than that of the reference are not tracked.
+    /// Returns the objects with these labels, in all namespaces that the controller selects. The objects in the
+    /// namespace of the reference have to be listed if it leads to one. Another that cannot be listed has none.
     pub(crate) async fn in_all_namespaces<O: Resource + Sync>(
         &self,
         observer: &O,
         reference: &Reference,
     ) -> Result<Vec<Arc<DynamicObject>>> {
-        self.read(observer, reference, |_| None).await
+        let (key, found) = (Key::of(observer), self.find(observer, reference).await?);
+        let labels = reference.selector.clone().ok_or("the reference has no selector").permanent()?;
+        let selector: Selector = labels.try_into().permanent()?;
+        let named = self.kinds.namespace(observer, reference.namespace.as_deref(), &found).ok().flatten();
+        for listed in [named, None] {
+            self.kinds.record(&found, listed, |reads| reads.read_matching(&key, None, &selector))?;
+        }
+        Ok(matching(&found.informer, None, &selector).collect())
     }
 
-    /// Returns the objects that the reference names, or those in the `listed` namespaces that it selects.
-    async fn read<O: Resource + Sync>(
-        &self,
-        observer: &O,
-        reference: &Reference,
-        listed: fn(Option<&str>) -> Option<&str>,
-    ) -> Result<Vec<Arc<DynamicObject>>> {
+    /// Finds the Kind of the reference, if the observer may refer to it.
+    async fn find<O: Resource + Sync>(&self, observer: &O, reference: &Reference) -> Result<FoundKind> {
+        let Reference { api_version, kind, .. } = reference;
         reference.check_trackable().permanent()?;
         self.check_namespace(observer, reference)?;
-        let key = Key::of(observer);
-        let found = self.kinds.find(&key, &reference.api_version, &reference.kind, self.versions).await?;
+        let found = self.kinds.find(&Key::of(observer), api_version, kind, self.versions).await?;
         self.check_scope(observer, &found)?;
-        let namespace = self.kinds.namespace(observer, reference.namespace.as_deref(), &found)?;
-        if let Some(labels) = &reference.selector {
-            let selector: Selector = labels.clone().try_into().permanent()?;
-            let listed = listed(namespace);
-            self.kinds.record(&found, listed, |reads| reads.read_matching(&key, namespace, &selector))?;
-            return Ok(matching(&found.informer, listed, &selector).collect());
-        }
-        let target = Key::new(namespace, reference.name.as_deref().unwrap_or_default());
-        self.kinds.record(&found, namespace, |reads| reads.record_read(&key, &target))?;
-        Ok(found.informer.get(&target).into_iter().collect())
+        Ok(found)
     }
 
     /// Refuses another namespace than that of an observer in a namespace, before any request.

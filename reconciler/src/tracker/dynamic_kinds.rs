@@ -162,8 +162,9 @@ impl DynamicKinds {
         }
     }
 
-    /// Records a read of the Kind, and returns its tracker if the objects of the namespace, or all for `None`, are listed.
-    /// The first read keeps the informer open, and makes its later events enqueue the observers.
+    /// Records a read of the Kind, and returns its tracker if the objects of the namespace are listed. `None` is a
+    /// cluster-scoped Kind, or all namespaces, of which those that cannot be listed are left out unless none can. The
+    /// first read keeps the informer open, and makes its later events enqueue the observers.
     ///
     /// Never waits. If the first list has neither succeeded nor failed yet, returns [`NotListedYet`], and the list
     /// enqueues the key. A failure is retried like an unknown Kind. The read is recorded before the list is checked, so
@@ -181,7 +182,9 @@ impl DynamicKinds {
             let ApiResource { api_version, kind, .. } = resource.clone();
             NotListedYet { api_version, kind }
         };
-        listed(informer, namespace).ok_or_else(not_listed_yet)?.retry_within(RETRY_WITHIN)?;
+        if namespace.is_some() || !informer.handle().is_synced() {
+            listed(informer, namespace).ok_or_else(not_listed_yet)?.retry_within(RETRY_WITHIN)?;
+        }
         is_read.store(true, Ordering::Release);
         Ok(tracker)
     }

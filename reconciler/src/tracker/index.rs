@@ -26,7 +26,7 @@ use crate::{
 type KeyText = Arc<str>;
 /// A label selector as text, as [`canonical_text`] returns it.
 type SelectorText = Arc<str>;
-/// The namespace to which a selector applies; `None` for a cluster-scoped Kind.
+/// The namespace to which a selector applies; `None` for a cluster-scoped Kind, or for all namespaces.
 type Namespace = Option<Arc<str>>;
 
 /// The reads of one Kind by one controller. All clones share one index.
@@ -198,8 +198,9 @@ impl Index {
         let by_name = pairs_starting_with(&self.exact, key).map(|(_, observer)| observer.clone());
         let mut observers: HashSet<_> = by_name.collect();
         if !labels.is_empty() {
-            let namespace: Namespace = namespace.map(Into::into);
-            let selectors = self.matching.get(&namespace).into_iter().flat_map(HashMap::values);
+            let in_namespace = namespace.and_then(|namespace| self.matching.get(&Some(namespace.into())));
+            let selectors =
+                in_namespace.into_iter().chain(self.matching.get(&None)).flat_map(HashMap::values);
             let matching =
                 selectors.filter(|entry| labels.iter().any(|labels| entry.selector.matches(labels)));
             observers.extend(matching.flat_map(|entry| entry.observers.iter().cloned()));

@@ -1,12 +1,15 @@
 //! References to Kinds that are known only at run time, and the informers that they open.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Service};
 use kube::{Client, ResourceExt, api::DynamicObject, client::Body};
 use reknit_apis::{KReference, Reference};
 use reknit_injection::{Context, Informer, select};
-use reknit_reconciler::{Kinds, Owned, Tracked, TrackedAny};
+use reknit_reconciler::{Kinds, Owned, Tracked, TrackedAny, internal::selected_in_all_namespaces};
 use reknit_testing::{ApiServer, ControllerExt, InformerExt};
 use serde_json::json;
 
@@ -155,14 +158,24 @@ async fn a_controller_of_several_namespaces_tracks_owns_and_follows_references_i
     assert_eq!(names, expected.map(|resource| format!("{resource} [namespace=default,other]")));
 }
 
-/// A client of an API server that has ConfigMaps and forbids listing them.
-fn client_without_list_permission() -> Client {
+/// A client of an API server that has one ConfigMap in the namespace `default`, and forbids listing others.
+fn client_of_one_namespace() -> Client {
     let respond = |request: http::Request<Body>| async move {
+        if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+            return std::future::pending().await;
+        }
         let (code, body) = match request.uri().path() {
             "/api/v1" => (
                 200,
                 json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [
                     {"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "singularName": "", "verbs": []},
+                ]}),
+            ),
+            "/api/v1/namespaces/default/configmaps" => (
+                200,
+                json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "2"}, "items": [
+                    {"metadata": {"namespace": "default", "name": "m", "uid": "u", "resourceVersion": "1",
+                                  "labels": {"app": "web"}}},
                 ]}),
             ),
             _ => (
@@ -178,7 +191,7 @@ fn client_without_list_permission() -> Client {
 
 #[tokio::test(start_paused = true)]
 async fn the_refusal_of_a_list_enqueues_the_observer_and_is_the_error_of_its_next_pass() {
-    let cx = Context::new("test", client_without_list_permission());
+    let cx = Context::new("test", client_of_one_namespace());
     let mut build = Controller::of::<Lamp>(&cx);
     let (anything, queue) = (build.track_any(Kinds::any()), build.queue());
     cx.informers().start();
@@ -192,11 +205,38 @@ async fn the_refusal_of_a_list_enqueues_the_observer_and_is_the_error_of_its_nex
     let waiting = anything.get(&lamp(), &reference).await.unwrap_err();
     assert!(waiting.is_waiting(), "{waiting:#}");
     while !format!("{queue:?}").contains("waiting: 1") {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let error = anything.get(&lamp(), &reference).await.unwrap_err();
     assert!(error.to_string().starts_with("the first list of configmaps has not arrived yet: "), "{error}");
     assert!(!error.is_permanent() && !error.is_waiting());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_cannot_be_listed_stops_a_read_of_all_only_if_the_reference_leads_to_it() {
+    let cx = Context::new("test", client_of_one_namespace());
+    let mut build = Controller::selected::<Lamp>(&cx, select().namespaces(["default", "shop"]));
+    let anything = build.track_any(Kinds::any());
+    cx.informers().start();
+    let node: Node = serde_json::from_value(node()).unwrap();
+    let read = async |namespace: Option<&str>| {
+        let mut reference = selecting("v1", "ConfigMap");
+        reference.namespace = namespace.map(Into::into);
+        selected_in_all_namespaces(&anything, &node, &reference).await
+    };
+    let found = tokio::time::timeout(Duration::from_secs(300), async {
+        loop {
+            match read(Some("default")).await {
+                Ok(found) => break found,
+                Err(error) => assert!(!error.is_permanent(), "{error:#}"),
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+    assert_eq!(found.await.unwrap().len(), 1);
+    assert_eq!(read(None).await.unwrap().len(), 1, "the reference leads nowhere");
+    let error = read(Some("shop")).await.unwrap_err();
+    assert!(!error.is_permanent(), "{error:#}");
 }
 
 /// Reads the references that the test sets, and then fails if the test has set `fails`.
