@@ -11,6 +11,9 @@ use crate::client::ResourcePath;
 /// Contains the manifest, and so each value, of an object that was applied with kubectl.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// How many texts may be within each other. One within more that mentions a Secret is removed.
+const MAX_NESTING: usize = 3;
+
 /// The values to remove from recorded passes, beside those of Secrets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Redaction {
@@ -42,9 +45,9 @@ impl Redaction {
             let is_secret = path.is_some_and(|path| path.group.is_empty() && path.plural == "secrets");
             let is_token =
                 path.is_some_and(|path| path.subresource() == Some("token") || path.plural == "tokenreviews");
-            self.find_manifests(&request.body, is_secret, &mut removed);
-            if is_secret && request.body.is_string() {
-                removed.replace(&mut request.body, REDACTED); // YAML
+            if is_secret && let Value::String(yaml) = &request.body {
+                self.redact_manifests(yaml, true, 0, &mut removed);
+                removed.replace(&mut request.body, REDACTED);
             }
             for body in [&mut request.body, &mut request.answer] {
                 match is_token {
@@ -58,12 +61,7 @@ impl Redaction {
             self.redact(&mut object, false, &mut removed);
             *data = serde_json::from_value(object["data"].take()).unwrap_or_default();
         }
-        let answers = pass.requests.iter().map(|request| &request.answer);
-        pass.objects.iter().chain(answers).for_each(|value| self.find_manifests(value, false, &mut removed));
-        let texts = pass.config_maps.values().flatten().flat_map(|data| data.values());
-        texts.for_each(|text| self.find_manifests_in(text, false, &mut removed));
-        // References to names would lead elsewhere.
-        let texts = removed.texts(|text| !is_name(pass, text));
+        let texts = removed.texts(names(pass)); // References to names would lead elsewhere.
         pass.result = texts.scrubbed(&pass.result);
         for value in pass.lists.iter_mut().filter_map(|list| list.index_value.as_mut()) {
             *value = texts.scrubbed(value);
@@ -76,41 +74,23 @@ impl Redaction {
         }
     }
 
-    /// Finds the values of objects that are written as YAML or JSON within a text, such as the body of a request that
-    /// the API server has refused. Nothing else contains these values, so the file would have them.
-    fn find_manifests(&self, value: &Value, is_secret: bool, removed: &mut Removed) {
-        match value {
-            Value::String(text) => self.find_manifests_in(text, is_secret, removed),
-            Value::Array(items) => {
-                items.iter().for_each(|item| self.find_manifests(item, is_secret, removed));
-            }
-            Value::Object(fields) => {
-                fields.values().for_each(|field| self.find_manifests(field, is_secret, removed));
-            }
-            _ => {}
-        }
-    }
-
-    fn find_manifests_in(&self, text: &str, is_secret: bool, removed: &mut Removed) {
-        let is_manifest = |object: &Value| is_secret || object["kind"].is_string();
-        if is_secret || text.contains("kind") {
-            let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_default();
-            let objects = objects.into_iter().filter(is_manifest);
-            objects.for_each(|mut object| self.redact(&mut object, is_secret, removed));
-        }
-    }
-
-    /// Redacts an object, a list of objects, or a patch.
+    /// Redacts an object, a list of objects, or a patch, and the objects within them.
     fn redact(&self, value: &mut Value, is_secret: bool, removed: &mut Removed) {
-        let is_secret = is_secret || matches!(value["kind"].as_str(), Some("Secret" | "SecretList"));
-        if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
-            return items.iter_mut().for_each(|item| self.redact(item, is_secret, removed));
-        }
-        if let Some(operations) = value.as_array_mut() {
+        if let Some(operations) = value.as_array_mut()
+            && (is_secret || !self.pointers.is_empty())
+        {
             // The value of a JSON patch may be a part of a value to redact, or contain one.
-            let operations = operations.iter_mut().filter(|_| is_secret || !self.pointers.is_empty());
-            let values = operations.filter_map(|operation| operation.get_mut("value"));
-            return values.for_each(|value| removed.replace(value, REDACTED));
+            let values = operations.iter_mut().filter_map(|operation| operation.get_mut("value"));
+            values.for_each(|value| removed.replace(value, REDACTED));
+        }
+        self.redact_object(value, is_secret, removed);
+        self.redact_within(value, 0, removed);
+    }
+
+    fn redact_object(&self, value: &mut Value, is_secret: bool, removed: &mut Removed) {
+        let is_secret = is_secret || matches!(value["kind"].as_str(), Some("Secret" | "SecretList"));
+        for item in value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+            self.redact_object(item, is_secret, removed);
         }
         if let Some(annotations) = value.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
             annotations.remove(LAST_APPLIED);
@@ -126,14 +106,75 @@ impl Redaction {
             redact_at(value, pointer, removed);
         }
     }
+
+    /// Redacts each object of a Kind within the value, and in its texts. A text with a part that cannot be read may have
+    /// more than is found: it is replaced, or if it is itself within a text, that one, for which this returns false.
+    fn redact_within(&self, value: &mut Value, nesting: usize, removed: &mut Removed) -> bool {
+        if value["kind"].is_string() {
+            self.redact_object(value, false, removed);
+        }
+        let mut is_read = true;
+        match value {
+            Value::String(text) => {
+                is_read = self.redact_manifests(text, false, nesting, removed);
+                if !is_read {
+                    REDACTED.clone_into(text);
+                }
+            }
+            Value::Array(items) => {
+                items.iter_mut().for_each(|item| is_read &= self.redact_within(item, nesting, removed));
+            }
+            Value::Object(fields) => {
+                fields.values_mut().for_each(|field| is_read &= self.redact_within(field, nesting, removed));
+            }
+            _ => {}
+        }
+        is_read
+    }
+
+    /// Finds the values of objects that are written as YAML or JSON within a text, such as the body of a request that
+    /// the API server has refused. Returns false if the text mentions values, but a part of it cannot be read.
+    fn redact_manifests(&self, text: &str, is_secret: bool, nesting: usize, removed: &mut Removed) -> bool {
+        if !is_secret && !text.contains("kind") {
+            return true;
+        }
+        let documents = Some(text).filter(|_| nesting < MAX_NESTING).and_then(documents);
+        let Some(mut documents) = documents else { return !self.is_mentioned_in(text) };
+        let mut is_read = true;
+        for document in &mut documents {
+            if is_secret {
+                self.redact_object(document, true, removed);
+            }
+            is_read &= self.redact_within(document, nesting + 1, removed);
+        }
+        is_read
+    }
+
+    /// Returns true for a text with the Kind of Secrets, or with all keys of a pointer.
+    fn is_mentioned_in(&self, text: &str) -> bool {
+        let is_key = |segment: &&String| *segment != "*" && segment.parse::<usize>().is_err();
+        let is_mentioned =
+            |pointer: &Vec<String>| pointer.iter().filter(is_key).all(|key| text.contains(key));
+        text.contains("Secret") || self.pointers.iter().any(is_mentioned)
+    }
 }
 
-/// Returns true for the name or the namespace of an object of the file.
-fn is_name(pass: &RecordedPass, text: &str) -> bool {
-    let absent = pass.absent.iter().map(|absent| (Some(&*absent.name), absent.namespace.as_deref()));
+/// The documents of YAML or JSON. `None` if one is faulty, or if aliases make them much longer than the text.
+fn documents(text: &str) -> Option<Vec<Value>> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_total_scalar_bytes: 2 * text.len() },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: text.len() },
+        with_snippet: false,
+    };
+    serde_saphyr::from_multiple_with_options(text, options).ok()
+}
+
+/// The names and the namespaces of the objects of the file.
+fn names(pass: &RecordedPass) -> impl Iterator<Item = &str> {
+    let absent = pass.absent.iter().flat_map(|absent| [Some(&*absent.name), absent.namespace.as_deref()]);
     let metadata = pass.objects.iter().map(|object| &object["metadata"]);
-    let present = metadata.map(|metadata| (metadata["name"].as_str(), metadata["namespace"].as_str()));
-    absent.chain(present).any(|(name, namespace)| name == Some(text) || namespace == Some(text))
+    let present = metadata.flat_map(|metadata| [metadata["name"].as_str(), metadata["namespace"].as_str()]);
+    absent.chain(present).flatten()
 }
 
 fn redact_at(value: &mut Value, pointer: &[String], removed: &mut Removed) {
@@ -270,5 +311,98 @@ mod tests {
         }
         assert_eq!(pass.objects[0]["status"]["text"], "redacted, redacted, redacted");
         assert_eq!(pass.requests[2].body, lamp.replace("blue-moon", "redacted"));
+    }
+
+    /// Returns the text after the redaction of an object with it.
+    fn redacted_text(text: &str) -> String {
+        let map = json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": text}});
+        let mut pass = RecordedPass { objects: vec![map], ..RecordedPass::default() };
+        Redaction::default().apply(&mut pass);
+        pass.objects[0]["data"]["a"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_values_of_a_secret_within_another_object_are_removed() {
+        let secret = |value: &str| json!({"kind": "Secret", "stringData": {"p": value}});
+        let list = json!({"kind": "SecretList", "items": [{"data": {"p": "aHVudGVyNTU="}}]});
+        let map = |text: String| json!({"kind": "ConfigMap", "data": {"a": text}}).to_string();
+        let texts = json!({
+            "map": map(secret("hunter22").to_string()),
+            "within": json!({"kind": "Other", "spec": [secret("hunter33")]}).to_string(),
+            "list": json!([secret("hunter44")]).to_string(),
+            "deep": map(map(map(map(secret("hunter88").to_string())))),
+        });
+        let work = json!({
+            "kind": "ManifestWork",
+            "metadata": {"annotations": texts},
+            "spec": {"workload": {"manifests": [list, secret("abc"), {"kind": "Lamp", "spec": {"token": "hunter66"}}]}},
+            "status": {"text": "hunter22 hunter33 hunter44 hunter55 hunter66"},
+        });
+        let answer = json!({"kind": "Secret", "items": [], "data": {"p": "aHVudGVyNzc="}});
+        let request = json!({"method": "GET", "uri": "/api/v1/configmaps", "answer": answer});
+        let mut pass = RecordedPass {
+            objects: vec![work],
+            requests: vec![serde_json::from_value(request).unwrap()],
+            ..RecordedPass::default()
+        };
+        Redaction::new(&["/spec/token".into()]).apply(&mut pass);
+        let text = pass.text().unwrap();
+        for value in ["hunter", "aHVudGVy", "abc"] {
+            assert!(!text.contains(value), "{value}: {text}");
+        }
+        assert_eq!(pass.objects[0]["status"]["text"], "redacted redacted redacted redacted redacted");
+        assert_eq!(
+            pass.objects[0]["metadata"]["annotations"]["list"],
+            json!([secret("redacted")]).to_string()
+        );
+    }
+
+    #[test]
+    fn a_text_is_removed_if_a_secret_in_it_cannot_be_read() {
+        let secret = "kind: Secret\nstringData:\n  p: hunter22-long\n";
+        let aliases = format!(
+            "kind: A\na: &a {}\nb: &b [{}]\nc: [{}]",
+            "x".repeat(999),
+            "*a,".repeat(40),
+            "*b,".repeat(40)
+        );
+        for text in [
+            format!("{secret}---\n{{{{ .Values.x }}}}\n"),
+            format!("{secret}  p: hunter33\n"),
+            format!("{secret}---\na: {}{}\n", "[".repeat(99), "]".repeat(99)),
+            format!("{secret}---\n{aliases}\n"),
+            json!({"kind": "ConfigMap", "data": {"a": format!("{secret}---\n{{{{ .Values.x }}}}\n")}})
+                .to_string(),
+        ] {
+            assert_eq!(redacted_text(&text), "redacted", "{text}");
+        }
+        for text in [
+            "the kind: of: lamp",
+            "the Secret: is: missing",
+            aliases.as_str(),
+            "kind: Secret\nmetadata:\n  name: a\n",
+        ] {
+            assert_eq!(redacted_text(text), text);
+        }
+        let mut pass = RecordedPass {
+            objects: vec![
+                json!({"kind": "ConfigMap", "data": {"a": "kind: Lamp\nspec: {token: b, {{ .x }}: c}"}}),
+            ],
+            ..RecordedPass::default()
+        };
+        Redaction::new(&["/spec/token".into()]).apply(&mut pass);
+        assert_eq!(pass.objects[0]["data"]["a"], "redacted");
+    }
+
+    #[test]
+    fn a_reference_stays_although_a_secret_contains_the_name_in_another_form() {
+        let secret = json!({"kind": "Secret", "metadata": {"name": "my-application"}, "stringData": {
+            "a": "my-application\n", "b": "\"my-application\"", "c": "other-application\n",
+        }});
+        let lamp =
+            json!({"kind": "Lamp", "spec": {"secretName": "my-application", "other": "other-application"}});
+        let mut pass = RecordedPass { objects: vec![secret, lamp], ..RecordedPass::default() };
+        Redaction::default().apply(&mut pass);
+        assert_eq!(pass.objects[1]["spec"], json!({"secretName": "my-application", "other": "redacted"}));
     }
 }
