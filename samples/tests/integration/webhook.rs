@@ -297,6 +297,11 @@ async fn kubectl_shows_the_faults_of_an_addressable_service_in_every_validation_
         assert!(succeeded && message.contains(&format!("Warning: {unknown}")) == has_warning, "{message}");
         assert_eq!(services.get("applied").await?.data["spec"], json!({"serviceName": "web"}));
         services.delete("applied", &Default::default()).await?;
+        eventually("the object to be gone", TIMEOUT, async || {
+            let found = services.get_opt("applied").await.map_err(|error| error.to_string())?;
+            found.map_or(Ok(()), |found| Err(format!("{:?}", found.metadata)))
+        })
+        .await;
     }
 
     // If the schema preserves unknown fields, the webhook refuses them.
