@@ -248,11 +248,19 @@ impl fmt::Display for Report {
         });
         write_section(f, "Not validated by the API server", not_validated)?;
         write_section(f, "Warnings", self.warnings.iter())?;
-        write_section(f, "Effects outside the objects", self.effects.iter())?;
+        write_section(
+            f,
+            "Other effects: outside the API server, or requests to subresources",
+            self.effects.iter(),
+        )?;
         write_section(f, "Events", self.events.iter())?;
+        let effects = match self.effects.len() {
+            0 => String::new(),
+            number => format!(", {number} other"),
+        };
         writeln!(
             f,
-            "Plan: {} to create, {} to change, {} to change in status only, {} to delete; {} failed",
+            "Plan: {} to create, {} to change, {} to change in status only, {} to delete{effects}; {} failed",
             self.count(&[Action::Create, Action::Replace]),
             self.count(&[Action::Change]),
             self.count(&[Action::ChangeStatus]),

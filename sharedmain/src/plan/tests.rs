@@ -453,6 +453,7 @@ async fn effects_outside_the_api_server_are_listed_and_do_not_happen() {
             .text
             .contains("lamps.plan.reknit.dev default/desk: Lamp default/desk: create bucket photos\n")
     );
+    assert!(planned.text.ends_with("0 to delete, 1 other; 0 failed\n"), "{}", planned.text);
 }
 
 #[tokio::test]
