@@ -64,6 +64,24 @@ impl History {
             .any(|term| term.holder == replica && (term.from..=term.until).contains(&time))
     }
 
+    /// Returns true if a term of the replica ended at most this long before that time, and no other replica has led the key
+    /// since.
+    pub(super) fn has_just_led(
+        &self,
+        replica: &str,
+        key: &Key,
+        time: Timestamp,
+        within: SignedDuration,
+    ) -> bool {
+        let terms = self.terms_of(key);
+        let ended = terms.iter().filter(|term| term.holder == replica).map(|term| term.until);
+        let last_ended = ended.filter(|until| (*until..=*until + within).contains(&time)).max();
+        let has_followed = |until: Timestamp| {
+            terms.iter().any(|term| term.holder != replica && (until..=time).contains(&term.from))
+        };
+        last_ended.is_some_and(|until| !has_followed(until))
+    }
+
     /// The number of terms that began after that time.
     pub(super) fn terms_since(&self, time: Timestamp) -> usize {
         self.terms.iter().filter(|term| term.from > time).count()

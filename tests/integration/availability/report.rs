@@ -12,8 +12,8 @@ use super::{
     load::Load,
 };
 
-/// The time within which the API server receives what a replica was about to send before it was paused, or what a silent
-/// link held back.
+/// The time within which the API server receives what a replica was about to send before it was paused or its term ended, or
+/// what a silent link held back.
 const TIME_TO_SEND_ON: SignedDuration = SignedDuration::from_millis(250);
 
 pub(super) struct Report {
@@ -88,13 +88,15 @@ impl Report {
 
     /// Panics if the API server received a write from a replica that did not lead the object. Writes right after one of
     /// `resumptions`, the times at which replicas or links resumed, are counted apart: they were sent, or about to be
-    /// sent, before.
+    /// sent, before. So are writes that arrive right after the term, before another replica leads.
     fn assert_only_leaders_wrote(&self, resumptions: &[(String, Timestamp)]) {
         let is_leader =
             |write: &Write| self.history.is_leader(&write.sender, &self.key(&write.name), write.received);
         let was_held_back = |write: &Write| {
             let mut of_sender = resumptions.iter().filter(|(replica, _)| *replica == write.sender);
+            let key = self.key(&write.name);
             of_sender.any(|(_, time)| (*time..*time + TIME_TO_SEND_ON).contains(&write.received))
+                || self.history.has_just_led(&write.sender, &key, write.received, TIME_TO_SEND_ON)
         };
         let (held_back, wrong): (Vec<_>, Vec<_>) = self
             .writes_of_replicas()
