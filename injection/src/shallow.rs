@@ -14,13 +14,25 @@ pub type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 /// Decodes an object. If it is nested too deep, what lies deeper than a limit in its metadata and its status is null.
 /// The metadata is as deep as the rest of the object, because of its `managedFields`.
 pub fn decode_object<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
-    serde_json::from_str(json)
-        .or_else(|error| cut_object(json).and_then(|cut| serde_json::from_str(&cut)).map_err(|_| error))
+    decode_or_cut(json, cut_object)
 }
 
 /// Decodes a value. If it is nested too deep, what lies deeper than a limit is null.
 pub fn decode_value<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
-    serde_json::from_str(json).or_else(|error| serde_json::from_str(&cut(json)).map_err(|_| error))
+    decode_or_cut(json, |json| Ok(cut(json)))
+}
+
+/// Decodes a text, or what `cut` leaves of it if it is nested too deep.
+fn decode_or_cut<T: DeserializeOwned>(
+    json: &str,
+    cut: impl FnOnce(&str) -> serde_json::Result<String>,
+) -> serde_json::Result<T> {
+    match serde_json::from_str(json) {
+        Err(error) if error.to_string().contains("recursion limit exceeded") => {
+            cut(json).and_then(|cut| serde_json::from_str(&cut)).map_err(|_| error)
+        }
+        result => result,
+    }
 }
 
 /// Returns true if the value has all levels that are kept of one that is nested too deep: it may come from such a value,
