@@ -35,7 +35,7 @@ fn decode_or_cut<T: DeserializeOwned>(
     }
 }
 
-/// Returns true if the value has all levels that are kept of one that is nested too deep: it may come from such a value,
+/// Returns true if the value has as many levels as are kept of one that is nested too deep: it may come from such a value,
 /// without what lies deeper.
 pub fn may_be_cut(value: &Value) -> bool {
     fn levels(value: &Value) -> usize {
@@ -45,7 +45,7 @@ pub fn may_be_cut(value: &Value) -> bool {
             _ => 0,
         }
     }
-    levels(value) >= MAX_DEPTH
+    levels(value) == MAX_DEPTH
 }
 
 /// Returns the JSON of an object with null for what lies too deep in its metadata and its status.

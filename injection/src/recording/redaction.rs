@@ -141,6 +141,8 @@ impl Redaction {
         let documents = Some(text).filter(|_| nesting < MAX_NESTING).and_then(documents);
         let Some(mut documents) = documents else { return !self.is_mentioned_in(text) };
         let mut is_read = true;
+        // A sentence is a document too, which consists of itself.
+        documents.retain(|document| document.as_str() != Some(text.trim()));
         for document in &mut documents {
             if is_secret {
                 self.redact_object(document, true, removed);
@@ -379,6 +381,7 @@ mod tests {
         for text in [
             "the kind: of: lamp",
             "the Secret: is: missing",
+            "no matches for kind \"Secret\" in version \"v1\"",
             aliases.as_str(),
             "kind: Secret\nmetadata:\n  name: a\n",
         ] {

@@ -123,8 +123,8 @@ impl Texts {
     }
 
     fn scrubbed_as_is(&self, text: &str) -> String {
-        // No form is shorter than its loose one.
-        let too_long = self.0.partition_point(|removed| removed.loose.len() > text.len());
+        // A form has at least two bytes for each three of its loose one: of the escapes, `\L` grows the most.
+        let too_long = self.0.partition_point(|removed| 2 * removed.loose.len() > 3 * text.len());
         let removed = &self.0[too_long..];
         if removed.is_empty() {
             return text.to_owned();
@@ -332,6 +332,13 @@ mod tests {
     fn decoded_word(word: &str) -> Option<String> {
         let word = word.replace('-', "+").replace('_', "/");
         decoded(&format!("{word}{}", "=".repeat((4 - word.len() % 4) % 4)))
+    }
+
+    #[test]
+    fn a_value_is_found_although_its_escapes_are_longer_without_them() {
+        for value in ["CORP\\Paul", "CORP\\Laura-1", "C:\\Logs\\Private"] {
+            assert_eq!(scrubbed(value, value), "redacted", "{value}");
+        }
     }
 
     #[test]

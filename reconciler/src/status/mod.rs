@@ -84,15 +84,14 @@ impl StatusChange {
         before: Option<&StatusOf<K>>,
         raw: Option<Value>,
     ) -> Result<Option<Self>> {
-        let (Some(before), Some(raw)) = (before, raw.filter(Value::is_object)) else {
-            return self.require_whole().map(Some);
-        };
+        let Some(before) = before else { return Ok(Some(self)) };
+        let Some(raw) = raw.filter(Value::is_object) else { return self.require_whole().map(Some) };
         let before = to_json(before)?;
         let (mut after, mut raw_after) = (before.clone(), raw.clone());
         json_patch::merge(&mut after, &self.patch);
         merge_changes(&mut raw_after, &before, &after);
         let changed = diff(&raw, raw_after).map(|patch| Self { patch, ..self });
-        changed.map(Self::require_whole).transpose()
+        changed.map(|change| if may_be_cut(&raw) { change.require_whole() } else { Ok(change) }).transpose()
     }
 
     fn require_whole(self) -> Result<Self> {
@@ -278,11 +277,22 @@ mod tests {
 
     #[test]
     fn a_change_of_a_value_that_was_read_only_in_part_is_refused() {
-        for (levels, is_refused) in [(98, false), (99, true)] {
-            let patch = json!({"steps": serde_json::from_str::<Value>(&lists(levels)).unwrap()});
+        let before = JobStatus { tasks: Vec::new() };
+        for (stored, is_refused) in [(120, false), (200, true)] {
+            let object = format!(r#"{{"status": {{"tasks": [], "steps": {}}}}}"#, lists(stored));
+            let mut steps = raw_status(&object).unwrap()["steps"].take();
+            steps.as_array_mut().unwrap().push(json!("another"));
+            let patch = json!({ "steps": steps });
             let change = StatusChange { patch, bounded: Vec::new() };
-            let kept = change.keeping_unknown_fields::<Job>(None, None);
-            assert_eq!(kept.is_err(), is_refused, "{levels} levels");
+            let kept = change.keeping_unknown_fields::<Job>(Some(&before), raw_status(&object));
+            assert_eq!(kept.is_err(), is_refused, "{stored} levels");
         }
+    }
+
+    #[test]
+    fn a_first_status_may_have_any_depth() {
+        let patch = json!({"steps": serde_json::from_str::<Value>(&lists(99)).unwrap()});
+        let change = StatusChange { patch, bounded: Vec::new() };
+        assert!(change.keeping_unknown_fields::<Job>(None, None).is_ok());
     }
 }

@@ -68,9 +68,9 @@ impl Write {
     }
 
     /// Returns true if the log does not tell whether the write took effect: the API server answers 504 to a request whose
-    /// connection has ended, while etcd may have stored it.
+    /// connection has ended, and 500 if etcd did not answer in time, while etcd may have stored it.
     pub(super) fn is_unclear(&self) -> bool {
-        self.code == 504
+        matches!(self.code, 500 | 504)
     }
 
     /// The resourceVersion of the object after the write. 0 if the request was refused.

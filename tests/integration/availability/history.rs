@@ -25,6 +25,7 @@ pub(super) struct Term {
     pub from: Timestamp,
     /// The time of the release, or the renew deadline after the last renewal.
     pub until: Timestamp,
+    is_released: bool,
 }
 
 /// The terms of all buckets.
@@ -64,8 +65,8 @@ impl History {
             .any(|term| term.holder == replica && (term.from..=term.until).contains(&time))
     }
 
-    /// Returns true if a term of the replica ended at most this long before that time, and no other replica has led the key
-    /// since.
+    /// Returns true if a term of the replica expired at most this long before that time, and no other replica has led the
+    /// key since. A term that the replica released has ended after its last write.
     pub(super) fn has_just_led(
         &self,
         replica: &str,
@@ -74,7 +75,8 @@ impl History {
         within: SignedDuration,
     ) -> bool {
         let terms = self.terms_of(key);
-        let ended = terms.iter().filter(|term| term.holder == replica).map(|term| term.until);
+        let ended =
+            terms.iter().filter(|term| term.holder == replica && !term.is_released).map(|term| term.until);
         let last_ended = ended.filter(|until| (*until..=*until + within).contains(&time)).max();
         let has_followed = |until: Timestamp| {
             terms.iter().any(|term| term.holder != replica && (until..=time).contains(&term.from))
@@ -119,7 +121,9 @@ fn terms_of_lease(lease: &str, specs: &[LeaseSpec], renew_deadline: Duration) ->
         let holder = replica_name(spec.holder_identity.as_deref().unwrap_or_default());
         let last = terms.last_mut().filter(|_| is_held);
         match last {
-            Some(term) if holder.is_empty() => term.until = term.until.min(renewed),
+            Some(term) if holder.is_empty() => {
+                (term.until, term.is_released) = (term.until.min(renewed), true);
+            }
             Some(term) if term.holder == holder && renewed <= term.until => {
                 term.until = renewed + renew_deadline;
             }
@@ -129,6 +133,7 @@ fn terms_of_lease(lease: &str, specs: &[LeaseSpec], renew_deadline: Duration) ->
                 holder: holder.to_owned(),
                 from: renewed,
                 until: renewed + renew_deadline,
+                is_released: false,
             }),
         }
         is_held = !holder.is_empty();

@@ -13,7 +13,14 @@ use crate::reflector::Failure;
 /// The documents whose last request failed, by their paths. The health of a document is one fact for all Kinds and
 /// passes: while it fails, at most one pass waits for another request, and the others get the last failure at once.
 #[derive(Default)]
-pub(super) struct Failures(Mutex<HashMap<String, Failed>>);
+pub(super) struct Failures(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    failed: HashMap<String, Failed>,
+    /// The time of the last answer of each document, for a while.
+    answered: HashMap<String, Instant>,
+}
 
 struct Failed {
     failure: Failure,
@@ -45,7 +52,7 @@ impl Failures {
         kind: &GroupVersionKind,
     ) -> Result<Pending<'a>, Unresolved> {
         let began = Instant::now();
-        match self.0.lock().get_mut(path) {
+        match self.0.lock().failed.get_mut(path) {
             Some(failed) if began < failed.until => {
                 return Err(Unresolved::new(kind, failed.failure.clone()));
             }
@@ -56,9 +63,9 @@ impl Failures {
     }
 
     fn insert(&self, path: &str, failure: Failure) {
-        let (mut failures, now) = (self.0.lock(), Instant::now());
-        failures.retain(|_, failed| now < failed.until + UNUSED_AFTER);
-        failures.insert(path.into(), Failed { failure, until: now + NOT_FOUND_FOR });
+        let (mut state, now) = (self.0.lock(), Instant::now());
+        state.failed.retain(|_, failed| now < failed.until + UNUSED_AFTER);
+        state.failed.insert(path.into(), Failed { failure, until: now + NOT_FOUND_FOR });
     }
 }
 
@@ -67,7 +74,12 @@ impl Pending<'_> {
     pub(super) fn end<T>(mut self, answer: &Result<T, Unresolved>) {
         self.has_ended = true;
         match answer {
-            Ok(_) => drop(self.failures.0.lock().remove(self.path)),
+            Ok(_) => {
+                let (mut state, now) = (self.failures.0.lock(), Instant::now());
+                state.failed.remove(self.path);
+                state.answered.retain(|_, at| now < *at + UNUSED_AFTER);
+                state.answered.insert(self.path.into(), now);
+            }
             Err(Unresolved { source, .. }) => self.failures.insert(self.path, source.clone()),
         }
     }
@@ -76,7 +88,9 @@ impl Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         let waited = self.began.elapsed();
-        if !self.has_ended && waited >= SILENT_AFTER {
+        let answered = self.failures.0.lock().answered.get(self.path).copied();
+        let is_silent = answered.is_none_or(|at| at < self.began);
+        if !self.has_ended && is_silent && waited >= SILENT_AFTER {
             self.failures.insert(self.path, Failure::Timeout(waited));
         }
     }
