@@ -11,7 +11,7 @@ use crate::client::ResourcePath;
 /// Contains the manifest, and so each value, of an object that was applied with kubectl.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// How many texts may be within each other. One within more that mentions a Secret is removed.
+/// The number of texts within each other that are read. A text within more of them is removed if it mentions a Secret.
 const MAX_NESTING: usize = 3;
 
 /// The values to remove from recorded passes, beside those of Secrets.
