@@ -139,12 +139,15 @@ impl Cluster {
         Replica { process: self.spawn(&name, program(&kubeconfig)), name, link: Some(link) }
     }
 
-    /// Starts a replica that connects to the API server through a proxy, and waits until it is ready.
-    pub(super) async fn start_replica_through(&self, proxy: &Proxy) -> Replica {
+    /// Starts a replica of a program that connects to the API server through a proxy, and waits until it is ready.
+    pub(super) async fn start_replica_through(
+        &self,
+        proxy: &Proxy,
+        program: impl FnOnce(&Path) -> Program,
+    ) -> Replica {
         let name = self.next_name();
         let kubeconfig = proxy.kubeconfig(&self.kubeconfig(&name).await);
-        let program = process::controller(&kubeconfig);
-        let replica = Replica { process: self.spawn(&name, program), name, link: None };
+        let replica = Replica { process: self.spawn(&name, program(&kubeconfig)), name, link: None };
         replica.process.wait_until_ready().await;
         replica
     }

@@ -1,16 +1,23 @@
 //! A process that is paused for longer than its leases.
 
+use std::path::Path;
+
 use k8s_openapi::jiff::Timestamp;
+use reknit::testing::eventually;
 
 use super::{
     cluster::{Cluster, SHORT_LEASES},
     load::Load,
     report::Report,
 };
-use crate::support::{process::Signal, proxy::request::Request};
+use crate::support::{
+    process::{self, Signal},
+    proxy::request::Request,
+    wait::TIMEOUT,
+};
 
-/// The number of objects, one for each worker.
-const OBJECTS: usize = 2;
+/// The number of objects, one for each worker of the paused replica.
+const OBJECTS: usize = 50;
 /// The log line of a pass that is dropped because the bucket was lost.
 const DROPPED: &str = "the pass is dropped: the key is no longer led";
 
@@ -45,7 +52,10 @@ async fn a_paused_replica_writes_no_object_of_a_lost_bucket_when_it_resumes() {
 async fn a_paused_pass_is_dropped_when_the_process_resumes_without_its_bucket() {
     let cluster = Cluster::start("pass", SHORT_LEASES, 1).await;
     let proxy = cluster.proxy().await;
-    let mut paused = cluster.start_replica_through(&proxy).await;
+    let program = |kubeconfig: &Path| {
+        process::controller(kubeconfig).env("K_THREADS_PER_CONTROLLER", &OBJECTS.to_string())
+    };
+    let mut paused = cluster.start_replica_through(&proxy, program).await;
     let _other = cluster.start_replica().await;
     let is_finalizer_patch = |request: &Request| request.is("patch", "addressableservices");
     let gate = proxy.hold_responses(is_finalizer_patch);
@@ -62,7 +72,10 @@ async fn a_paused_pass_is_dropped_when_the_process_resumes_without_its_bucket() 
         objects.wait_for_state(&format!("x{number}"), &objects.unavailable("none")).await;
     }
     paused.signal(Signal::CONT);
-    paused.process.wait_for_line("the dropped passes", |line| line["message"] == DROPPED).await;
+    eventually("all passes are dropped", TIMEOUT, async || {
+        paused.process.lines().into_iter().filter(|line| line["message"] == DROPPED).count() == OBJECTS
+    })
+    .await;
     paused.stop().await;
 
     let report = Report::new(&cluster);
