@@ -7,12 +7,13 @@
 //! - the server has compacted the version (410);
 //! - the server did not know the resource (404);
 //! - this process is permitted to list but not to watch;
-//! - several watches in a row sent no event;
+//! - several watches in a row sent no event, or could not be opened, as behind a proxy that holds back the answers;
 //! - the server has told no version, as some aggregated API servers do: a watch without one reports no deletion that came
 //!   before it;
 //! - the server's resourceVersions are lower than before, as after a restore from a backup. Such a server would accept
 //!   the watch and send nothing. So before the reflector resumes a watch that broke or sent nothing, it lists one item
-//!   to learn the server's version.
+//!   to learn the server's version. If the server fails to list that item (500), such as one that cannot be converted or
+//!   decrypted any more, the watch is resumed all the same: it reports the other objects.
 //!
 //! Until the new list, the objects stay cached, even if the server does not know the resource any more: the objects may
 //! still exist, since a CustomResourceDefinition may only have stopped serving the version.
@@ -31,7 +32,11 @@ use futures::future::join_all;
 use reknit_apis::internal::random_range;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::{backoff::Backoff, lines::Line, requests::Requests};
+use self::{
+    backoff::Backoff,
+    lines::{Line, Lines},
+    requests::Requests,
+};
 pub use self::{backoff::jittered, lines::read_watch};
 pub(crate) use self::{
     error::Failure,
@@ -54,7 +59,8 @@ const WATCH_SECONDS: std::ops::Range<u64> = 240..290;
 /// the watch.
 const MAX_SILENCE: Duration = Duration::from_secs(120);
 
-/// The number of [empty](WatchEnd::Empty) watches in a row after which the reflector lists again.
+/// The number of [empty](WatchEnd::Empty) watches in a row, or of those in a row that could not be opened, after which the
+/// reflector lists again.
 const MAX_EMPTY_WATCHES: u32 = 3;
 
 /// The smallest number of items in a page, after larger pages have taken too long.
@@ -99,6 +105,7 @@ async fn run_part<K: Cached>(cache: Arc<Cache<K>>, requests: Requests, part: usi
         may_be_restored: false,
         next_watch: Instant::now(),
         empty_watches: 0,
+        unopened_watches: 0,
         has_bookmarks: false,
         refused_lists: 0,
         has_expired: false,
@@ -130,6 +137,8 @@ struct Reflector<K> {
     next_watch: Instant,
     /// The number of [empty](WatchEnd::Empty) watches in a row.
     empty_watches: u32,
+    /// The number of watches in a row that could not be opened, although the server was not overloaded.
+    unopened_watches: u32,
     /// True if a watch has sent a bookmark since the last list.
     has_bookmarks: bool,
     /// The number of lists in a row with 404 or 403.
@@ -254,12 +263,19 @@ impl<K: Cached> Reflector<K> {
         };
     }
 
-    /// Returns true if the server's version is below the highest one seen.
-    async fn is_restored(&self) -> Result<bool, Failure> {
+    /// Returns true if the server's version is below the highest one seen. False if it is not known, because the server
+    /// fails to list an item.
+    async fn is_restored(&mut self) -> Result<bool, Failure> {
         let highest =
             self.cache.read(|stores| stores.part(self.part).map(|store| store.highest().to_owned()));
         let highest = highest.unwrap_or_default();
-        let bytes = self.requests.page(Some(1), None).await?;
+        let bytes = match self.requests.page(Some(1), None).await {
+            Err(failure @ Failure::Refused { code: 500, .. }) if !failure.is_overload() => {
+                self.report(&failure, false);
+                return Ok(false);
+            }
+            answer => answer?,
+        };
         self.cache.mark_response(self.part);
         let page = Page::read(&bytes, |_, _| ())?;
         let current = ResourceVersion::parse(&page.resource_version);
@@ -272,7 +288,7 @@ impl<K: Cached> Reflector<K> {
         let version = self.version.clone().unwrap_or_default();
         let duration = self.watch_duration();
         let opened = Instant::now();
-        let mut lines = self.requests.watch(&version, duration).await?;
+        let mut lines = self.open_watch(&version, duration).await?;
         self.cache.mark_response(self.part);
         self.cache.progress.mark_watch(self.part, None);
         let mut has_events = false;
@@ -292,6 +308,17 @@ impl<K: Cached> Reflector<K> {
             self.backoff.reset();
             has_events = true;
         }
+    }
+
+    /// Opens a watch, and counts those in a row that could not be opened.
+    async fn open_watch(&mut self, version: &str, duration: Duration) -> Result<Lines, Failure> {
+        let opened = self.requests.watch(version, duration).await;
+        self.unopened_watches = match &opened {
+            Ok(_) => 0,
+            Err(failure) if failure.is_overload() => self.unopened_watches,
+            Err(_) => self.unopened_watches.saturating_add(1),
+        };
+        opened
     }
 
     /// Returns the time after which the server ends a watch, at random, so that many watches do not end at once.
@@ -358,7 +385,8 @@ impl<K: Cached> Reflector<K> {
         }
         // The server would refuse the same watch again. A process without permission to watch learns of changes by
         // lists, as in client-go.
-        let is_refused = matches!(failure, Failure::Refused { code: 400 | 403 | 405 | 422 | 501, .. });
+        let is_refused = matches!(failure, Failure::Refused { code: 400 | 403 | 405 | 422 | 501, .. })
+            || self.unopened_watches >= MAX_EMPTY_WATCHES;
         let has_lost_version = matches!(
             failure,
             Failure::Expired(_) | Failure::NotFound(_) | Failure::Watch(_) | Failure::NoEvents(_)

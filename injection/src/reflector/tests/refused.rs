@@ -150,3 +150,54 @@ async fn a_process_without_permission_to_watch_lists_repeatedly_with_backoff() {
     assert!(before.elapsed() > Duration::from_secs(7), "{:?}", before.elapsed());
     assert!(maps.get(&Key::new("n", "a")).is_none(), "each list updates the cache");
 }
+
+/// A proxy that holds back an answer until it is complete never answers a watch.
+#[tokio::test(start_paused = true)]
+async fn changes_are_found_by_lists_while_no_watch_can_be_opened() {
+    let (maps, calls, mut server) = start();
+    server.list().await.items("10", &[map("a", "5")]);
+    server.watch("10").await.fail(504, "no answer from the upstream server");
+    for code in [500, 502] {
+        server.version_check().await.items("20", &[]);
+        server.watch("10").await.fail(code, "no answer from the upstream server");
+    }
+    assert_eq!(calls.take(), ["+a@5"]);
+    server.list().await.items("20", &[map("a", "15")]);
+    let mut unanswered = vec![server.watch("20").await];
+    server.list().await.items("30", &[map("a", "25")]);
+    unanswered.push(server.watch("30").await);
+    assert_eq!(calls.take(), ["~a@15", "~a@25"]);
+    assert!(maps.handle().watch_refusal().unwrap().contains("no response within 60 s"));
+
+    server.list().await.items("40", &[map("a", "25")]);
+    let watch = server.watch("40").await.stream();
+    watch.event("MODIFIED", &map("a", "41"));
+    until_called(&calls, "~a@41").await;
+    assert_eq!(maps.handle().watch_refusal(), None);
+    watch.cut();
+    server.version_check().await.items("41", &[]);
+    server.watch("41").await.fail(500, "the watches that fail are counted anew");
+    server.version_check().await.items("41", &[]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overloaded_server_that_opens_no_watch_is_not_listed() {
+    let (_maps, _calls, mut server, watch) = start_synced("10", &[]).await;
+    watch.cut();
+    for _ in 0..5 {
+        server.version_check().await.items("10", &[]);
+        server.watch("10").await.fail(429, "too many requests");
+    }
+    server.version_check().await.items("10", &[]);
+}
+
+/// The first object may be one that a conversion webhook refuses, or a Secret whose key was lost.
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_resumed_although_the_server_fails_to_list_one_object() {
+    let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
+    watch.cut();
+    server.version_check().await.fail(500, "conversion webhook for demo/v1, Kind=Lamp failed");
+    let watch = server.watch("10").await.stream();
+    watch.event("MODIFIED", &map("a", "11"));
+    until_called(&calls, "~a@11").await;
+}
