@@ -3,7 +3,7 @@
 use std::{marker::PhantomData, sync::Arc};
 
 use futures::FutureExt;
-use kube::api::{ObjectMeta, Patch, PatchParams};
+use kube::api::{ObjectMeta, PatchParams};
 use reknit_apis::{Key, Kind};
 use reknit_injection::internal::decode_value;
 use serde::Deserialize;
@@ -124,7 +124,7 @@ impl<K: Kind> KindClient<K> {
     ) -> kube::Result<Readable<K>> {
         let body = json!({ "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata });
         let params = PatchParams::apply(manager).force();
-        let answer: Box<RawValue> = self.client.patch(&Key::of(object), &params, &Patch::Apply(body)).await?;
+        let answer: Box<RawValue> = self.client.apply(&Key::of(object), &params, body).await?;
         decode_answer(&answer)
     }
 

@@ -117,6 +117,7 @@ mod kind_client;
 mod kinds;
 mod limits;
 mod lost_finalizers;
+mod managers;
 mod merge;
 mod metrics;
 mod object_client;

@@ -21,6 +21,8 @@ use serde::{
 };
 use serde_json::{Value, json};
 
+use crate::managers::ManagedObject;
+
 /// The characters that are encoded in a segment of a path.
 const RESERVED: &AsciiSet = &CONTROLS
     .add(b' ')
@@ -167,6 +169,30 @@ impl ObjectClient {
         self.send(key, self.at(key).patch(&segment(&key.name), params, patch))
     }
 
+    /// Applies an object by server-side apply. If the API server fails because a field manager has set fields in a version that
+    /// was removed, replaces that version, and applies the object again.
+    pub(crate) fn apply<T: Decode>(&self, key: &Key, params: &PatchParams, body: Value) -> Answer<T> {
+        let (client, key, params, body) = (self.clone(), key.clone(), params.clone(), Patch::Apply(body));
+        let apply = async move {
+            let applied = client.patch(&key, &params, &body).await;
+            let is_of_removed = applied.as_ref().is_err_and(is_of_removed_version);
+            match is_of_removed && client.replace_removed_versions(&key).await.unwrap_or(false) {
+                true => client.patch(&key, &params, &body).await,
+                false => applied,
+            }
+        };
+        apply.boxed()
+    }
+
+    /// Replaces other versions than that of this Kind in the managed fields of an object. Returns false if there are none.
+    async fn replace_removed_versions(&self, key: &Key) -> kube::Result<bool> {
+        let Some(ManagedObject { metadata }) = self.get(key).await? else { return Ok(false) };
+        let Some(patch) = metadata.patch_to_version(&self.kind.resource.api_version) else {
+            return Ok(false);
+        };
+        self.patch::<IgnoredAny>(key, &self.patch_params(), &Patch::Json(patch)).await.map(|_| true)
+    }
+
     /// Deletes an object. The answer is its last state or a `Status`.
     pub(crate) fn delete(&self, key: &Key, params: &DeleteParams) -> Answer<IgnoredAny> {
         self.send(key, self.at(key).delete(&segment(&key.name), params))
@@ -195,6 +221,12 @@ impl ObjectClient {
         let transport = self.transport.clone();
         async move { transport.request(request?).await }.boxed()
     }
+}
+
+/// Returns true if the API server failed because the object, or its managed fields, name a version that was removed.
+fn is_of_removed_version(error: &kube::Error) -> bool {
+    const MESSAGE: &str = "request to convert CR to an invalid group/version";
+    matches!(error, kube::Error::Api(status) if status.message.contains(MESSAGE))
 }
 
 /// A name as a segment of a path. kube does not encode it, so a name with a question mark would change the request.

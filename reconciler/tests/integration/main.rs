@@ -17,6 +17,7 @@ mod late_writes;
 mod logs;
 mod namespaces;
 mod references;
+mod removed_versions;
 mod resync;
 mod schemas;
 mod status;

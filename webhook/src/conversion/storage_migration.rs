@@ -1,4 +1,6 @@
 //! Migration of stored objects to the current storage version.
+//!
+//! The versions in the managed fields of an object are replaced too, see [`ManagedObject`].
 
 use std::fmt;
 
@@ -8,23 +10,30 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, GetParams, GroupVersionKind, ListParams, Patch, PatchParams},
     core::Request,
 };
 use reknit_injection::internal::is_absence;
-use reknit_reconciler::{Error, Result, ResultExt};
+use reknit_reconciler::{
+    Error, Result, ResultExt,
+    internal::{ManagedMetadata, ManagedObject},
+};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
 
-use super::hub::{Metadata, ObjectName, full_name};
+use super::hub::full_name;
 
 /// The number of objects in a page of a list.
 const PAGE_SIZE: u32 = 500;
+/// The number of attempts to write an object that other clients change meanwhile.
+const ATTEMPTS: usize = 5;
 /// The maximum number of objects that an error names.
 const MAX_NAMED_REFUSALS: usize = 20;
 
 /// Stores every object of a CustomResourceDefinition in its storage version, and sets `status.storedVersions` to that
-/// version. After that, the other versions can be removed from the definition.
+/// version. After that, the other versions can be removed from the definition. The versions in `metadata.managedFields` become
+/// the storage version too: otherwise server-side apply would fail once the others are removed. Run it again if clients have
+/// applied objects in another version since.
 ///
 /// Returns the number of objects. A migration can be repeated, and stopped at any time. It continues if another client
 /// deletes or writes an object meanwhile: the write also stores the object in the storage version. If objects cannot be
@@ -53,7 +62,7 @@ pub async fn migrate_storage(client: &Client, definition: &str) -> Result<usize>
     let (resource, version) = storage_version(&crd).ok_or_else(|| {
         format!("CustomResourceDefinition {definition} has no storage version, or serves no version")
     })?;
-    let (count, refusals) = rewrite_objects(client, &resource).await?;
+    let (count, refusals) = rewrite_objects(client, &resource, &version).await?;
     refusals.check(count)?;
     // The resourceVersion causes a conflict if the definition has changed, and with it perhaps the storage version.
     let resource_version = crd.resource_version();
@@ -74,15 +83,19 @@ fn storage_version(crd: &CustomResourceDefinition) -> Option<(ApiResource, Strin
     Some((ApiResource::from_gvk_with_plural(&kind, &names.plural), storage.name.clone()))
 }
 
-/// Sends an empty patch for every object, which stores it in the storage version. Returns the number of objects, and
-/// those that could not be updated.
-async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<(usize, Refusals)> {
+/// Writes every object, which stores it in the storage version. Returns the number of objects, and those that could not be
+/// updated.
+async fn rewrite_objects(
+    client: &Client,
+    resource: &ApiResource,
+    version: &str,
+) -> Result<(usize, Refusals)> {
     let all_namespaces = Request::new(DynamicObject::url_path(resource, None));
     let (mut count, mut refusals, mut params) =
         (0, Refusals::default(), ListParams::default().limit(PAGE_SIZE));
     loop {
         let request = all_namespaces.list_metadata(&params).map_err(kube::Error::BuildRequest)?;
-        let list: ObjectNames = match client.request(request).await {
+        let list: StoredObjects = match client.request(request).await {
             Ok(list) => list,
             Err(error) => {
                 let Some(token) = continue_token(&error) else {
@@ -93,26 +106,17 @@ async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<(usi
                 continue;
             }
         };
-        for ObjectName { metadata: Metadata { namespace, name }, .. } in &list.items {
-            let namespace = Some(namespace.as_str()).filter(|namespace| !namespace.is_empty());
-            let request = Request::new(DynamicObject::url_path(resource, namespace))
-                .patch_metadata(name, &PatchParams::default(), &Patch::Merge(json!({})))
-                .map_err(kube::Error::BuildRequest)?;
-            // The API server writes even an empty patch if the object is stored in another version.
-            match client.request::<IgnoredAny>(request).await {
-                Ok(_) => count += 1,
+        for ManagedObject { metadata } in list.items {
+            let name = full_name(&metadata.namespace, &metadata.name);
+            match rewrite(client, resource, version, metadata).await {
+                Ok(()) => count += 1,
                 Err(error) if is_absence(&error) => {}
-                // Another client has just written the object, and thereby stored it again.
-                Err(kube::Error::Api(status)) if status.is_conflict() => count += 1,
                 // The next objects would fail, too.
                 Err(error) if !matches!(error, kube::Error::Api(_)) => {
                     let what = format!("failed to update {name}{}", refusals.so_far());
                     return Err(Error::from(error).context(what));
                 }
-                Err(error) => {
-                    let name = full_name(namespace.unwrap_or_default(), name);
-                    refusals.add(format!("{} {name}: {error}", resource.plural));
-                }
+                Err(error) => refusals.add(format!("{} {name}: {error}", resource.plural)),
             }
         }
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -122,11 +126,43 @@ async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<(usi
     }
 }
 
-/// The names of the objects of a page. Unlike kube's metadata, they can be decoded however deep an object is nested.
+/// Writes an object: with the storage version in its managed fields, if they name another one, and otherwise by an empty
+/// patch. The API server writes even an empty patch if the object is stored in another version.
+async fn rewrite(
+    client: &Client,
+    resource: &ApiResource,
+    version: &str,
+    mut stored: ManagedMetadata,
+) -> kube::Result<()> {
+    let namespace = Some(stored.namespace.clone()).filter(|namespace| !namespace.is_empty());
+    let requests = Request::new(DynamicObject::url_path(resource, namespace.as_deref()));
+    let (params, api_version) = (PatchParams::default(), format!("{}/{version}", resource.group));
+    for attempt in 1.. {
+        let migration = stored.patch_to_version(&api_version);
+        let request = match &migration {
+            Some(patch) => requests.patch_metadata(&stored.name, &params, &Patch::<()>::Json(patch.clone())),
+            None => requests.patch_metadata(&stored.name, &params, &Patch::Merge(json!({}))),
+        };
+        match client.request::<IgnoredAny>(request.map_err(kube::Error::BuildRequest)?).await {
+            Err(kube::Error::Api(status)) if status.is_conflict() => match migration {
+                // Another client has just written the object, and thereby stored it again.
+                None => return Ok(()),
+                Some(_) if attempt < ATTEMPTS => {}
+                Some(_) => return Err(kube::Error::Api(status)),
+            },
+            written => return written.map(drop),
+        }
+        let read =
+            requests.get_metadata(&stored.name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+        stored = client.request::<ManagedObject>(read).await?.metadata;
+    }
+    Ok(())
+}
+
 #[derive(Deserialize)]
-struct ObjectNames {
+struct StoredObjects {
     metadata: ListMeta,
-    items: Vec<ObjectName>,
+    items: Vec<ManagedObject>,
 }
 
 /// The objects that could not be updated: their number, and the first [`MAX_NAMED_REFUSALS`] with the reasons.

@@ -25,8 +25,8 @@ use crate::{
     process::{Process, kubectl},
 };
 
-const TIMEOUT: Duration = Duration::from_secs(30);
-const BULBS: &str = "bulbs.tests.reknit.dev";
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const BULBS: &str = "bulbs.tests.reknit.dev";
 
 /// The CustomResourceDefinition of both versions, with this `clientConfig` and this storage version.
 fn definition(client_config: &Value, storage: &str) -> CustomResourceDefinition {
@@ -117,7 +117,7 @@ async fn a_refusal_of_a_converted_object_names_the_version_of_its_fields() {
 }
 
 /// The managers of an object, with the version in which each applies and its fields.
-fn managers(object: &DynamicObject) -> Vec<(String, String, Value)> {
+pub(crate) fn managers(object: &DynamicObject) -> Vec<(String, String, Value)> {
     let fields = object.metadata.managed_fields.iter().flatten();
     let of = |entry: &ManagedFieldsEntry| {
         let (manager, version) = (entry.manager.clone(), entry.api_version.clone());

@@ -15,3 +15,4 @@ mod lantern;
 mod local_server;
 mod process;
 mod registrations;
+mod removed_version;

@@ -2,10 +2,7 @@
 
 use std::{collections::hash_map::Entry, hash::BuildHasher, sync::Arc};
 
-use kube::{
-    Resource,
-    api::{Patch, PatchParams},
-};
+use kube::{Resource, api::PatchParams};
 use reknit_apis::{
     OwnedBy, Scope,
     equality::{are_equal, has_set_fields},
@@ -225,7 +222,7 @@ impl<T: Cached + Serialize> Owned<T> {
         let manager = self.manager_for(owner);
         let params = PatchParams { force: existing.is_some(), ..PatchParams::apply(&manager) };
         let body = desired.with_uid(existing.as_ref().and_then(|existing| existing.meta().uid.as_deref()));
-        match self.shared.client.patch::<T>(&desired.key, &params, &Patch::Apply(body)).await {
+        match self.shared.client.apply::<T>(&desired.key, &params, body).await {
             Ok(answer) => {
                 let restored =
                     existing.as_deref().and_then(|existing| self.restores(&desired, existing, &answer));
