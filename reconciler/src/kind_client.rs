@@ -77,11 +77,6 @@ impl<K: Kind> KindClient<K> {
         self.client.get(key).await
     }
 
-    /// Reads the object from the API server as far as it can be decoded.
-    pub(crate) async fn get_readable(&self, key: &Key) -> kube::Result<Option<Readable<K>>> {
-        self.get(key).await?.as_deref().map(decode_answer).transpose()
-    }
-
     /// Reads the metadata from the API server.
     pub(crate) async fn get_meta(&self, key: &Key) -> kube::Result<Option<ObjectMeta>> {
         let found = self.client.get::<OnlyMetadata>(key).await?;

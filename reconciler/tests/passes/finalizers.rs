@@ -1,6 +1,11 @@
 //! Passes that add, keep and remove a finalizer.
 
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use http::{Method, Request, Response};
+use kube::{
+    Client,
+    api::{Api, DeleteParams, Patch, PatchParams},
+    client::Body,
+};
 use reknit_injection::Context;
 use reknit_reconciler::{Error, Event};
 use reknit_testing::{ApiServer, ControllerExt, Verb, Want, given};
@@ -432,4 +437,26 @@ async fn a_deleted_object_outside_the_selection_whose_spec_cannot_be_decoded_is_
     assert!(error.is_permanent(), "{error}");
     let [event] = &server.take_writes()[..] else { panic!("not one event") };
     assert!(event.body["note"].as_str().unwrap().contains("waits for its finalizer"), "{}", event.body);
+}
+
+/// The page may come from a proxy in front of the API server.
+#[tokio::test]
+async fn an_answer_that_is_no_object_does_not_end_the_retries_of_a_deleted_object_outside_the_selection() {
+    let server = ApiServer::new();
+    let cached = server.insert(&terminating(&[FINALIZER]));
+    let server_client = server.client();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let client = server_client.clone();
+        async move {
+            match *request.method() {
+                Method::GET => Ok(Response::new(Body::from(b"<html>".to_vec()))),
+                _ => client.send(request).await,
+            }
+        }
+    });
+    let cx = Context::preloaded("test", Client::new(service, "default"), vec![cached]);
+    let build = Controller::selected::<Lamp>(&cx, reknit_injection::select().label("kind", "desk"));
+    let error =
+        build.reconciler(ClosureReconciler(done)).finalizing().build().once(&key()).await.unwrap_err();
+    assert!(!error.is_permanent(), "{}", error.in_full());
 }

@@ -4,7 +4,7 @@ use std::{error::Error as StdError, io, process::Output};
 use kube::client::AuthError;
 use tower::BoxError;
 
-use super::certificate::explain;
+use super::{certificate::explain, transport::origin::NotFromApiServer};
 
 /// An error in a chain of sources.
 type ErrorRef<'a> = &'a (dyn StdError + 'static);
@@ -58,6 +58,7 @@ pub(crate) fn is_transient(error: &kube::Error) -> bool {
             find_in_chain::<TlsError>(error).is_none()
                 && find_in_chain::<AuthError>(error).is_none()
                 && find_in_chain::<CredentialError>(error).is_none()
+                && find_in_chain::<NotFromApiServer>(error).is_none()
         }
         _ => false,
     }

@@ -73,10 +73,10 @@ impl<R: ReconcileKind> KindDriver<R> {
 
     /// Reads an object outside the selection that is to be finalized. Records an event for a failure.
     async fn read_due(&self, key: &Key, meta: &ObjectMeta) -> Result<Found<R::Kind>> {
-        let read = match self.client.get_readable(key).await {
+        let read = match self.client.get(key).await {
             // Only a change of the object can help.
-            Err(error @ kube::Error::SerdeError(_)) => Err(error).permanent(),
-            read => read.map_err(Error::from),
+            Ok(found) => found.map(|json| Readable::decode(json.get())).transpose().permanent(),
+            Err(error) => Err(Error::from(error)),
         };
         let read = read.context("failed to read the object, which waits for its finalizer");
         if let Err(error) = &read {

@@ -4,9 +4,10 @@
 //! (kube-rs/kube#2056), which delays the first request on a new connection by 40 ms. TCP keepalive detects an API
 //! server that is gone while a watch only listens. The service is cloned for each request instead of queueing requests
 //! for one task. A proxy's user and password are percent-decoded, and are also sent to a SOCKS5 proxy. Token files are
-//! read again every ten seconds. [`Credentials`] that change are used at once. Requests do
-//! not ask for compressed responses. The wait that a refusal asks for is in its `Status`. A pass that has lost its
-//! leadership begins no request.
+//! read again every ten seconds. [`Credentials`] that change are used at once. Requests
+//! allow no compressed responses, and a web page is no response. The wait that a refusal asks for is in its `Status`. A pass
+//! that has lost its leadership begins no request.
+pub(super) mod origin;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +37,7 @@ use reknit_injection::internal::{
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 use tracing::{Instrument, Span, field::Empty};
 
+use self::origin::Origin;
 use super::{
     credentials::{Credentials, Login},
     error::explained,
@@ -62,8 +64,9 @@ pub(super) fn transport(
     let default_namespace = login.config.default_namespace.clone();
     let current = Arc::new(Mutex::new((through_proxy(&login, credentials)?, login)));
     let (credentials, metrics) = (credentials.clone(), metrics.clone());
-    let service = service_fn(move |request: Request<Body>| {
+    let service = service_fn(move |mut request: Request<Body>| {
         let (current, credentials, metrics) = (current.clone(), credentials.clone(), metrics.clone());
+        let origin = Origin::of(&mut request);
         async move {
             let login = credentials.current().await?;
             let transport = {
@@ -78,6 +81,7 @@ pub(super) fn transport(
             measured.record(answer.as_ref().ok().map(Response::status));
             let answer = answer?;
             credentials.record(&login, answer.status());
+            origin.check(&answer)?;
             Ok::<_, BoxError>(answer)
         }
     });

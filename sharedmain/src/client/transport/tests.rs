@@ -132,6 +132,43 @@ async fn the_wait_that_a_refusal_asks_for_is_in_its_status_also_for_clients_of_k
     both(server, client).await;
 }
 
+/// A web site at a wrong address answers with a page, and a proxy may compress the responses of the API server.
+#[tokio::test]
+async fn a_success_that_no_api_server_sends_is_an_error_which_says_so() {
+    let (listener, transport) = start_server().await;
+    let page = "HTTP/1.1 200 OK\r\ncontent-type: Text/HTML; charset=utf-8\r\ncontent-length: 2\r\n\r\n<h";
+    let compressed = "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n\x1f\x1f";
+    let refusal = page.replace("200 OK", "502 Bad Gateway");
+    let accepts_any =
+        |path: &str| Request::get(path).header("accept-encoding", "gzip").body(Body::empty()).unwrap();
+    let proxied = || Request::get("/api/v1/namespaces/a/services/b/proxy/").body(Body::empty()).unwrap();
+    let server = async {
+        for (response, accepted) in [
+            (page, "identity"),
+            (compressed, "identity"),
+            (&*refusal, "identity"),
+            (page, "identity"),
+            (compressed, "gzip"),
+        ] {
+            let mut stream = listener.accept().await.unwrap().0;
+            let head = respond(&mut stream, response).await;
+            assert!(head.contains(&format!("accept-encoding: {accepted}\r\n")), "{head}");
+        }
+    };
+    let client = async {
+        let message = |error: kube::Error| chain(&error).last().unwrap().to_string();
+        let from = "the response is not from a Kubernetes API server: it is";
+        for what in ["a web page", "compressed (gzip)"] {
+            let message = message(transport.send(get()).await.err().unwrap());
+            assert!(message.starts_with(&format!("{from} {what}; check the address")), "{message}");
+        }
+        assert_eq!(transport.send(get()).await.unwrap().status(), 502);
+        assert_eq!(transport.send(proxied()).await.unwrap().status(), 200);
+        assert_eq!(transport.send(accepts_any("/api/v1/pods")).await.unwrap().status(), 200);
+    };
+    both(server, client).await;
+}
+
 #[tokio::test]
 async fn a_connection_is_not_reused_while_its_response_is_read_or_after_it_was_dropped() {
     let (listener, transport) = start_server().await;
