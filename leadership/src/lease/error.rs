@@ -67,7 +67,7 @@ impl From<LockError> for LeaseError {
                     .into(),
             ),
             (409, _) | (404, Request::Update) => Self::Conflict(message),
-            (403, _) => Self::NotWritten(format!(
+            (403, _) if is_about_permissions(&message) => Self::NotWritten(format!(
                 "not allowed to elect a leader, which requires get, create and patch on leases: {message}"
             )),
             (_, Request::Read) => Self::NotWritten(format!("cannot read the lease: {message}")),
@@ -77,15 +77,44 @@ impl From<LockError> for LeaseError {
     }
 }
 
+/// Returns true for the 403 of an authorizer: `User "x" cannot create resource "leases"…`. Admission answers with 403 too,
+/// because of a quota or a terminating namespace for example.
+fn is_about_permissions(message: &str) -> bool {
+    message.contains("\" cannot ")
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;
+
+    use kube::core::Status;
 
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
     #[error("client error (Connect)")]
     struct Connect(#[source] io::Error);
+
+    #[test]
+    fn only_the_403_of_an_authorizer_is_about_permissions() {
+        let denied = r#"User "system:serviceaccount:a:b" cannot create resource "leases" in API group "coordination.k8s.io""#;
+        for (reason, prefix) in [
+            (denied, "not allowed to elect a leader, which requires get, create and patch on leases: "),
+            (
+                "exceeded quota: few, requested: count/leases.coordination.k8s.io=1",
+                "the API server refused the lease: ",
+            ),
+            (
+                "unable to create new content in namespace a because it is being terminated",
+                "the API server refused the lease: ",
+            ),
+        ] {
+            let message = format!("leases.coordination.k8s.io \"x\" is forbidden: {reason}");
+            let status = Status::failure(&message, "Forbidden").with_code(403).boxed();
+            let error = LeaseError::from(LockError::CreateLease(kube::Error::Api(status)));
+            assert_eq!(error.to_string(), format!("{prefix}{message}"));
+        }
+    }
 
     #[test]
     fn the_causes_of_a_failed_request_are_in_the_message() {
