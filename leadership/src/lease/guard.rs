@@ -14,10 +14,10 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header::CONTENT_LENGTH};
 use http_body_util::{BodyExt, Full};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::{Client, client::Body};
+use kube::{Client, client::Body, core::Status};
 use kube_leader_election::{LeaseLock, LeaseLockParams};
 use parking_lot::Mutex;
-use reknit_injection::internal::now;
+use reknit_injection::internal::{is_absence, now};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::BoxError;
@@ -54,6 +54,11 @@ struct NoAnswer(Duration);
      this namespace; exclude them from it"
 )]
 struct NotAsSent(Value);
+
+/// The error of a 404 that does not say that the lease or its namespace does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer with status 404 is not about the lease: does a proxy answer in place of the API server?")]
+struct NotAboutLease;
 
 type GuardResponse = Response<Full<Bytes>>;
 
@@ -219,8 +224,18 @@ impl Guard {
     /// Sends the request, and returns the whole answer.
     async fn send(&self, request: Request<Body>) -> Result<Response<Bytes>, BoxError> {
         let (parts, body) = self.client.send(request).await?.into_parts();
-        Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
+        let body = body.collect().await?.to_bytes();
+        match parts.status == StatusCode::NOT_FOUND && !shows_absence(&body) {
+            true => Err(NotAboutLease.into()),
+            false => Ok(Response::from_parts(parts, body)),
+        }
     }
+}
+
+/// Returns true if the body of a 404 is that of an API server about an object.
+fn shows_absence(body: &[u8]) -> bool {
+    let status = serde_json::from_slice::<Status>(body).map(|status| kube::Error::Api(status.boxed()));
+    status.is_ok_and(|error| is_absence(&error))
 }
 
 /// A conflict like those of the API server, after which the lock reads the lease again.
@@ -386,6 +401,26 @@ mod tests {
             kube::api::Patch::Merge(json!({"metadata": {"name": "lease"}, "spec": {"leaseTransitions": 9}}));
         leases.patch("lease", &Default::default(), &patch).await.unwrap_err();
         assert!(api.requests(&Method::PATCH).is_empty());
+    }
+
+    /// It may come from a proxy whose API server is gone. A process that took the lease for absent would not release it.
+    #[tokio::test(start_paused = true)]
+    async fn a_404_that_is_not_about_the_lease_does_not_show_that_it_is_absent() {
+        let api = FakeApi::default();
+        api.put_lease("lease", held_by("me"));
+        let lock = lock(&api, "me");
+        for attempt in ["release", "acquire"] {
+            api.inject_fault(Method::GET, Fault::Refused(404));
+            let error = match attempt {
+                "release" => lock.step_down().await.unwrap_err(),
+                _ => lock.try_acquire_or_renew().await.unwrap_err(),
+            };
+            let error = crate::lease::LeaseError::from(error).to_string();
+            assert!(error.contains("not about the lease"), "{attempt}: {error}");
+        }
+        assert!(api.requests(&Method::POST).is_empty());
+        lock.step_down().await.unwrap();
+        assert_eq!(api.holder("lease"), "");
     }
 
     #[tokio::test(start_paused = true)]
