@@ -264,7 +264,7 @@ impl<K: Cached> Reflector<K> {
     }
 
     /// Returns true if the server's version is below the highest one seen. False if it is not known, because the server
-    /// fails to list an item.
+    /// fails to list an item. The answer does not count as a response, since it brings no change of an object.
     async fn is_restored(&mut self) -> Result<bool, Failure> {
         let highest =
             self.cache.read(|stores| stores.part(self.part).map(|store| store.highest().to_owned()));
@@ -276,7 +276,7 @@ impl<K: Cached> Reflector<K> {
             }
             answer => answer?,
         };
-        self.cache.mark_response(self.part);
+        self.cache.progress.mark_attempt(self.part);
         let page = Page::read(&bytes, |_, _| ())?;
         let current = ResourceVersion::parse(&page.resource_version);
         Ok(current.is_some() && current < ResourceVersion::parse(&highest))

@@ -1,5 +1,7 @@
 //! Lists and watches that the API server refuses.
 
+use prometheus::Registry;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -200,4 +202,33 @@ async fn a_watch_is_resumed_although_the_server_fails_to_list_one_object() {
     let watch = server.watch("10").await.stream();
     watch.event("MODIFIED", &map("a", "11"));
     until_called(&calls, "~a@11").await;
+}
+
+/// As while the conversion webhook of the Kind is down.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_opens_no_watch_is_silent_although_it_answers_checks_of_its_version() {
+    let ((client, mut server), registry) = (server(), Registry::new());
+    let cx = Context::builder("test", client).metrics(registry.clone()).build();
+    let _maps: Informer<ConfigMap> = cx.get();
+    let age = || {
+        let families = registry.gather();
+        let ages = families.iter().find(|family| family.name() == "reflector_last_response_age_seconds");
+        ages.unwrap().get_metric()[0].get_gauge().get_value()
+    };
+    cx.informers().start();
+    server.sync("10", &[map("a", "5")]).await.cut();
+    let (before, mut checks) = (Instant::now(), 0);
+    while before.elapsed() < Duration::from_secs(400) {
+        let request = server.next().await;
+        match request.query.contains_key("watch") {
+            true => request.fail(429, "storage is (re)initializing"),
+            false => {
+                assert_eq!(request.query["limit"], "1");
+                request.items("30", &[]);
+                checks += 1;
+            }
+        }
+    }
+    assert!(checks > 3, "{checks}");
+    assert!(age() > 300.0, "{}", age());
 }
