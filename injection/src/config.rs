@@ -1,17 +1,18 @@
 //! A ConfigMap as a typed value.
 
-use std::{any::Any, cell::RefCell, collections::BTreeMap, error::Error, fmt, sync::Arc};
+use std::{any::Any, cell::RefCell, collections::BTreeMap, error::Error, fmt, mem, sync::Arc};
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use reknit_apis::internal::HashMap;
 use reknit_apis::internal::variable;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     context::Context,
-    informer::{Change, Informer, InformerHandle, InformerState, is_synced, select},
+    informer::{Change, GaugeShare, Informer, InformerHandle, InformerState, is_synced, select},
+    log_limit::{self, LogLimit},
     ordered_watch as watch,
     pass::CurrentPass,
 };
@@ -66,6 +67,8 @@ pub struct Config<T> {
 }
 
 struct Latest<T> {
+    /// The name of the ConfigMap in this installation.
+    config_map: String,
     value: Arc<T>,
     /// The data from which `value` was parsed; `None` while `value` is the default.
     data: Option<BTreeMap<String, String>>,
@@ -73,6 +76,9 @@ struct Latest<T> {
     /// Set if the ConfigMap was invalid when the process started: the time of the first error, and the latest error.
     /// `None` once the ConfigMap is valid or deleted.
     invalid: watch::Sender<Option<(Instant, String)>>,
+    log_limit: LogLimit<String>,
+    /// The share of `reflector_unsynced`, which is 1 while `invalid` is set.
+    unsynced: Option<GaugeShare>,
 }
 
 impl<T> Clone for Config<T> {
@@ -91,18 +97,22 @@ impl<T: FromConfigMap> Config<T> {
     /// Watches the ConfigMap, and calls `on_changed` with each new valid value. A change of `_example` alone is
     /// ignored. Without a system namespace nothing is watched.
     pub fn new(cx: &Context, on_changed: impl Fn(&T) + Send + Sync + 'static) -> Self {
+        let config_map = config_map_name(T::NAME);
+        let informer = cx.system_namespace().map(|namespace| {
+            cx.informer_without_dependency::<ConfigMap>(
+                select().namespace(namespace).field("metadata.name", &config_map),
+            )
+        });
         let initial = Latest {
+            config_map,
             value: Arc::default(),
             data: None,
             is_absence_logged: false,
             invalid: watch::Sender::new(None),
+            log_limit: LogLimit::default(),
+            unsynced: informer.as_ref().map(|informer| informer.0.cache.metrics.unsynced()),
         };
         let latest = Arc::new(Mutex::new(initial));
-        let informer = cx.system_namespace().map(|namespace| {
-            cx.informer_without_dependency::<ConfigMap>(
-                select().namespace(namespace).field("metadata.name", &config_map_name(T::NAME)),
-            )
-        });
         let config = Self { latest, informer };
         config.handle().into_iter().for_each(|handle| cx.add_dependency(handle));
         if let Some(informer) = &config.informer {
@@ -118,11 +128,7 @@ impl<T: FromConfigMap> Config<T> {
                         latest.update(new, at_startup).then(|| latest.value.clone())
                     }
                     Change::Deleted { .. } => {
-                        tracing::info!(
-                            config_map = T::NAME,
-                            "ConfigMap deleted, keeping the last valid value"
-                        );
-                        latest.lock().invalid.send_replace(None);
+                        latest.lock().keep_after_deletion();
                         None
                     }
                 };
@@ -155,11 +161,13 @@ impl<T: FromConfigMap> Config<T> {
     /// deleted.
     pub fn handle(&self) -> Option<Arc<dyn InformerHandle>> {
         let informer = self.informer.as_ref()?.handle();
-        let invalid = self.latest.lock().invalid.subscribe();
-        let (latest, config_map) = (self.latest.clone(), config_map_name(T::NAME));
-        let name = config_map.clone();
-        let log_absence = Arc::new(move || latest.lock().log_absence(&name));
-        Some(Arc::new(ValidatedInformer { informer, config_map, invalid, log_absence }))
+        let (invalid, config_map) = {
+            let latest = self.latest.lock();
+            (latest.invalid.subscribe(), latest.config_map.clone())
+        };
+        let latest = self.latest.clone();
+        let report = Arc::new(move || latest.lock().report());
+        Some(Arc::new(ValidatedInformer { informer, config_map, invalid, report }))
     }
 }
 
@@ -189,8 +197,8 @@ struct ValidatedInformer {
     informer: Arc<dyn InformerHandle>,
     config_map: String,
     invalid: watch::Receiver<Option<(Instant, String)>>,
-    /// Logs that the ConfigMap does not exist, if that is so. Called once the informer is synced.
-    log_absence: Arc<dyn Fn() + Send + Sync>,
+    /// Logs that the ConfigMap does not exist or is invalid, if that is so. Called once the informer is synced.
+    report: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl InformerHandle for ValidatedInformer {
@@ -215,12 +223,15 @@ impl InformerHandle for ValidatedInformer {
 
     fn synced(&self) -> BoxFuture<'static, ()> {
         let (synced, mut invalid) = (self.informer.synced(), self.invalid.clone());
-        let log_absence = self.log_absence.clone();
+        let report = self.report.clone();
         Box::pin(async move {
             synced.await;
+            report();
             // The wait fails only if the Config is dropped.
-            let _ = invalid.wait_for(Option::is_none).await;
-            log_absence();
+            while timeout(log_limit::INTERVAL, invalid.wait_for(Option::is_none)).await.is_err() {
+                report();
+            }
+            report();
         })
     }
 
@@ -230,12 +241,31 @@ impl InformerHandle for ValidatedInformer {
 }
 
 impl<T: FromConfigMap> Latest<T> {
-    /// Logs once that there is no ConfigMap of this name.
-    fn log_absence(&mut self, config_map: &str) {
-        if self.data.is_none() && !self.is_absence_logged {
-            self.is_absence_logged = true;
+    /// Logs once that there is no ConfigMap of this name, and once a minute that it is invalid.
+    fn report(&mut self) {
+        let Self { config_map, data, is_absence_logged, invalid, log_limit, .. } = self;
+        if let Some((_, error)) = &*invalid.borrow() {
+            if log_limit.allows(error) {
+                tracing::error!(
+                    config_map,
+                    error,
+                    "invalid ConfigMap: the controllers that read it do not start until it is valid or deleted; this \
+                     error is repeated once a minute"
+                );
+            }
+        } else if data.is_none() && !mem::replace(is_absence_logged, true) {
             tracing::info!(config_map, "the ConfigMap does not exist: the defaults are used");
         }
+    }
+
+    fn keep_after_deletion(&mut self) {
+        tracing::info!(config_map = self.config_map, "ConfigMap deleted, keeping the last valid value");
+        self.set_invalid(None);
+    }
+
+    fn set_invalid(&self, invalid: Option<(Instant, String)>) {
+        self.unsynced.iter().for_each(|share| share.set(invalid.is_some().into()));
+        self.invalid.send_replace(invalid);
     }
 
     /// Reads a ConfigMap and returns true if its data is new and valid. If it is invalid `at_startup`, the controller
@@ -248,17 +278,23 @@ impl<T: FromConfigMap> Latest<T> {
         }
         match T::from_config_map(&data) {
             Ok(value) => {
-                tracing::info!(config_map = T::NAME, "configuration read");
+                tracing::info!(config_map = self.config_map, "configuration read");
                 (self.value, self.data) = (Arc::new(value), Some(data));
-                self.invalid.send_replace(None);
+                self.set_invalid(None);
                 true
             }
             Err(error) => {
-                tracing::error!(config_map = T::NAME, %error, "invalid ConfigMap, keeping the last valid value");
                 let since = self.invalid.borrow().as_ref().map(|(since, _)| *since);
-                if let Some(since) = since.or_else(|| (at_startup && self.data.is_none()).then(Instant::now))
-                {
-                    self.invalid.send_replace(Some((since, error.to_string())));
+                match since.or_else(|| (at_startup && self.data.is_none()).then(Instant::now)) {
+                    Some(since) => {
+                        self.set_invalid(Some((since, error.to_string())));
+                        self.report();
+                    }
+                    None => tracing::error!(
+                        config_map = self.config_map,
+                        %error,
+                        "invalid ConfigMap, keeping the last valid value"
+                    ),
                 }
                 false
             }
@@ -280,10 +316,14 @@ pub fn with_pinned_config<F: Future>(pass: F) -> impl Future<Output = F::Output>
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
 
     use futures::FutureExt;
     use k8s_openapi::ByteString;
+    use prometheus::Registry;
 
     use super::*;
     use crate::testing::{Log, server};
@@ -375,6 +415,29 @@ mod tests {
         );
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_config_map_that_is_invalid_at_startup_is_unsynced_in_the_metrics_and_logged_once_a_minute() {
+        let (log, registry) = (Log::start(), Registry::new());
+        let builder = Context::builder("test", server().0).system_namespace(Some("system".into()));
+        let cx = builder.metrics(registry.clone()).preloaded(vec![object(&[("limit", "many")])]).build();
+        let maps = cx.informer(select().namespace("system").field("metadata.name", Limit::NAME));
+        let limit = Config::<Limit>::new(&cx, |_| {});
+        let unsynced = || {
+            let families = registry.gather();
+            let family = families.iter().find(|family| family.name() == "reflector_unsynced").unwrap();
+            family.get_metric()[0].get_gauge().get_value()
+        };
+        let lines = || log.lines("the controllers that read it do not start").len();
+        assert_eq!((unsynced(), lines()), (1.0, 1));
+        let synced = tokio::spawn(limit.handle().unwrap().synced());
+        tokio::time::sleep(Duration::from_secs(125)).await;
+        assert_eq!((unsynced(), lines()), (1.0, 3));
+        maps.insert(&config_map("config-limit", &[("limit", "5")])).unwrap();
+        synced.await.unwrap();
+        assert_eq!((unsynced(), lines()), (0.0, 3));
+        assert!(log.lines("keeping the last valid value").is_empty());
+    }
+
     #[tokio::test]
     async fn an_absent_config_map_is_logged_once_and_one_that_exists_is_not() {
         let log = Log::start();
@@ -407,10 +470,14 @@ mod tests {
     }
 
     fn preloaded_with_data(data: &[(&str, &str)]) -> (Config<Limit>, Informer<ConfigMap>) {
+        preloaded(vec![object(data)])
+    }
+
+    fn object(data: &[(&str, &str)]) -> serde_json::Value {
         let mut object = serde_json::to_value(config_map("config-limit", data)).unwrap();
         object["apiVersion"] = "v1".into();
         object["kind"] = "ConfigMap".into();
-        preloaded(vec![object])
+        object
     }
 
     fn preloaded(objects: Vec<serde_json::Value>) -> (Config<Limit>, Informer<ConfigMap>) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The interval at which a repeated line is logged.
-const INTERVAL: Duration = Duration::from_secs(60);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Allows a new log line at once, and a repeated one once a minute. Holds the subject of the last line and its time.
 #[derive(Debug)]

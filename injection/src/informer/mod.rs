@@ -39,6 +39,7 @@ pub use self::{
 };
 pub(crate) use self::{
     handle::{is_settled, is_synced},
+    metrics::GaugeShare,
     registry::{ObjectSource, StateBefore},
 };
 use crate::{

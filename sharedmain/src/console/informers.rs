@@ -8,8 +8,9 @@ use super::{Running, State};
 
 pub(super) fn view(state: &State) -> Value {
     let Some(running) = state.running.get() else { return json!({ "informers": [] }) };
-    let (metrics, refusals) = (state.gather(), watch_refusals(running));
+    let (metrics, refusals, mut waits) = (state.gather(), watch_refusals(running), waits(running));
     let informer = |(name, state): (String, InformerState)| {
+        let state = waits.remove(&name).unwrap_or(state);
         let value = |metric| metrics.value(metric, &[("name", &*name)]);
         json!({
             "name": name,
@@ -34,6 +35,14 @@ fn name_of(state: &InformerState) -> &'static str {
         InformerState::Unavailable { .. } => "unavailable",
         InformerState::Synced { .. } => "synced",
     }
+}
+
+/// The states of the informers that controllers wait for, by their names. A controller may also wait for the content of
+/// what an informer has listed, as for a valid ConfigMap.
+fn waits(running: &Running) -> BTreeMap<String, InformerState> {
+    let informers = running.controllers.iter().flat_map(|(health, _)| health.informers());
+    let states = informers.map(|informer| (informer.name().to_owned(), informer.state()));
+    states.filter(|(_, state)| !state.is_synced()).collect()
 }
 
 /// The reasons for which informers cannot watch, by their names.

@@ -12,6 +12,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
+use reknit_apiserver::ApiServer;
 use reknit_testing::eventually;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -128,6 +129,24 @@ async fn a_key_has_its_passes_with_requests_what_it_read_and_owns_and_commands_f
         let (status, _, why) = get(&process, &format!("/debug/reknit/v1/key{query}")).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
     }
+}
+
+#[tokio::test]
+async fn an_invalid_config_map_is_the_reason_why_its_informer_is_unavailable() {
+    let server = ApiServer::new();
+    let mut wiring =
+        ConfigMap { data: Some([("volts".into(), "many".into())].into()), ..ConfigMap::default() };
+    (wiring.metadata.namespace, wiring.metadata.name) = (Some("shop".into()), Some("config-wiring".into()));
+    server.insert(&wiring);
+    let process = Process::start_on(server, 1).await;
+    eventually("the informer to be unavailable", Duration::from_secs(60), async || {
+        let informers = json(&process, "informers").await;
+        let is_of_wiring = |of: &&Value| of["name"].to_string().contains("config-wiring");
+        let wiring = informers["informers"].as_array().unwrap().iter().find(is_of_wiring).unwrap().clone();
+        let reason = "ConfigMap config-wiring: invalid digit found in string";
+        (wiring["state"] == "unavailable" && wiring["reason"] == reason).then_some(()).ok_or(wiring)
+    })
+    .await;
 }
 
 #[tokio::test]

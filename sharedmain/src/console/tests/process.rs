@@ -1,5 +1,5 @@
 //! A process with Lamps of which some fail, wait or hang, and with half of the buckets.
-use std::time::Duration;
+use std::{collections::BTreeMap, error::Error as StdError, time::Duration};
 
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -9,7 +9,7 @@ use kube::{CustomResource, CustomResourceExt, ResourceExt};
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts};
 use reknit_apis::kind;
 use reknit_apiserver::ApiServer;
-use reknit_injection::{Context, Shutdown, ShutdownTrigger, select};
+use reknit_injection::{Config, Context, FromConfigMap, Shutdown, ShutdownTrigger, select};
 use reknit_leadership::internal::{BucketWriter, elected};
 use reknit_reconciler::{Controller, Error, Outcome, Owned, ReconcileKind, Result, Run, Tracked};
 use reknit_testing::eventually;
@@ -46,6 +46,19 @@ struct LampCondition {
 }
 
 kind!(Lamp { status: LampStatus });
+
+/// The settings of the controller.
+#[derive(Default)]
+struct Wiring;
+
+impl FromConfigMap for Wiring {
+    const NAME: &'static str = "config-wiring";
+
+    fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn StdError + Send + Sync>> {
+        data.get("volts").map(|volts| volts.parse::<u32>()).transpose()?;
+        Ok(Self)
+    }
+}
 
 /// Of ten Lamps, one fails and five are reconciled again later. Of four hundred, one hangs, one is in a storm, and one fails for
 /// good.
@@ -104,7 +117,10 @@ pub(super) struct Process {
 impl Process {
     /// Starts a process with this number of Lamps.
     pub(super) async fn start(lamps: usize) -> Self {
-        let server = ApiServer::new();
+        Self::start_on(ApiServer::new(), lamps).await
+    }
+
+    pub(super) async fn start_on(server: ApiServer, lamps: usize) -> Self {
         server.insert(&Lamp::crd());
         for number in 1..=lamps {
             let name = format!("lamp-{number:04}");
@@ -113,8 +129,10 @@ impl Process {
             server.insert(&lamp);
         }
         let registry = prometheus::Registry::new();
-        let cx = Context::builder("lights", server.client()).metrics(registry.clone()).build();
+        let builder = Context::builder("lights", server.client()).system_namespace(Some("shop".into()));
+        let cx = builder.metrics(registry.clone()).build();
         let mut build = Controller::of::<Lamp>(&cx);
+        let _: Config<Wiring> = build.config();
         let (maps, switches) = (build.owns(), build.track());
         let controller = build.workers(4).reconciler(Lighter { maps, switches }).build();
         let names = ["00", "01"].map(|n| format!("lights.lamps.demo.reknit.dev.{n}-of-02").into());
