@@ -37,7 +37,7 @@ pub use crate::{
     },
     reflector::{jittered, read_watch},
     shallow::{RawFields, cut_object, decode_object, decode_value, may_be_cut},
-    stack_question::{StackAnswer, StackQuestion},
+    stack_question::{StackAnswer, StackQuestion, WaitPlace},
     timing::sleep_until_optional,
 };
 

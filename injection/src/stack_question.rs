@@ -12,12 +12,24 @@ pub struct StackQuestion {
     answer: Mutex<Option<StackAnswer>>,
 }
 
-/// Receives the stack on which a pass waits. `None` if the pass waits for nothing outside of its task.
-pub type StackAnswer = oneshot::Sender<Option<Backtrace>>;
+/// The place at which a pass waits.
+#[derive(Debug, Default)]
+pub enum WaitPlace {
+    /// The stack on which the waker of the pass is held.
+    Stack(Backtrace),
+    /// Nothing holds the waker, so nothing may ever end the wait.
+    Nowhere,
+    /// The stack cannot be taken, or the pass goes on by itself.
+    #[default]
+    Unknown,
+}
+
+/// Receives the place at which a pass waits.
+pub type StackAnswer = oneshot::Sender<WaitPlace>;
 
 impl StackQuestion {
     /// Asks the pass, and returns the receiver of its answer. An earlier question that has no answer yet gets none.
-    pub fn ask(&self) -> oneshot::Receiver<Option<Backtrace>> {
+    pub fn ask(&self) -> oneshot::Receiver<WaitPlace> {
         let (answer, receiver) = oneshot::channel();
         *self.answer.lock() = Some(answer);
         self.asked.notify_one();

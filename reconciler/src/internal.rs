@@ -14,7 +14,7 @@ pub use crate::{
     pass_log::{PassLog, PassRecord, RequestRecord, WaitingPass},
     queue::{KeyState, QueueState},
     stack::{Frame, Stack},
-    waits::Waits,
+    waits::{ENDLESS, Waits},
 };
 
 /// Fails if the key has the wrong form for the controller's Kind: no name, or a namespace where the Kind has none, or

@@ -1,13 +1,12 @@
 //! The limits of every pass: panics are caught, slow passes are reported, and passes beyond the deadline are dropped.
 
 use std::{
-    any::Any, backtrace::Backtrace, fmt, future::Future, ops::ControlFlow, panic::AssertUnwindSafe, pin::Pin,
-    time::Duration,
+    any::Any, fmt, future::Future, ops::ControlFlow, panic::AssertUnwindSafe, pin::Pin, time::Duration,
 };
 
 use futures::FutureExt;
 use reknit_apis::Key;
-use reknit_injection::internal::{CurrentPass, StackAnswer, panic_message};
+use reknit_injection::internal::{CurrentPass, StackAnswer, WaitPlace, panic_message};
 
 use crate::{Error, Outcome, Result, stack::poll_with_stack, waits::Waits};
 
@@ -100,23 +99,23 @@ impl Limits {
                 gap = &mut slow_timer => Interruption::Slow(gap),
                 answer = next_question(current) => Interruption::Question(answer),
             };
-            let stack = match poll_with_stack(&mut pass).await {
+            let place = match poll_with_stack(&mut pass).await {
                 ControlFlow::Break(result) => return caught(result),
-                ControlFlow::Continue(stack) => stack,
+                ControlFlow::Continue(place) => place,
             };
-            let waits = |stack: Option<Backtrace>| Waits::of(current, stack.as_ref());
+            let waits = |place: &WaitPlace| Waits::of(current, place);
             match interruption {
                 Interruption::Deadline(limit) => {
                     return Err(
-                        Error::from(PassAborted::Deadline(limit, waits(stack))).reason("DeadlineExceeded")
+                        Error::from(PassAborted::Deadline(limit, waits(&place))).reason("DeadlineExceeded")
                     );
                 }
                 Interruption::Slow(gap) => {
                     age = age.saturating_add(gap);
-                    on_slow(&SlowPass { age, waits: waits(stack) });
+                    on_slow(&SlowPass { age, waits: waits(&place) });
                     slow_timer.set(timer(Some(gap.saturating_mul(2).max(MIN_GAP))));
                 }
-                Interruption::Question(answer) => drop(answer.send(stack)),
+                Interruption::Question(answer) => drop(answer.send(place)),
             }
         }
     }

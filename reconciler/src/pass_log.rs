@@ -1,13 +1,13 @@
 //! The log of passes: those that run, and the last finished ones.
 
-use std::{backtrace::Backtrace, collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{
     Context, Inject,
-    internal::{CurrentPass, PassRequest, PassRequests, RequestEnd, now},
+    internal::{CurrentPass, PassRequest, PassRequests, RequestEnd, WaitPlace, now},
 };
 use serde::Serialize;
 use tokio::time::{Instant, timeout};
@@ -166,21 +166,22 @@ pub struct WaitingPass {
     pub causes: String,
     /// False if the pass did not answer within a second, because its code has not returned to the runtime.
     pub has_answered: bool,
-    stack: Option<Backtrace>,
+    place: WaitPlace,
 }
 
 impl WaitingPass {
     async fn ask(pass: Arc<CurrentPass>, causes: String) -> Self {
         let answer = timeout(MAX_ANSWER, pass.stack.ask()).await;
         let has_answered = answer.is_ok();
-        Self { pass, causes, has_answered, stack: answer.ok().and_then(std::result::Result::ok).flatten() }
+        let place = answer.ok().and_then(std::result::Result::ok).unwrap_or_default();
+        Self { pass, causes, has_answered, place }
     }
 }
 
 impl WaitingPass {
     /// Reads the names on the stack, which may take a second in a large program.
     pub fn waits(&self) -> Waits {
-        Waits::of(Some(&self.pass), self.stack.as_ref())
+        Waits::of(Some(&self.pass), &self.place)
     }
 }
 

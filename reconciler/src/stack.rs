@@ -18,6 +18,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use reknit_injection::internal::WaitPlace;
 
 /// The maximum number of frames of a [`Stack`].
 const MAX_FRAMES: usize = 16;
@@ -55,6 +56,8 @@ struct Slot {
     thread: ThreadId,
     /// True while the future is polled with the waker of the task.
     is_open: AtomicBool,
+    /// True if the future has woken its task.
+    is_woken: AtomicBool,
     stack: Mutex<Option<Backtrace>>,
 }
 
@@ -66,10 +69,11 @@ struct CapturingWaker {
 
 impl Wake for CapturingWaker {
     fn wake(self: Arc<Self>) {
-        self.task.wake_by_ref();
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        self.slot.upgrade().iter().for_each(|slot| slot.is_woken.store(true, Ordering::Relaxed));
         self.task.wake_by_ref();
     }
 }
@@ -89,23 +93,18 @@ fn capture_stack() -> Backtrace {
     Backtrace::force_capture()
 }
 
-/// Polls a future, and returns its output, or else the stack of the place at which it waits: one of them if there are
-/// several. `None` if no future within it holds the waker, for example if it yields.
-pub(crate) async fn poll_with_stack<F: Future + Unpin>(
-    future: &mut F,
-) -> ControlFlow<F::Output, Option<Backtrace>> {
+/// Polls a future, and returns its output, or else the place at which it waits: one of them if there are several.
+pub(crate) async fn poll_with_stack<F: Future + Unpin>(future: &mut F) -> ControlFlow<F::Output, WaitPlace> {
     std::future::poll_fn(|cx| Poll::Ready(poll_twice(Pin::new(future), cx))).await
 }
 
 /// Never inlined, so that its name is on the stack.
 #[inline(never)]
-fn poll_twice<F: Future>(
-    mut future: Pin<&mut F>,
-    cx: &mut Context<'_>,
-) -> ControlFlow<F::Output, Option<Backtrace>> {
+fn poll_twice<F: Future>(mut future: Pin<&mut F>, cx: &mut Context<'_>) -> ControlFlow<F::Output, WaitPlace> {
     let slot = Arc::new(Slot {
         thread: std::thread::current().id(),
         is_open: AtomicBool::new(false),
+        is_woken: AtomicBool::new(false),
         stack: Mutex::default(),
     });
     let waker =
@@ -114,10 +113,15 @@ fn poll_twice<F: Future>(
         return ControlFlow::Break(output);
     }
     drop(waker);
+    let is_held = Arc::weak_count(&slot) > 0;
     slot.is_open.store(true, Ordering::Relaxed);
     match future.poll(cx) {
         Poll::Ready(output) => ControlFlow::Break(output),
-        Poll::Pending => ControlFlow::Continue(slot.stack.lock().take()),
+        Poll::Pending => ControlFlow::Continue(match slot.stack.lock().take() {
+            Some(stack) => WaitPlace::Stack(stack),
+            None if is_held || slot.is_woken.load(Ordering::Relaxed) => WaitPlace::Unknown,
+            None => WaitPlace::Nowhere,
+        }),
     }
 }
 
@@ -240,7 +244,8 @@ mod tests {
         let mut future = std::pin::pin!(future);
         assert!((&mut future).now_or_never().is_none());
         match poll_with_stack(&mut future).await {
-            ControlFlow::Continue(backtrace) => Stack::resolve(&backtrace?),
+            ControlFlow::Continue(WaitPlace::Stack(backtrace)) => Stack::resolve(&backtrace),
+            ControlFlow::Continue(_) => None,
             ControlFlow::Break(()) => panic!("the future has ended"),
         }
     }
@@ -292,7 +297,9 @@ mod tests {
             accepted = server.accept() => accepted.unwrap(),
         };
         tokio::time::timeout(Duration::from_millis(100), &mut future).await.unwrap_err();
-        let ControlFlow::Continue(Some(backtrace)) = poll_with_stack(&mut future).await else { panic!() };
+        let ControlFlow::Continue(WaitPlace::Stack(backtrace)) = poll_with_stack(&mut future).await else {
+            panic!()
+        };
         assert_waits_at(Stack::resolve(&backtrace), ANSWER_LINE);
         drop(accepted);
     }
@@ -309,6 +316,22 @@ mod tests {
         assert_eq!(polls.load(Ordering::Relaxed), 1);
         let mut ready = std::future::ready(7);
         assert!(matches!(poll_with_stack(&mut ready).await, ControlFlow::Break(7)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_future_that_keeps_no_waker_waits_nowhere_unless_it_wakes_itself() {
+        let mut pending = std::pin::pin!(calls(std::future::pending()));
+        assert!(matches!(poll_with_stack(&mut pending).await, ControlFlow::Continue(WaitPlace::Nowhere)));
+        let mut woken = std::future::poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            Poll::<()>::Pending
+        });
+        assert!(matches!(poll_with_stack(&mut woken).await, ControlFlow::Continue(WaitPlace::Unknown)));
+        let mut elsewhere = std::pin::pin!(async {
+            let sleeping = sleep(Duration::from_secs(60));
+            futures::future::join(sleeping, std::future::pending::<()>()).await
+        });
+        assert!(matches!(poll_with_stack(&mut elsewhere).await, ControlFlow::Continue(WaitPlace::Stack(_))));
     }
 
     #[test]

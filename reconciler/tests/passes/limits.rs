@@ -73,6 +73,31 @@ async fn a_slow_pass_is_reported_with_growing_gaps_and_its_place_and_continues()
     assert_eq!(effects.writes(), ["patch lamps/status default/x"]);
 }
 
+/// A reconciler whose passes never end.
+struct EndlessReconciler;
+
+impl ReconcileKind for EndlessReconciler {
+    type Kind = Lamp;
+    async fn reconcile_kind(&self, _: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_nothing_can_wake_says_that_it_may_never_end() {
+    let endless = |cx: &Context| {
+        let build =
+            Controller::of::<Lamp>(cx).slow_after(Duration::from_secs(5)).deadline(Duration::from_secs(8));
+        Ok(build.reconciler(EndlessReconciler).build())
+    };
+    let effects = given(lamp()).reconcile(endless, "default/x").await;
+    let waits = "for something that keeps no waker, such as future::pending, and may never end";
+    let expected = format!("the pass has been running for 5 s and waits {waits}");
+    assert_eq!(effects.events()[0].message, expected);
+    let error = effects.result.unwrap_err().to_string();
+    assert_eq!(error, format!("the pass took longer than 8 s and was dropped while it waited {waits}"));
+}
+
 /// A reconciler that reads a Pod from the API server.
 struct PodReader(Client);
 

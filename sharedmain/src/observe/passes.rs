@@ -11,7 +11,7 @@ use axum::{
 };
 use reknit_reconciler::{
     Health,
-    internal::{PassLog, WaitingPass},
+    internal::{ENDLESS, PassLog, WaitingPass},
 };
 use tokio::sync::Mutex;
 
@@ -83,6 +83,7 @@ fn pass_text(waiting: &WaitingPass) -> String {
             lines.push(format!("  waits for {}", stack.awaited));
             lines.extend(stack.program.iter().map(|frame| format!("    in {frame}")));
         }
+        None if waits.may_be_endless => lines.push(format!("  waits {ENDLESS}")),
         None if waiting.has_answered => {
             lines.push("  no stack: the program has no symbols, or the pass goes on".into())
         }
