@@ -23,8 +23,8 @@ pub use crate::{
     error_text::{panic_message, with_causes},
     fights::Restored,
     informer::{
-        KeyEvent, Old, WeakIndex, cached_json, can_be_left, carriers_outside, for_each_cached, listed,
-        on_first_lists, on_kind_changed, start_on, writers,
+        KeyEvent, Old, WeakIndex, cached_json, can_be_left, carriers_outside, decode_errors, for_each_cached,
+        listed, on_first_lists, on_kind_changed, start_on, writers,
     },
     log_limit::LogLimit,
     metrics::{register_durations, register_metric, register_scraped},

@@ -179,6 +179,11 @@ impl<K: Cached> Cache<K> {
         self.undecodable.read().contains(key)
     }
 
+    /// The keys whose newest states cannot be decoded, with the reasons.
+    pub(crate) fn decode_errors(&self) -> Vec<(Key, String)> {
+        self.undecodable.read().iter().map(|(key, why)| (key.clone(), why.into())).collect()
+    }
+
     /// Decodes a cached object. A failure is unexpected, since the object could be decoded when it arrived: it is
     /// logged, and the result is `None`.
     pub(crate) fn decode(&self, object: &Object) -> Option<Arc<K>> {

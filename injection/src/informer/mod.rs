@@ -34,7 +34,7 @@ pub use self::{
     handle::{InformerHandle, InformerState},
     index::{Index, WeakIndex},
     key_event::KeyEvent,
-    registry::{Informers, cached_json, for_each_cached, on_kind_changed, start_on, writers},
+    registry::{Informers, cached_json, decode_errors, for_each_cached, on_kind_changed, start_on, writers},
     selection::{Selection, can_be_left, carriers_outside, select},
 };
 pub(crate) use self::{

@@ -1,6 +1,7 @@
 //! The registry of the process's informers.
 
 use std::{
+    collections::BTreeSet,
     marker::PhantomData,
     sync::{Arc, Weak},
 };
@@ -68,6 +69,7 @@ trait Member: InformerHandle {
     /// The cached object, unless the informer has only its metadata.
     fn json(&self, key: &Key) -> Option<Value>;
     fn for_each(&self, visit: &mut dyn FnMut(Value));
+    fn decode_errors(&self) -> Vec<(Key, String)>;
     fn record_write(
         &self,
         controller: &Arc<str>,
@@ -360,6 +362,15 @@ pub fn for_each_cached(informers: &Informers, visit: &mut dyn FnMut(&ApiResource
     informers.members().for_each(|member| member.for_each(&mut |object| visit(member.resource(), object)));
 }
 
+/// Returns a text for each object that cannot be decoded, with its informer, its key and the reason.
+pub fn decode_errors(informers: &Informers) -> BTreeSet<String> {
+    let texts_of = |member: Arc<dyn Member>| {
+        let errors = member.decode_errors().into_iter();
+        errors.map(move |(key, why)| format!("{} {key}: {why}", member.name()))
+    };
+    informers.members().flat_map(texts_of).collect()
+}
+
 /// Returns the passes that wrote the last states of objects.
 pub fn writers(informers: &Informers) -> &Writers {
     &informers.0.writers
@@ -405,6 +416,10 @@ impl<K: Cached> Member for SharedInformer<K> {
     fn for_each(&self, visit: &mut dyn FnMut(Value)) {
         let objects = self.cache.list(None);
         objects.iter().filter_map(|object| object.to_value(&self.cache.kind)).for_each(visit);
+    }
+
+    fn decode_errors(&self) -> Vec<(Key, String)> {
+        self.cache.decode_errors()
     }
 
     fn record_write(

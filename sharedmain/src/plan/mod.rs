@@ -29,7 +29,7 @@ use kube::client::Body;
 use reknit_apis::Key;
 use reknit_injection::{
     Context, InformerState, Informers,
-    internal::{Transport, for_each_cached, with_causes},
+    internal::{Transport, decode_errors, for_each_cached, with_causes},
 };
 use reknit_reconciler::{
     Controller, Error, Outcome,
@@ -42,7 +42,7 @@ use self::{
     delete::Collected,
     dry_run::{DryRun, Watches},
     overlay::{Cause, Id, is_terminating},
-    report::Run,
+    report::{NotRead, Run},
 };
 pub(crate) use self::{guard::guarded, report::Report, shadow::Shadow};
 use crate::{
@@ -122,7 +122,8 @@ impl Plan {
                 self.run_key(controller, key, list_timeout, &mut runs).await;
             }
         }
-        Report::new(self.dry_run.take_overlay().await, &self.dry_run.notes.lock(), runs, not_synced)
+        let not_read = NotRead { not_synced, not_decoded: decode_errors(&self.informers) };
+        Report::new(self.dry_run.take_overlay().await, &self.dry_run.notes.lock(), runs, not_read)
     }
 
     async fn wait_for_first_lists(&self, list_timeout: Duration) {

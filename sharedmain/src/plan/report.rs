@@ -42,11 +42,19 @@ impl Default for Run {
     }
 }
 
+/// What the program could not read.
+pub(super) struct NotRead {
+    /// The controllers whose objects were not listed.
+    pub(super) not_synced: Vec<String>,
+    /// The objects that this version cannot decode.
+    pub(super) not_decoded: BTreeSet<String>,
+}
+
 /// The changes that a program would make, and what could not be planned.
 pub(crate) struct Report {
     objects: Vec<Object>,
     runs: BTreeMap<(String, Key), Run>,
-    not_synced: Vec<String>,
+    not_read: NotRead,
     effects: Vec<String>,
     refused: Vec<String>,
     dropped_fields: Vec<String>,
@@ -86,7 +94,7 @@ impl Report {
         overlay: Overlay,
         notes: &Notes,
         runs: BTreeMap<(String, Key), Run>,
-        not_synced: Vec<String>,
+        not_read: NotRead,
     ) -> Self {
         let generated = generated_values(&overlay, &notes.since);
         let events = notes.of(Finding::Event).map(|note| with_generated(&note.to_string(), &generated));
@@ -94,7 +102,7 @@ impl Report {
         Self {
             objects: objects(overlay, &generated),
             runs,
-            not_synced,
+            not_read,
             effects: notes.texts(Finding::Effect),
             refused: notes.texts(Finding::Refusal),
             dropped_fields: notes.texts(Finding::DroppedField),
@@ -124,8 +132,9 @@ impl Report {
 
     fn is_complete(&self) -> bool {
         let is_done = |run: &Run| run.is_quiescent && run.error.is_none();
-        let problems = [&self.not_synced, &self.refused, &self.dropped_fields];
-        self.runs.values().all(is_done) && problems.iter().all(|problems| problems.is_empty())
+        let problems = [&self.not_read.not_synced, &self.refused, &self.dropped_fields];
+        let is_read = self.not_read.not_decoded.is_empty();
+        is_read && self.runs.values().all(is_done) && problems.iter().all(|problems| problems.is_empty())
     }
 
     fn count(&self, actions: &[Action]) -> usize {
@@ -223,7 +232,8 @@ impl Serialize for Report {
         map.serialize_entry("summary", &summary)?;
         map.serialize_entry("objects", &self.objects)?;
         map.serialize_entry("keys", &keys.collect::<Vec<_>>())?;
-        map.serialize_entry("notSynced", &self.not_synced)?;
+        map.serialize_entry("notSynced", &self.not_read.not_synced)?;
+        map.serialize_entry("notDecoded", &self.not_read.not_decoded)?;
         map.serialize_entry("refused", &self.refused)?;
         map.serialize_entry("droppedFields", &self.dropped_fields)?;
         map.serialize_entry("warnings", &self.warnings)?;
@@ -239,7 +249,8 @@ impl fmt::Display for Report {
         self.write_objects(f)?;
         self.write_failed(f)?;
         self.write_unsettled(f)?;
-        write_section(f, "Not synced", self.not_synced.iter())?;
+        write_section(f, "Not synced", self.not_read.not_synced.iter())?;
+        write_section(f, "Not decoded (this version would skip them)", self.not_read.not_decoded.iter())?;
         write_section(f, "Refused", self.refused.iter())?;
         let dropped = "Dropped fields (apply the CustomResourceDefinitions of this version first)";
         write_section(f, dropped, self.dropped_fields.iter())?;

@@ -86,3 +86,36 @@ async fn a_pass_that_never_ends_is_dropped_and_fails() {
     assert_eq!(planned.status, 4);
     assert!(planned.text.contains("default/desk: the pass took longer than 300s and was dropped"));
 }
+
+/// A version of the Kind that calls a field otherwise than the stored objects do.
+mod renamed {
+    use super::*;
+
+    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[kube(group = "plan.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
+    pub(super) struct LampSpec {
+        watts: u32,
+    }
+
+    kind!(Lamp {});
+
+    pub(super) struct Never;
+
+    impl ReconcileKind for Never {
+        type Kind = Lamp;
+
+        async fn reconcile_kind(&self, _: &Lamp, _: &mut ()) -> Result<Outcome> {
+            Err("reconciled without its spec".into())
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_this_version_cannot_decode_makes_the_plan_incomplete() {
+    let constructor =
+        |cx: &Context| Ok(Controller::of::<renamed::Lamp>(cx).reconciler(renamed::Never).build());
+    let planned = plan_controller(&server(), constructor).await;
+    let line = "lamps.plan.reknit.dev default/desk: spec: missing field `watts`";
+    assert!(planned.text.starts_with(&format!("Not decoded (this version would skip them):\n  {line}\n")));
+    assert_eq!((planned.status, &planned.json["notDecoded"]), (4, &json!([line])));
+}
