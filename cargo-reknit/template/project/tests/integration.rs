@@ -7,6 +7,7 @@ use reknit::{
     prelude::*,
     testing::{ControlPlane, Program, eventually},
 };
+use serde_json::json;
 
 use hello_world::warm_greeting::WarmGreeting;
 
@@ -33,17 +34,25 @@ async fn the_example_gets_ready_with_the_rights_of_the_service_account() -> Resu
     let example = "config/example/warm_greeting.yaml";
     plane.apply_path(example).await?;
     let objects: Api<WarmGreeting> = Api::all(plane.client()?);
+    // No pods run here. If the example waits for some, call `plane.nodes(1)` above, which simulates a node.
     eventually("the example is ready", TIMEOUT, async || {
         let listed = objects.list(&ListParams::default()).await?;
-        let statuses = listed.items.into_iter().filter_map(|object| object.status);
-        let mut is_ready = statuses.map(|mut status| {
-            let conditions = WarmGreeting::CONDITIONS.manage(&mut status);
-            conditions.is_happy()
-        });
+        let mut statuses: Vec<_> = listed
+            .items
+            .into_iter()
+            .map(|object| object.status.unwrap_or_default())
+            .collect();
+        let mut is_ready = statuses
+            .iter_mut()
+            .map(|status| WarmGreeting::CONDITIONS.manage(status).is_happy());
         if is_ready.any(|is_ready| is_ready) {
             Ok(())
         } else {
-            Err(Error::from(program.last_lines()))
+            Err(Error::from(format!(
+                "{}\n{}",
+                json!(statuses),
+                program.last_lines()
+            )))
         }
     })
     .await;
