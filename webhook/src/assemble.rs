@@ -62,7 +62,7 @@ pub fn server<L: Future<Output = Result<TcpListener>> + Send + 'static>(
 fn system_namespace(cx: &Context) -> Result<&str> {
     Ok(cx.system_namespace().ok_or(
         "SYSTEM_NAMESPACE is not set: set it to the namespace of the webhook's Service, where the webhook keeps the \
-         Secret of its certificate",
+         Secret of its certificate, or set ENABLE_WEBHOOKS=false to run without the webhook",
     )?)
 }
 

@@ -235,7 +235,8 @@ impl CertificateReconciler {
                 name,
                 error = error.to_string(),
                 "cannot make the system namespace the owner of the webhook configuration, which therefore stays when the \
-                 namespace is deleted: grant `get` on the namespace, or set WEBHOOK_OWNED_BY_NAMESPACE=false"
+                 namespace is deleted: grant `get` on the namespace and, if the API server requires it for an owner, \
+                 `delete` on the configuration, or set WEBHOOK_OWNED_BY_NAMESPACE=false"
             );
         }
     }
