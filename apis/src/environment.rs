@@ -5,7 +5,8 @@
 //! and is not injected: conditions are set by code without a `Context`, and an identity exists before there is one. So
 //! a simulated process must run on one thread. Other threads, such as those of `spawn_blocking`, see the system.
 //!
-//! Time that passes is measured by tokio's `Instant`, whose clock a test can pause.
+//! Time that passes is measured by tokio's `Instant`, whose clock a test can pause. That clock stops while the machine is
+//! suspended.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,6 +14,7 @@ use std::{
     fmt::Display,
     hash::{DefaultHasher, Hash, Hasher},
     rc::Rc,
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -27,6 +29,11 @@ use rand::{
 pub trait Environment {
     /// Returns the time of the wall clock.
     fn now(&self) -> Timestamp;
+
+    /// Returns the time for which the machine has been suspended since its start.
+    fn suspended(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Returns the next random number of a stream. A stream belongs to one component, such as the backoff of one
     /// informer, so that its numbers do not depend on the order in which other components draw theirs.
@@ -79,6 +86,26 @@ pub(crate) fn current() -> Option<Rc<dyn Environment>> {
 #[expect(clippy::disallowed_methods, reason = "the system's clock")]
 pub fn now() -> Timestamp {
     current().map_or_else(Timestamp::now, |environment| environment.now())
+}
+
+/// Returns the time for which the machine has been suspended since its start. Zero on systems other than Linux, where it is
+/// not known.
+pub fn suspended() -> Duration {
+    current().map_or_else(suspended_system, |environment| environment.suspended())
+}
+
+#[cfg(target_os = "linux")]
+fn suspended_system() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+
+    let time = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+    let (since_start, awake) = (time(ClockId::Boottime), time(ClockId::Monotonic));
+    since_start.saturating_sub(awake)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn suspended_system() -> Duration {
+    Duration::ZERO
 }
 
 /// Returns a random number of this stream.

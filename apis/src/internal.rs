@@ -1,7 +1,9 @@
 //! Items for the other crates of reknit. They are not part of the public API, and may change in any release.
 
 pub use crate::{
-    environment::{Environment, Seeded, host_name, now, random, random_range, random_uuid, variable, within},
+    environment::{
+        Environment, Seeded, host_name, now, random, random_range, random_uuid, suspended, variable, within,
+    },
     hash::{HashMap, HashSet, HashState},
     visible::visible,
 };

@@ -3,8 +3,8 @@
 use kube::discovery::ApiResource;
 use reknit_apis::Key;
 pub use reknit_apis::internal::{
-    Environment, HashMap, HashSet, Seeded, host_name, now, random, random_range, random_uuid, variable,
-    within,
+    Environment, HashMap, HashSet, Seeded, host_name, now, random, random_range, random_uuid, suspended,
+    variable, within,
 };
 use serde::Serialize;
 

@@ -23,7 +23,7 @@ use reknit_injection::internal::{Term, now, sleep_until_optional, watch};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::{identity::Identity, ring::Ring};
+use crate::{identity::Identity, moment::Moment, ring::Ring};
 
 /// The leader of a bucket, as this process knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +56,6 @@ impl BucketState {
         }
     }
 
-    fn has_expired(self) -> bool {
-        self.deadline().is_some_and(|deadline| deadline <= Instant::now())
-    }
-
     fn is_led(self) -> bool {
         matches!(self, Self::Led { .. } | Self::Draining { .. })
     }
@@ -70,6 +66,8 @@ impl BucketState {
 pub(crate) struct Bucket {
     /// The state as last written. Its deadline may have passed: [`state`](Self::state) checks the clock.
     written: BucketState,
+    /// The time at which the deadline was set.
+    renewed: Moment,
     /// The number of terms in which this process has led the bucket, including the current one.
     terms: u64,
     /// The time at which the last of them began.
@@ -88,6 +86,7 @@ impl Bucket {
     fn new(state: BucketState) -> Self {
         Self {
             written: state,
+            renewed: Moment::now(),
             terms: 0,
             began: Instant::now(),
             passes: 0,
@@ -99,7 +98,12 @@ impl Bucket {
 
     /// The state at this moment.
     pub(crate) fn state(&self) -> BucketState {
-        if self.written.has_expired() { BucketState::Unknown { was_led: true } } else { self.written }
+        if self.has_expired() { BucketState::Unknown { was_led: true } } else { self.written }
+    }
+
+    fn has_expired(&self) -> bool {
+        let deadline = self.written.deadline();
+        deadline.is_some_and(|deadline| deadline <= Instant::now() + self.renewed.suspended_since())
     }
 
     /// The number of the term in which this process leads the bucket, if it does.
@@ -321,6 +325,7 @@ impl BucketWriter {
                 BucketState::Draining { .. } => BucketState::Draining { until },
                 _ => BucketState::Led { until },
             };
+            bucket.renewed = Moment::now();
             if is_new {
                 bucket.terms += 1;
                 bucket.began = Instant::now();
@@ -417,7 +422,7 @@ impl BucketWriter {
 
     fn expire(&self) {
         let next = BucketState::Unknown { was_led: true };
-        if self.modify(|bucket| bucket.written.has_expired() && bucket.replace_if_led(next)) {
+        if self.modify(|bucket| bucket.has_expired() && bucket.replace_if_led(next)) {
             self.warn_lost("the lease was not renewed before the renew deadline", None);
         }
     }

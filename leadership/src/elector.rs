@@ -19,6 +19,7 @@ use crate::{
     bucket::BucketWriter,
     candidate::Candidate,
     lease::LeaseError,
+    moment::Moment,
 };
 
 /// The longest of each wait of a stopping elector: for an attempt in flight, and for the release of the lease.
@@ -206,7 +207,7 @@ impl Elector {
         // Until the answer arrives, the lease may name this process.
         let may_have_held = mem::replace(&mut self.may_hold, true);
         let reason = self.balance.reason_to_acquire(self.bucket.index());
-        let start = Instant::now();
+        let start = Moment::now();
         match self.lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) if !self.bucket.is_in_term() && !self.balance.may_lead() => {
                 // Another member may use another number of buckets by now.
@@ -215,7 +216,7 @@ impl Elector {
             }
             Ok(LeaseLockResult::Acquired(_)) => {
                 let is_renewal = self.bucket.is_in_term();
-                self.bucket.lead(start + self.candidate.config.renew_deadline, &reason);
+                self.bucket.lead(start.after(self.candidate.config.renew_deadline), &reason);
                 self.reset_errors();
                 let retry_period = self.candidate.config.retry_period;
                 // The renewals of the leases that a process acquires at once are spread over the retry period. So after

@@ -159,11 +159,15 @@ impl Leadership {
 
 #[cfg(test)]
 mod tests {
+    use std::{cell::Cell, rc::Rc};
+
     use futures::FutureExt;
+    use k8s_openapi::jiff::Timestamp;
+    use reknit_injection::internal::{Environment, within};
     use tokio::time::Instant;
 
     use super::*;
-    use crate::bucket::BucketWriter;
+    use crate::{bucket::BucketWriter, moment::Moment};
 
     const TERM: Duration = Duration::from_secs(10);
 
@@ -192,6 +196,52 @@ mod tests {
         wait_until_lost(&pass).await;
         assert_eq!(start.elapsed().as_secs(), TERM.as_secs());
         assert!(!leadership.leads(&key()));
+    }
+
+    /// An environment whose machine can be suspended.
+    #[derive(Default)]
+    struct Machine(Cell<Duration>);
+
+    impl Environment for Machine {
+        fn now(&self) -> Timestamp {
+            Timestamp::UNIX_EPOCH
+        }
+
+        fn random(&self, _: &str) -> u64 {
+            0
+        }
+
+        fn suspended(&self) -> Duration {
+            self.0.get()
+        }
+    }
+
+    #[test]
+    fn leadership_ends_while_the_machine_is_suspended_and_its_clock_stands() {
+        let machine = Rc::new(Machine::default());
+        let suspend = |duration| machine.0.set(machine.0.get() + duration);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let test = async {
+            suspend(TERM * 9);
+            let (leadership, [writer]) = elected();
+            writer.lead(Moment::now().after(TERM), "test");
+            let pass = leadership.start_pass(&key()).unwrap();
+            suspend(TERM / 2);
+            assert!(leadership.leads(&key()));
+            writer.lead(Moment::now().after(TERM), "test");
+            suspend(TERM / 2);
+            assert!(leadership.leads(&key()), "the renewal counts from the last suspension on");
+            tokio::time::advance(TERM / 2).await;
+            assert!(!leadership.leads(&key()));
+            assert_eq!(pass.lost().now_or_never(), Some(()));
+
+            let sent = Moment::now();
+            suspend(TERM);
+            writer.lead(sent.after(TERM), "test");
+            assert!(!leadership.leads(&key()), "the request was sent before the suspension");
+        };
+        let machine: Rc<dyn Environment> = machine.clone();
+        within(&machine, || runtime.unwrap().block_on(test));
     }
 
     #[tokio::test(start_paused = true)]

@@ -34,6 +34,7 @@ mod leadership;
 mod lease;
 mod member;
 mod metrics;
+mod moment;
 mod retries;
 mod ring;
 mod stateful;

@@ -14,6 +14,7 @@ use crate::{
     config::is_lease_name,
     dead_members::{DeadMembers, delete_leases},
     lease::{Announcement, LeaseError},
+    moment::Moment,
 };
 
 /// The time to delete the lease at the end.
@@ -96,11 +97,11 @@ impl Member {
         if mem::take(&mut self.is_retry) {
             self.candidate.retries.turn().await;
         }
-        let start = Instant::now();
+        let start = Moment::now();
         match lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) => {
                 let was_member = self.candidate.is_member(Instant::now());
-                *self.candidate.member_until.lock() = Some(start + self.candidate.config.renew_deadline);
+                *self.candidate.member_until.lock() = Some(start.after(self.candidate.config.renew_deadline));
                 if !was_member {
                     // The watch may have reported the lease before this answer, when it did not count yet.
                     self.candidate.watch.wake();
@@ -113,8 +114,11 @@ impl Member {
             Err(error) => {
                 self.is_retry = true;
                 let until = *self.candidate.member_until.lock();
-                let pause =
-                    self.candidate.pause_after(&self.lease, &error, until.filter(|until| start < *until));
+                let pause = self.candidate.pause_after(
+                    &self.lease,
+                    &error,
+                    until.filter(|until| start.after(Duration::ZERO) < *until),
+                );
                 let error = LeaseError::from(error);
                 if self.log_limit.allows(&error) {
                     warn!(lease = self.lease, namespace = self.candidate.namespace(), "{error}");
