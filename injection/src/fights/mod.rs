@@ -3,8 +3,8 @@
 //! After each write of a pass, the state that it led to is kept. If the same controller next writes the object from
 //! another state, somebody else has written the object in between. A field that differs in that state, and has the same
 //! value before and after it, was restored by the controller. A field that counts up, or that the controller never sets,
-//! is none of these. A watch that lags behind may report the state that was written from only later: if it shows that the
-//! write has restored nothing, the write does not count.
+//! is none of these. A watch that lags behind may report the state that was written from only later, even after further
+//! writes: if it shows that the write has restored nothing, the write does not count.
 //!
 //! The states are compared whichever client sent the write, and whichever verb, also of the status. Nothing is decoded
 //! unless both writers have changed the same part of the object. The kept states are those of the cache, so they take
@@ -107,8 +107,9 @@ struct Writer {
     /// The state to which its last write led.
     state: Object,
     written: Instant,
-    /// The states before its last write, if it has restored a field as far as is known.
-    restored_from: Option<RestoredFrom>,
+    /// The states of the last write that has restored a field as far as is known. The next such write is sent from a newer
+    /// state, so the watch has then reported all states that could show otherwise.
+    last_restored: Option<RestoredStates>,
     /// The number of times that it has restored a field, and the first and the last time.
     restored: u32,
     since: Instant,
@@ -118,11 +119,13 @@ struct Writer {
 }
 
 /// The states that show that a write has restored a field.
-struct RestoredFrom {
+struct RestoredStates {
     /// The state to which the write before it led.
     last: Object,
     /// The state that was cached when it was sent.
     before: Object,
+    /// The state to which it led.
+    after: Object,
 }
 
 impl WrittenObject {
@@ -205,7 +208,8 @@ impl Fights {
             return None;
         }
         self.is_following.store(true, Ordering::Relaxed);
-        writer.count_restored(RestoredFrom { last: last.clone(), before: before.clone() }, now);
+        let states = RestoredStates { last: last.clone(), before: before.clone(), after: after.clone() };
+        writer.count_restored(states, now);
         if writer.restored < FIGHT {
             return None;
         }
@@ -261,7 +265,7 @@ impl Writer {
             controller: controller.clone(),
             state: state.clone(),
             written: now,
-            restored_from: None,
+            last_restored: None,
             restored: 0,
             since: now,
             last: now,
@@ -273,7 +277,6 @@ impl Writer {
     /// Returns the state to which the write before this one led.
     fn replace_state(&mut self, after: &Object, now: Instant) -> Object {
         self.written = now;
-        self.restored_from = None;
         std::mem::replace(&mut self.state, after.clone())
     }
 
@@ -289,24 +292,25 @@ impl Writer {
 
     /// Counts a restored field. A pause that is too long ends a fight, also if the controller has written other fields
     /// meanwhile.
-    fn count_restored(&mut self, from: RestoredFrom, now: Instant) {
+    fn count_restored(&mut self, states: RestoredStates, now: Instant) {
         if self.restored == 0 || now - self.last > MAX_PAUSE {
             (self.restored, self.since) = (0, now);
             (self.report, self.next_gap) = (now, REPORT_AGAIN);
         }
         self.restored += 1;
         self.last = now;
-        self.restored_from = Some(from);
+        self.last_restored = Some(states);
     }
 
-    /// Takes the last write from the count if it has restored nothing from the state that it was sent to, as is known now.
+    /// Takes the last such write from the count if it has restored nothing from the state that it was sent to, as is known
+    /// now.
     fn check_restored(&mut self, kind: &ApiResource, states: &VecDeque<State>) {
-        if let Some(RestoredFrom { last, before }) = &self.restored_from
-            && let Some(before) = state_between(states, before, &self.state)
-            && restored_fields(kind, [last, before, &self.state]).is_empty()
+        if let Some(RestoredStates { last, before, after }) = &self.last_restored
+            && let Some(before) = state_between(states, before, after)
+            && restored_fields(kind, [last, before, after]).is_empty()
         {
             self.restored -= 1;
-            self.restored_from = None;
+            self.last_restored = None;
         }
     }
 }

@@ -158,6 +158,24 @@ async fn what_another_client_restores_before_a_lagging_watch_reports_it_is_no_fi
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_another_client_restores_before_a_watch_reports_it_only_after_further_writes_is_no_fight() {
+    let mut fixture = Fixture::deployment();
+    for n in 0..20 {
+        fixture.write(REPLICAS, json!(2));
+        fixture.disturb(REPLICAS, json!(5), json!({}));
+        let cached = fixture.state();
+        fixture.change(REPLICAS, json!(2));
+        let unreported = fixture.object.clone();
+        fixture.change("/spec/template", json!(n));
+        assert!(fixture.record_write("web", &cached).is_none(), "round {n}");
+        for further in 0..3 {
+            assert!(fixture.write("/spec/template", json!({ "n": further })).is_none());
+        }
+        fixture.report(unreported, json!({}));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_controllers_of_one_process_fight_too() {
     let mut fixture = Fixture::deployment();
     let mut fights = 0;
