@@ -4,7 +4,8 @@
 //! another state, somebody else has written the object in between. A field that differs in that state, and has the same
 //! value before and after it, was restored by the controller. A field that counts up, or that the controller never sets,
 //! is none of these. A watch that lags behind may report the state that was written from only later, even after further
-//! writes: if it shows that the write has restored nothing, the write does not count.
+//! writes: if it shows that the write has restored nothing, the write does not count. Nor does it if more states arrived before
+//! its response than are kept.
 //!
 //! The states are compared whichever client sent the write, and whichever verb, also of the status. Nothing is decoded
 //! unless both writers have changed the same part of the object. The kept states are those of the cache, so they take
@@ -94,6 +95,8 @@ struct WrittenObject {
     by: Vec<Writer>,
     /// The last states, once a field was restored.
     states: VecDeque<State>,
+    /// The newest of those that were dropped.
+    dropped: Option<Object>,
 }
 
 struct State {
@@ -141,7 +144,9 @@ impl WrittenObject {
             && !self.states.iter().any(is_kept)
             && let Some(object) = object()
         {
-            self.states.truncate(MAX_STATES - 1);
+            let dropped = self.states.drain((MAX_STATES - 1).min(self.states.len())..);
+            let dropped = dropped.map(|state| state.object).chain(self.dropped.take());
+            self.dropped = dropped.max_by(|a, b| a.version().cmp(&b.version()));
             self.states.push_front(State { object, managed_fields: managed_fields.map(Into::into) });
         }
     }
@@ -202,6 +207,9 @@ impl Fights {
             return None;
         };
         let last = writer.replace_state(after, now);
+        if object.dropped.as_ref().and_then(Object::version) > before.version() {
+            return None;
+        }
         let before = state_between(&object.states, before, after).unwrap_or(before);
         let mut fields = restored_by_write(kind, [&last, before, after]);
         if fields.is_empty() {

@@ -44,8 +44,13 @@ impl Fixture {
 
     /// The write of a pass for which this state was cached, and which has led to the present one.
     fn record_write(&self, controller: &str, before: &Object) -> Option<Restored> {
+        self.record_response(controller, before, &self.state())
+    }
+
+    /// The response of a write that has led to this state.
+    fn record_response(&self, controller: &str, before: &Object, after: &Object) -> Option<Restored> {
         let managed_fields = json!([{"manager": "web", "time": WEB_TIME, "fieldsV1": {}}]).to_string();
-        self.fights.record_write(&self.kind, &controller.into(), before, &self.state(), Some(&managed_fields))
+        self.fights.record_write(&self.kind, &controller.into(), before, after, Some(&managed_fields))
     }
 
     fn write(&mut self, pointer: &str, value: Value) -> Option<Restored> {
@@ -172,6 +177,23 @@ async fn what_another_client_restores_before_a_watch_reports_it_only_after_furth
             assert!(fixture.write("/spec/template", json!({ "n": further })).is_none());
         }
         fixture.report(unreported, json!({}));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_client_restores_long_before_the_response_of_a_write_arrives_is_no_fight() {
+    let mut fixture = Fixture::deployment();
+    for n in 0..20 {
+        fixture.write(REPLICAS, json!(2));
+        fixture.disturb(REPLICAS, json!(5), json!({}));
+        let cached = fixture.state();
+        fixture.disturb(REPLICAS, json!(2), json!({}));
+        fixture.change("/spec/template", json!(n));
+        let written = fixture.state();
+        for later in 0..2 * MAX_STATES {
+            fixture.disturb(REPLICAS, json!(10 + later), json!({}));
+        }
+        assert!(fixture.record_response("web", &cached, &written).is_none(), "round {n}");
     }
 }
 
