@@ -42,7 +42,7 @@ impl Default for Run {
     }
 }
 
-/// What the program could not read.
+/// The controllers and objects that the program could not read.
 pub(super) struct NotRead {
     /// The controllers whose objects were not listed.
     pub(super) not_synced: Vec<String>,

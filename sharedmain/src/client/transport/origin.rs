@@ -17,7 +17,7 @@ const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 )]
 pub(crate) struct NotFromApiServer(String);
 
-/// What an API server may answer to a request.
+/// The responses to a request that only an API server sends.
 pub(super) struct Origin {
     /// True if a web page is not an answer. A workload behind the API server may answer with one.
     is_api: bool,
