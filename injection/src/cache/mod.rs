@@ -30,7 +30,7 @@ pub use self::{
 pub(crate) use self::{handlers::ChangeHandler, store::Store};
 use crate::{
     client::{Writers, WrittenState},
-    fights::{Fights, Restored, WriteRequest, describe_change},
+    fights::{Fights, Restored, Write, WriteRequest, describe_change},
     informer::{
         cached::Cached, handle::Progress, key_event::KeyEvent, metrics::InformerMetrics, selection::Selection,
     },
@@ -326,11 +326,13 @@ impl<K: Cached> Cache<K> {
     pub(crate) fn record_write(
         &self,
         controller: &Arc<str>,
+        request: &WriteRequest,
         before: &Object,
         response: &RawObject<'_>,
     ) -> Option<Restored> {
-        let after = self.state_after(before, response)?;
-        self.fights.record_write(&self.kind, controller, before, &after, response.managed_fields())
+        let (after, managed_fields) = (&self.state_after(before, response)?, response.managed_fields());
+        let write = Write { request, before, after, managed_fields };
+        self.fights.record_write(&self.kind, controller, &write)
     }
 
     /// Describes the change that a write has made, after its response was applied. `before` is the cached state when the
@@ -341,7 +343,8 @@ impl<K: Cached> Cache<K> {
         before: &Object,
         response: &RawObject<'_>,
     ) -> Option<String> {
-        describe_change(&self.kind, request, before, &self.state_after(before, response)?)
+        let (after, managed_fields) = (&self.state_after(before, response)?, response.managed_fields());
+        describe_change(&self.kind, &Write { request, before, after, managed_fields })
     }
 
     /// The state to which a write has led. `None` if it has changed nothing, or if a newer state is cached.

@@ -161,7 +161,7 @@ impl CacheableRequest {
         else {
             return;
         };
-        if let Some(restored) = before.record_write(&pass.controller, response) {
+        if let Some(restored) = before.record_write(&pass.controller, &self.request, response) {
             pass.add_restored(restored);
         }
         pass.set_last_change(|| before.describe_change(&self.request, response));

@@ -19,6 +19,25 @@ struct Entry {
     fields_v1: Option<Map<String, Value>>,
 }
 
+/// The fields that a manager owns in a state.
+pub(super) struct OwnedFields(Vec<Map<String, Value>>);
+
+impl OwnedFields {
+    /// `None` if the `managedFields` have no entries, as after somebody has cleared them.
+    pub(super) fn decode(managed_fields: &str, manager: &str) -> Option<Self> {
+        let entries =
+            decode_value::<Vec<Entry>>(managed_fields).ok().filter(|entries| !entries.is_empty())?;
+        let own = entries.into_iter().filter(|entry| entry.manager.as_deref() == Some(manager));
+        Some(Self(own.filter_map(|entry| entry.fields_v1).collect()))
+    }
+
+    /// Returns true if the manager owns the field, or a part of it. In a list with another order it may own either item.
+    pub(super) fn contain(&self, path: &[Step]) -> bool {
+        let is_key = |key: &str, items: &[Value; 2]| items.iter().any(|item| is_key_of(key, item));
+        self.0.iter().any(|fields| fields_at(fields, path, is_key).is_some())
+    }
+}
+
 /// The client that has changed a field before it was restored.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Rival {
@@ -68,18 +87,29 @@ pub(super) fn rival_of(states: [Option<&str>; 3], field: &Field) -> Option<Rival
 /// Returns true if the fields of a manager contain exactly this path, or a list or map above it that is managed as a
 /// whole.
 fn owns(fields: &Map<String, Value>, path: &[Step]) -> bool {
-    let Some((step, rest)) = path.split_first() else { return fields.is_empty() };
-    let below = match step {
-        Step::Name(name) => fields.get(&format!("f:{name}")),
-        Step::Item(_, items) => {
-            let is_key = |key: &str| items.iter().all(|item| is_key_of(key, item));
-            fields.iter().find(|(key, _)| is_key(key)).map(|(_, below)| below)
+    let is_key = |key: &str, items: &[Value; 2]| items.iter().all(|item| is_key_of(key, item));
+    fields_at(fields, path, is_key).is_some_and(Map::is_empty)
+}
+
+/// The fields of a manager that are below this path: none if it owns exactly this path, or a list or map above it that is
+/// managed as a whole. `is_key` returns true for the key of an item of a list in two states.
+fn fields_at<'a>(
+    fields: &'a Map<String, Value>,
+    path: &[Step],
+    is_key: impl Fn(&str, &[Value; 2]) -> bool,
+) -> Option<&'a Map<String, Value>> {
+    let mut fields = fields;
+    for step in path {
+        let below = match step {
+            Step::Name(name) => fields.get(&format!("f:{name}")),
+            Step::Item(_, items) => fields.iter().find(|(key, _)| is_key(key, items)).map(|(_, below)| below),
+        };
+        fields = below?.as_object()?;
+        if fields.is_empty() {
+            break;
         }
-    };
-    match below.and_then(Value::as_object) {
-        Some(below) => below.is_empty() || owns(below, rest),
-        None => false,
     }
+    Some(fields)
 }
 
 /// Returns true if a key of `managedFields`, such as `k:{"name":"web"}` or `v:"example.com/a"`, is that of this item.

@@ -2,10 +2,10 @@
 //!
 //! After each write of a pass, the state that it led to is kept. If the same controller next writes the object from
 //! another state, somebody else has written the object in between. A field that differs in that state, and has the same
-//! value before and after it, was restored by the controller. A field that counts up, or that the controller never sets,
-//! is none of these. A watch that lags behind may report the state that was written from only later, even after further
-//! writes: if it shows that the write has restored nothing, the write does not count. Nor does it if more states arrived before
-//! its response than are kept.
+//! value before and after it, was restored by the controller, if the request has written it. A field that counts up, or
+//! that the controller never sets, is none of these. A watch that lags behind may report the state that was written from
+//! only later, even after further writes: if it shows that the write has restored nothing, the write does not count. Nor
+//! does it if more states arrived before its response than are kept.
 //!
 //! The states are compared whichever client sent the write, and whichever verb, also of the status. Nothing is decoded
 //! unless both writers have changed the same part of the object. The kept states are those of the cache, so they take
@@ -35,9 +35,12 @@ use tokio::time::Instant;
 use self::{
     field::{Field, restored_fields},
     managers::rival_of,
-    text::RestoredText,
+    text::{RestoredText, path_text},
 };
-pub(crate) use self::{request::WriteRequest, text::describe_change};
+pub(crate) use self::{
+    request::{Write, WriteRequest},
+    text::describe_change,
+};
 use crate::object::{Object, ObjectState, Parts, RawObject};
 
 /// The maximum number of objects of an informer whose last states are kept.
@@ -129,6 +132,8 @@ struct RestoredStates {
     before: Object,
     /// The state to which it led.
     after: Object,
+    /// The paths of the fields.
+    paths: Vec<String>,
 }
 
 impl WrittenObject {
@@ -185,15 +190,14 @@ impl Writer {
 
 impl Fights {
     /// Remembers the write of an object by a pass of this controller. Returns the field that it has restored, if this is
-    /// a fight. `before` is the cached state when the write was sent, and `after` the state to which it led.
+    /// a fight. The state before the write is the one that was cached when it was sent.
     pub(crate) fn record_write(
         &self,
         kind: &Arc<ApiResource>,
         controller: &Arc<str>,
-        before: &Object,
-        after: &Object,
-        managed_fields: Option<&str>,
+        write: &Write<'_>,
     ) -> Option<Restored> {
+        let Write { before, after, managed_fields, .. } = *write;
         let (now, key) = (Instant::now(), after.state().key());
         let mut objects = self.objects.lock();
         if !objects.has_room_for(&key, now, &self.is_following) {
@@ -212,17 +216,25 @@ impl Fights {
         }
         let before = state_between(&object.states, before, after).unwrap_or(before);
         let mut fields = restored_by_write(kind, [&last, before, after]);
+        let managed_before = managed_fields_of(&object.states, before);
+        Write { before, ..*write }.retain_written(&mut fields, managed_before);
+        // Until a first field is restored, the managers of no state are kept.
+        if write.request.is_apply && writer.restored > 0 && managed_before.is_none() {
+            fields.retain(|field| field.ours.is_some());
+        }
         if fields.is_empty() {
             return None;
         }
         self.is_following.store(true, Ordering::Relaxed);
-        let states = RestoredStates { last: last.clone(), before: before.clone(), after: after.clone() };
+        let paths = fields.iter().map(|field| path_text(&field.path)).collect();
+        let states =
+            RestoredStates { last: last.clone(), before: before.clone(), after: after.clone(), paths };
         writer.count_restored(states, now);
         if writer.restored < FIGHT {
             return None;
         }
-        let kept = |state: &Object| managed_fields_of(&object.states, state);
-        let rival = rival_of([kept(&last), kept(before), managed_fields], &fields[0]);
+        let managed_last = managed_fields_of(&object.states, &last);
+        let rival = rival_of([managed_last, managed_before, managed_fields], &fields[0]);
         let is_to_report = writer.begin_report(rival.is_some(), now);
         let others = fields.len() - 1;
         let field = fields.swap_remove(0);
@@ -313,9 +325,11 @@ impl Writer {
     /// Takes the last such write from the count if it has restored nothing from the state that it was sent to, as is known
     /// now.
     fn check_restored(&mut self, kind: &ApiResource, states: &VecDeque<State>) {
-        if let Some(RestoredStates { last, before, after }) = &self.last_restored
+        if let Some(RestoredStates { last, before, after, paths }) = &self.last_restored
             && let Some(before) = state_between(states, before, after)
-            && restored_fields(kind, [last, before, after]).is_empty()
+            && !restored_fields(kind, [last, before, after])
+                .iter()
+                .any(|field| paths.contains(&path_text(&field.path)))
         {
             self.restored -= 1;
             self.last_restored = None;

@@ -1,11 +1,15 @@
 //! The fields that a request writes.
 
 use futures::FutureExt;
-use http::{Method, Request, header::CONTENT_TYPE};
+use http::{Method, Request, Uri, header::CONTENT_TYPE};
 use kube::client::Body;
 use serde_json::Value;
 
-use super::field::{Field, Step};
+use super::{
+    field::{Field, Step},
+    managers::OwnedFields,
+};
+use crate::object::Object;
 
 /// The request of a write.
 ///
@@ -13,8 +17,18 @@ use super::field::{Field, Step};
 /// a difference may be the change of another client, unless the request writes the field.
 pub(crate) struct WriteRequest {
     body: Option<Body>,
+    uri: Uri,
     method: Method,
-    is_apply: bool,
+    pub(super) is_apply: bool,
+}
+
+/// A write: its request, the states before and after it, and the `managedFields` of its response.
+#[derive(Clone, Copy)]
+pub(crate) struct Write<'a> {
+    pub(crate) request: &'a WriteRequest,
+    pub(crate) before: &'a Object,
+    pub(crate) after: &'a Object,
+    pub(crate) managed_fields: Option<&'a str>,
 }
 
 impl WriteRequest {
@@ -22,19 +36,55 @@ impl WriteRequest {
         let content_type = request.headers().get(CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
         Self {
             body: request.body().try_clone(),
+            uri: request.uri().clone(),
             method: request.method().clone(),
             is_apply: content_type.starts_with(b"application/apply-patch"),
         }
     }
 
-    /// Removes the fields that the request does not write. An apply also removes fields that it does not name. Keeps all
-    /// fields of a request whose body is not an object, such as a JSON patch.
-    pub(super) fn retain_written(&self, fields: &mut Vec<Field>) {
-        let body =
-            self.body.as_ref().and_then(Body::try_clone).and_then(|body| body.collect_bytes().now_or_never());
-        let body = body.and_then(Result::ok).and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-        let Some(body) = body.filter(|_| self.method == Method::PATCH) else { return };
-        fields.retain(|field| names(&body, &field.path) || (self.is_apply && field.ours.is_none()));
+    fn json_body(&self) -> Option<Value> {
+        let body = self.body.as_ref()?.try_clone()?.collect_bytes().now_or_never()?;
+        serde_json::from_slice(&body.ok()?).ok()
+    }
+
+    fn field_manager(&self) -> Option<String> {
+        let mut query = form_urlencoded::parse(self.uri.query()?.as_bytes());
+        query.find(|(name, _)| name == "fieldManager").map(|(_, manager)| manager.into_owned())
+    }
+}
+
+impl Write<'_> {
+    /// Removes the fields that the request has not written:
+    ///
+    /// - a value that its field manager does not own in the response,
+    /// - a value that is absent there, and that its field manager did not own before, if it is an apply,
+    /// - a field that a patch does not name; a JSON patch counts as naming all, and an apply also removes what it does not
+    ///   name,
+    /// - all fields, if it names a `resourceVersion` other than that of the state before.
+    ///
+    /// Keeps a field of which this is not known, such as the `managedFields` before.
+    pub(super) fn retain_written(&self, fields: &mut Vec<Field>, managed_before: Option<&str>) {
+        if fields.is_empty() {
+            return;
+        }
+        let body = self.request.json_body();
+        let version = body.as_ref().and_then(|body| body["metadata"]["resourceVersion"].as_str());
+        if version.is_some_and(|version| self.before.state().resource_version != version) {
+            return fields.clear();
+        }
+        let manager = self.request.field_manager();
+        let owned_in = |managed: Option<&str>| OwnedFields::decode(managed?, manager.as_deref()?);
+        let [before, after] = [managed_before, self.managed_fields].map(owned_in);
+        let owns = |owned: &Option<OwnedFields>, field: &Field| {
+            owned.as_ref().is_none_or(|owned| owned.contain(&field.path))
+        };
+        let patch = body.filter(|_| self.request.method == Method::PATCH);
+        let is_named = |field: &Field| patch.as_ref().is_none_or(|patch| names(patch, &field.path));
+        fields.retain(|field| match field.ours {
+            Some(_) => owns(&after, field) && is_named(field),
+            None if self.request.is_apply => owns(&before, field),
+            None => is_named(field),
+        });
     }
 }
 

@@ -11,12 +11,17 @@ struct Fixture {
     kind: Arc<ApiResource>,
     object: Value,
     version: u64,
+    request: WriteRequest,
+    /// The owners of fields in the responses.
+    managed_fields: Value,
 }
 
 impl Fixture {
     fn of<K: Resource<DynamicType = ()>>(object: Value) -> Self {
         let kind = Arc::new(ApiResource::erase::<K>(&()));
-        Self { fights: Fights::default(), kind, object, version: 1 }
+        let request = request_of("PUT", "application/json", json!({}));
+        let managed_fields = json!([{"manager": "web", "time": WEB_TIME, "fieldsV1": {}}]);
+        Self { fights: Fights::default(), kind, object, version: 1, request, managed_fields }
     }
 
     fn deployment() -> Self {
@@ -49,8 +54,9 @@ impl Fixture {
 
     /// The response of a write that has led to this state.
     fn record_response(&self, controller: &str, before: &Object, after: &Object) -> Option<Restored> {
-        let managed_fields = json!([{"manager": "web", "time": WEB_TIME, "fieldsV1": {}}]).to_string();
-        self.fights.record_write(&self.kind, &controller.into(), before, after, Some(&managed_fields))
+        let managed_fields = self.managed_fields.to_string();
+        let write = Write { request: &self.request, before, after, managed_fields: Some(&managed_fields) };
+        self.fights.record_write(&self.kind, &controller.into(), &write)
     }
 
     fn write(&mut self, pointer: &str, value: Value) -> Option<Restored> {
@@ -69,6 +75,10 @@ impl Fixture {
             {"manager": "web", "time": WEB_TIME, "fieldsV1": {"f:spec": {"f:paused": {}}}},
             {"manager": "capacity-bot", "time": "2026-11-01T00:00:01Z", "fieldsV1": fields},
         ]);
+        self.report_as(&state);
+    }
+
+    fn report_as(&self, state: &Value) {
         let text = state.to_string();
         let raw = RawObject::scan_text(&text).unwrap();
         self.fights.record_watched(&self.kind, &raw, || Some(self.encode(&raw)));
@@ -78,6 +88,13 @@ impl Fixture {
         let keep_managed_fields = false;
         raw.encode::<kube::api::DynamicObject>(&self.kind, keep_managed_fields).unwrap()
     }
+}
+
+fn request_of(method: &str, content_type: &str, body: Value) -> WriteRequest {
+    let request = http::Request::builder().method(method).header("content-type", content_type);
+    let query = if method == "PATCH" { "?fieldManager=web" } else { "" };
+    let request = request.uri(format!("/apis/apps/v1/namespaces/shop/deployments/shop-7{query}"));
+    WriteRequest::of(&request.body(body.to_string().into_bytes().into()).unwrap())
 }
 
 const WEB_TIME: &str = "2026-11-01T00:00:00Z";
@@ -194,6 +211,76 @@ async fn what_another_client_restores_long_before_the_response_of_a_write_arrive
             fixture.disturb(REPLICAS, json!(10 + later), json!({}));
         }
         assert!(fixture.record_response("web", &cached, &written).is_none(), "round {n}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_field_that_its_owner_restores_before_a_lagging_watch_reports_it_is_no_fight() {
+    let template = |n: u64| json!({"spec": {"template": n}});
+    for (theirs, ours) in [(json!(2), json!(3)), (json!(2), Value::Null), (Value::Null, json!(3))] {
+        let mut fixture = Fixture::deployment();
+        let owner = json!({"f:status": {"f:replicas": {}}});
+        fixture.object["status"] = json!({});
+        let set = |fixture: &mut Fixture, value: &Value| match value {
+            Value::Null => fixture.disturb("/status", json!({}), json!({})),
+            value => fixture.disturb("/status", json!({ "replicas": value }), owner.clone()),
+        };
+        fixture.managed_fields = json!([
+            {"manager": "web", "time": WEB_TIME, "fieldsV1": {"f:spec": {"f:template": {}}}},
+            {"manager": "capacity-bot", "time": WEB_TIME, "fieldsV1": owner},
+        ]);
+        for n in 0..20 {
+            set(&mut fixture, &ours);
+            fixture.request = request_of("PATCH", "application/apply-patch+yaml", template(n));
+            fixture.write("/spec/template", json!(n));
+            set(&mut fixture, &theirs);
+            let cached = fixture.state();
+            // The watch reports it only after the response of the next write, or never.
+            fixture.version += 1;
+            fixture.object["status"] = if ours.is_null() { json!({}) } else { json!({ "replicas": ours }) };
+            fixture.change("/spec/template", json!({ "n": n }));
+            let restored = fixture.record_write("web", &cached);
+            assert!(restored.is_none(), "round {n}: {restored:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_apply_sets_or_removes_and_another_client_writes_back_is_a_fight() {
+    let owned = json!([{"manager": "web", "time": WEB_TIME, "fieldsV1": {"f:spec": {"f:replicas": {}}}}]);
+    for (ours, managed_fields) in
+        [(json!({"replicas": 2}), owned.clone()), (json!({}), json!([{"manager": "web"}]))]
+    {
+        let mut fixture = Fixture::deployment();
+        fixture.request = request_of("PATCH", "application/apply-patch+yaml", json!({ "spec": ours }));
+        fixture.managed_fields = managed_fields;
+        let mut fights = 0;
+        for _ in 0..10 {
+            fights += fixture.write("/spec", ours.clone()).iter().count();
+            // Another release of this program applies it with the same field manager.
+            fixture.change("/spec", json!({"replicas": 5}));
+            let mut theirs = fixture.object.clone();
+            theirs["metadata"]["managedFields"] = owned.clone();
+            fixture.report_as(&theirs);
+        }
+        assert_eq!(fights, 7, "{ours}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_from_a_state_that_no_watch_has_reported_has_restored_nothing_that_is_known() {
+    let mut fixture = Fixture::deployment();
+    for n in 0..20 {
+        fixture.write(REPLICAS, json!(2));
+        fixture.disturb(REPLICAS, json!(5), json!({}));
+        let cached = fixture.state();
+        fixture.change(REPLICAS, json!(2));
+        let version = fixture.version.to_string();
+        fixture.request =
+            request_of("PUT", "application/json", json!({"metadata": {"resourceVersion": version}}));
+        fixture.change("/spec/template", json!(n));
+        assert!(fixture.record_write("web", &cached).is_none(), "round {n}");
+        fixture.request = request_of("PUT", "application/json", json!({}));
     }
 }
 

@@ -8,9 +8,8 @@ use serde_json::Value;
 use super::{
     field::{Field, Step, restored_fields},
     managers::Rival,
-    request::WriteRequest,
+    request::Write,
 };
-use crate::object::Object;
 
 /// The maximum length of a value in bytes.
 const MAX_VALUE: usize = 80;
@@ -66,7 +65,7 @@ impl fmt::Display for RestoredText {
 }
 
 /// Formats a path, such as `metadata.labels[example.com/x]` or `spec.ports[0].name`.
-fn path_text(path: &[Step]) -> String {
+pub(super) fn path_text(path: &[Step]) -> String {
     let is_plain =
         |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
     let text = path.iter().fold(String::new(), |text, step| match step {
@@ -94,15 +93,11 @@ fn value_text(value: Option<&Value>, is_secret: bool) -> String {
 
 /// Describes the change that a request has made from one state of an object to another, such as
 /// `ConfigMap shop/a: data.x from "1" to "2"`.
-pub(crate) fn describe_change(
-    kind: &ApiResource,
-    request: &WriteRequest,
-    before: &Object,
-    after: &Object,
-) -> Option<String> {
+pub(crate) fn describe_change(kind: &ApiResource, write: &Write<'_>) -> Option<String> {
+    let Write { before, after, .. } = *write;
     // The fields of the new state that differ in the old one.
     let mut changed = restored_fields(kind, [after, before, after]);
-    request.retain_written(&mut changed);
+    write.retain_written(&mut changed, None);
     let field = changed.first()?;
     let is_secret = kind.kind == "Secret";
     let [from, to] = [&field.theirs, &field.ours].map(|value| value_text(value.as_ref(), is_secret));

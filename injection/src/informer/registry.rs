@@ -73,6 +73,7 @@ trait Member: InformerHandle {
     fn record_write(
         &self,
         controller: &Arc<str>,
+        request: &WriteRequest,
         before: &Object,
         response: &RawObject<'_>,
     ) -> Option<Restored>;
@@ -92,8 +93,13 @@ pub(crate) struct StateBefore {
 
 impl StateBefore {
     /// Records the write, whose response was applied. Returns the field that it has restored in a fight.
-    pub(crate) fn record_write(&self, controller: &Arc<str>, response: &RawObject<'_>) -> Option<Restored> {
-        self.member.record_write(controller, &self.object, response)
+    pub(crate) fn record_write(
+        &self,
+        controller: &Arc<str>,
+        request: &WriteRequest,
+        response: &RawObject<'_>,
+    ) -> Option<Restored> {
+        self.member.record_write(controller, request, &self.object, response)
     }
 
     /// Describes the change that the write has made, whose response was applied.
@@ -425,10 +431,11 @@ impl<K: Cached> Member for SharedInformer<K> {
     fn record_write(
         &self,
         controller: &Arc<str>,
+        request: &WriteRequest,
         before: &Object,
         response: &RawObject<'_>,
     ) -> Option<Restored> {
-        self.cache.record_write(controller, before, response)
+        self.cache.record_write(controller, request, before, response)
     }
 
     fn describe_change(
