@@ -43,7 +43,6 @@ pub(crate) fn deliver_own_writes(transport: &Transport, informers: &Informers) -
 
 /// A request whose response shows the newest state of an object that informers cache.
 struct CacheableRequest {
-    path: String,
     is_write: bool,
     is_deletion: bool,
     /// The cached state of the object that the request changes. The pass is not known yet: a kube `Client` calls its
@@ -79,8 +78,7 @@ impl CacheableRequest {
             return None;
         }
         let before = is_write.then(|| informers.state_before(&path)).flatten();
-        let (path, request) = (request.uri().path().to_owned(), WriteRequest::of(request));
-        Some(Self { path, is_write, is_deletion, before, request })
+        Some(Self { is_write, is_deletion, before, request: WriteRequest::of(request) })
     }
 
     async fn deliver(
@@ -94,7 +92,7 @@ impl CacheableRequest {
         }
         let (head, body) = response.into_parts();
         let body = collect_body(body).await?;
-        if let Some(path) = ResourcePath::parse(&self.path)
+        if let Some(path) = ResourcePath::parse(self.request.path())
             && let Err(unknown_keys) = self.deliver_body(&path, &body, informers)
         {
             // Boxed, since this future is large and rarely needed.

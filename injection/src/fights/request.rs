@@ -42,6 +42,10 @@ impl WriteRequest {
         }
     }
 
+    pub(crate) fn path(&self) -> &str {
+        self.uri.path()
+    }
+
     fn json_body(&self) -> Option<Value> {
         let body = self.body.as_ref()?.try_clone()?.collect_bytes().now_or_never()?;
         serde_json::from_slice(&body.ok()?).ok()

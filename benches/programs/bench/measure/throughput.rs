@@ -32,6 +32,8 @@ pub(crate) struct Throughput {
     pub(crate) last_ready: f64,
     /// Status writes that changed something, for each object.
     pub(crate) writes_per_object: f64,
+    /// The number of answers to the open page of the console.
+    pub(crate) page_answers: Option<usize>,
     pub(crate) memory: Memory,
 }
 
@@ -56,7 +58,7 @@ pub(crate) async fn measure(
     let page = candidate.has_page().then(Page::open);
     let waited = timeout(TIMEOUT, wait_for_all_ready(&mut watch, objects)).await;
     let ready = waited.map_err(|_| process.error("did not make every object Ready"))??;
-    drop(page);
+    let page_answers = page.map(Page::close).transpose()?;
     let memory = process.memory().await?;
     let cpu_time = process.cpu_time()?;
     process.stop().await?;
@@ -66,6 +68,7 @@ pub(crate) async fn measure(
         first_ready: (ready.first - started).as_secs_f64(),
         last_ready: (ready.last - started).as_secs_f64(),
         writes_per_object: (ready.events + watch.drain()) as f64 / objects as f64,
+        page_answers,
         memory,
     })
 }

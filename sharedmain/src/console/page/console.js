@@ -303,7 +303,10 @@ function passesView(isCurrent) {
     ...PASS_COLUMNS.slice(1),
   ]);
   main.append(element("h1", {}, "The last passes"), filter.node, svg, element("div", { class: "axis" }, from, to), legend, list.node);
-  let drawn = [];
+  let drawn = [], passes = [];
+  const draw = () => { drawn = timeline(svg, legend, from, to, passes); };
+  // The bars are clicked by their places, also after the window has got another width.
+  new ResizeObserver(() => requestAnimationFrame(draw)).observe(svg);
   svg.addEventListener("click", (event) => {
     const box = svg.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
@@ -314,8 +317,8 @@ function passesView(isCurrent) {
     last = answer;
     const wanted = ({ result, controller, key, causes, error }) =>
       filter.hasState(result ?? "running") && filter.admits(controller, key, causes, error);
-    const passes = [...answer.running, ...answer.finished].filter(wanted);
-    drawn = timeline(svg, legend, from, to, passes);
+    passes = [...answer.running, ...answer.finished].filter(wanted);
+    draw();
     list.setCaption(passes.length === 1 ? "1 pass" : `${number(passes.length)} passes, the newest first`);
     return list.show(passes, ({ number }) => number, isCurrent);
   };
