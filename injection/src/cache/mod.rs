@@ -83,9 +83,9 @@ impl<K: Cached> Cache<K> {
             kind: Arc::new(kind),
             progress: Progress::not_started(selection.parts().len(), metrics.unsynced()),
             waiters: Waiters::default(),
-            metrics,
             stores: RwLock::new(Stores::of(&selection)),
-            undecodable: RwLock::default(),
+            undecodable: RwLock::new(Undecodable::new(metrics.undecodable())),
+            metrics,
             handlers: Mutex::default(),
             fights: Fights::default(),
             writers,
@@ -179,9 +179,9 @@ impl<K: Cached> Cache<K> {
         self.undecodable.read().contains(key)
     }
 
-    /// The keys whose newest states cannot be decoded, with the reasons.
-    pub(crate) fn decode_errors(&self) -> Vec<(Key, String)> {
-        self.undecodable.read().iter().map(|(key, why)| (key.clone(), why.into())).collect()
+    /// At most this number of the keys whose newest states cannot be decoded, with the reasons.
+    pub(crate) fn decode_errors(&self, limit: usize) -> Vec<(Key, String)> {
+        self.undecodable.read().iter().take(limit).map(|(key, why)| (key.clone(), why.into())).collect()
     }
 
     /// Decodes a cached object. A failure is unexpected, since the object could be decoded when it arrived: it is

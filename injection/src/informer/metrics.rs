@@ -21,6 +21,7 @@ use crate::metrics::{register_metric, register_scraped};
 pub(crate) struct MetricFamilies {
     objects: IntGaugeVec,
     bytes: IntGaugeVec,
+    undecodable: IntGaugeVec,
     unsynced: IntGaugeVec,
     events: IntCounterVec,
     lists: IntCounterVec,
@@ -118,6 +119,10 @@ impl MetricFamilies {
         Self {
             objects: gauge("reflector_objects", "Objects in the cache of the informer"),
             bytes: gauge("reflector_object_bytes", "Size of these objects as compact JSON"),
+            undecodable: gauge(
+                "reflector_undecodable_objects",
+                "Objects that the informer selects, whose newest state cannot be decoded, and which are skipped",
+            ),
             unsynced: gauge(
                 "reflector_unsynced",
                 "Namespaces of the informer whose objects are not in the cache; at most 1 if it selects all namespaces",
@@ -151,6 +156,11 @@ impl MetricFamilies {
 }
 
 impl InformerMetrics {
+    /// The share of the gauge of objects that cannot be decoded.
+    pub(crate) fn undecodable(&self) -> GaugeShare {
+        GaugeShare::of(self.families.undecodable.with_label_values(&[&self.name]))
+    }
+
     /// The share of the gauge of namespaces whose objects are not in the cache.
     pub(crate) fn unsynced(&self) -> GaugeShare {
         GaugeShare::of(self.families.unsynced.with_label_values(&[&self.name]))
@@ -171,9 +181,10 @@ impl Drop for InformerMetrics {
         }
         informers.remove(&self.name);
         let labels = &[self.name.as_str()];
-        let MetricFamilies { objects, bytes, unsynced, events, lists, watches, failures, .. } =
-            &self.families;
-        for gauges in [objects, bytes, unsynced] {
+        let MetricFamilies {
+            objects, bytes, undecodable, unsynced, events, lists, watches, failures, ..
+        } = &self.families;
+        for gauges in [objects, bytes, undecodable, unsynced] {
             let _ = gauges.remove_label_values(labels);
         }
         for counters in [events, lists, watches, failures] {

@@ -1,7 +1,7 @@
 //! The registry of the process's informers.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     marker::PhantomData,
     sync::{Arc, Weak},
 };
@@ -69,7 +69,7 @@ trait Member: InformerHandle {
     /// The cached object, unless the informer has only its metadata.
     fn json(&self, key: &Key) -> Option<Value>;
     fn for_each(&self, visit: &mut dyn FnMut(Value));
-    fn decode_errors(&self) -> Vec<(Key, String)>;
+    fn decode_errors(&self, limit: usize) -> Vec<(Key, String)>;
     fn record_write(
         &self,
         controller: &Arc<str>,
@@ -368,13 +368,17 @@ pub fn for_each_cached(informers: &Informers, visit: &mut dyn FnMut(&ApiResource
     informers.members().for_each(|member| member.for_each(&mut |object| visit(member.resource(), object)));
 }
 
-/// Returns a text for each object that cannot be decoded, with its informer, its key and the reason.
-pub fn decode_errors(informers: &Informers) -> BTreeSet<String> {
-    let texts_of = |member: Arc<dyn Member>| {
-        let errors = member.decode_errors().into_iter();
-        errors.map(move |(key, why)| format!("{} {key}: {why}", member.name()))
-    };
-    informers.members().flat_map(texts_of).collect()
+/// Returns the keys of objects that cannot be decoded with the reasons, by the names of their informers, and of each
+/// informer at most `limit`.
+pub fn decode_errors(informers: &Informers, limit: usize) -> BTreeMap<String, BTreeMap<Key, String>> {
+    let mut errors = BTreeMap::<_, BTreeMap<_, _>>::new();
+    for member in informers.members() {
+        let of_member = member.decode_errors(limit);
+        if !of_member.is_empty() {
+            errors.entry(member.name().to_owned()).or_default().extend(of_member);
+        }
+    }
+    errors
 }
 
 /// Returns the passes that wrote the last states of objects.
@@ -424,8 +428,8 @@ impl<K: Cached> Member for SharedInformer<K> {
         objects.iter().filter_map(|object| object.to_value(&self.cache.kind)).for_each(visit);
     }
 
-    fn decode_errors(&self) -> Vec<(Key, String)> {
-        self.cache.decode_errors()
+    fn decode_errors(&self, limit: usize) -> Vec<(Key, String)> {
+        self.cache.decode_errors(limit)
     }
 
     fn record_write(

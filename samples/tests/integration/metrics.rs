@@ -40,6 +40,10 @@ const UNCHANGED: &[(&str, &str)] = &[
         "a_panic_in_the_code_of_a_kind_is_answered_with_500_and_counted",
     ),
     ("reflector_failures_total", "none: needs an API server that fails"),
+    (
+        "reflector_undecodable_objects",
+        "objects_that_cannot_be_decoded_are_counted_until_they_are_decodable_or_gone",
+    ),
     ("reflector_unsynced", "a_missing_kind_is_reported_and_takes_nothing_else_down"),
     ("reknit_events_dropped_total", "recording_never_waits_and_at_most_a_thousand_events_are_pending"),
     (

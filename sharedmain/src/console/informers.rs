@@ -1,14 +1,21 @@
 //! The view of the informers: their objects, size and progress.
 use std::collections::BTreeMap;
 
-use reknit_injection::InformerState;
+use reknit_apis::Key;
+use reknit_injection::{InformerState, internal::decode_errors};
 use serde_json::{Value, json};
 
 use super::{Running, State};
 
+/// The maximum number of objects that an informer names which cannot be decoded.
+const MAX_UNDECODABLE: usize = 20;
+/// The maximum length of the error of each in bytes.
+const MAX_ERROR: usize = 1000;
+
 pub(super) fn view(state: &State) -> Value {
     let Some(running) = state.running.get() else { return json!({ "informers": [] }) };
     let (metrics, refusals, mut waits) = (state.gather(), watch_refusals(running), waits(running));
+    let errors = decode_errors(&running.informers, MAX_UNDECODABLE);
     let informer = |(name, state): (String, InformerState)| {
         let state = waits.remove(&name).unwrap_or(state);
         let value = |metric| metrics.value(metric, &[("name", &*name)]);
@@ -17,6 +24,8 @@ pub(super) fn view(state: &State) -> Value {
             "state": name_of(&state),
             "reason": state.reason().or_else(|| refusals.get(&name).map(String::as_str)),
             "objects": value("reflector_objects"),
+            "undecodable": value("reflector_undecodable_objects"),
+            "undecodable_keys": errors.get(&name).map(undecodable_keys).unwrap_or_default(),
             "bytes": value("reflector_object_bytes"),
             "events": value("reflector_events_total"),
             "lists": value("reflector_lists_total"),
@@ -35,6 +44,13 @@ fn name_of(state: &InformerState) -> &'static str {
         InformerState::Unavailable { .. } => "unavailable",
         InformerState::Synced { .. } => "synced",
     }
+}
+
+/// Some objects that cannot be decoded, with the errors.
+fn undecodable_keys(errors: &BTreeMap<Key, String>) -> Vec<Value> {
+    let cut = |error: &str| error[..error.floor_char_boundary(MAX_ERROR)].to_owned();
+    let errors = errors.iter().take(MAX_UNDECODABLE);
+    errors.map(|(key, error)| json!({ "key": key.to_string(), "error": cut(error) })).collect()
 }
 
 /// The states of the informers that controllers wait for, by their names. A controller may also wait for the content of

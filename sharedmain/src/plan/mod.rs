@@ -122,7 +122,10 @@ impl Plan {
                 self.run_key(controller, key, list_timeout, &mut runs).await;
             }
         }
-        let not_read = NotRead { not_synced, not_decoded: decode_errors(&self.informers) };
+        let errors = decode_errors(&self.informers, usize::MAX).into_iter();
+        let text = |name: String| move |(key, why)| format!("{name} {key}: {why}");
+        let not_decoded = errors.flat_map(|(name, errors)| errors.into_iter().map(text(name))).collect();
+        let not_read = NotRead { not_synced, not_decoded };
         Report::new(self.dry_run.take_overlay().await, &self.dry_run.notes.lock(), runs, not_read)
     }
 

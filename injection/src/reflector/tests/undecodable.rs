@@ -209,6 +209,43 @@ async fn handlers_added_after_the_sync_get_the_undecodable_objects() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn objects_that_cannot_be_decoded_are_counted_until_they_are_decodable_or_gone() {
+    let (client, mut server) = server();
+    let cx = Context::new("test", client);
+    let maps: Informer<ConfigMap> = cx.get();
+    let (calls, registry) = (Calls::by(&maps), cx.metrics().clone());
+    let count = || {
+        let mut families = registry.gather().into_iter();
+        let family = families.find(|family| family.name() == "reflector_undecodable_objects");
+        family.map(|family| family.get_metric()[0].get_gauge().get_value())
+    };
+    cx.informers().start();
+    let bad = ["a", "b", "c", "d"].map(|name| undecodable(name, "5"));
+    let watch = server.sync("10", &bad).await;
+    maps.synced().await;
+    assert_eq!(count(), Some(4.0), "listed");
+    watch.event("MODIFIED", &undecodable("a", "11"));
+    watch.event("MODIFIED", &map("b", "12"));
+    until_called(&calls, "+b@12").await;
+    assert_eq!(count(), Some(3.0), "a newer state can be decoded");
+    watch.event("DELETED", &undecodable("c", "13"));
+    watch.event("MODIFIED", &map("b", "14"));
+    until_called(&calls, "~b@14").await;
+    assert_eq!(count(), Some(2.0), "deleted");
+    apply_response(&maps, &map("d", "15"), WRITE);
+    assert_eq!(count(), Some(1.0), "written by this process");
+    watch.event("ERROR", &expired());
+    let watch = server.sync("20", &[map("b", "14"), map("d", "15"), map("e", "16")]).await;
+    until_called(&calls, "+e@16").await;
+    watch.event("MODIFIED", &map("e", "21"));
+    until_called(&calls, "~e@21").await;
+    assert_eq!(count(), Some(0.0), "not listed any more");
+    drop((watch, maps, cx));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(count(), None, "removed with the informer");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_response_that_is_not_a_list_deletes_nothing() {
     let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
     watch.event("ERROR", &expired());

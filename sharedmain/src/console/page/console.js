@@ -431,17 +431,23 @@ function keyView(isCurrent, controller, key) {
   };
 }
 
+/** The reason why an informer waits, or else the objects that cannot be decoded. */
+function informerReason({ reason, undecodable_keys }) {
+  return reason ?? undecodable_keys.map(({ key, error }) => `${key}: ${error}`).join("; ");
+}
+
 function informersView(isCurrent) {
   const list = table("", [
     ["Informer", ({ name }) => name, "wide"],
     ["State", ({ state }) => ({ text: state, type: STATES[state] })],
     ["Objects", ({ objects }) => number(objects), "number"],
+    ["Not decoded", ({ undecodable }) => ({ text: number(undecodable), type: undecodable ? "bad" : "" }), "number"],
     ["Size", ({ bytes: size }) => bytes(size), "number"],
     ["Events", ({ events }) => number(events), "number"],
     ["Lists", ({ lists }) => number(lists), "number"],
     ["Failures", ({ failures }) => ({ text: number(failures), type: failures ? "warn" : "" }), "number"],
     ["Silent for", ({ last_response_seconds }) => duration(last_response_seconds), "number"],
-    ["Reason", ({ reason }) => ({ text: reason ?? "", type: "bad" }), "middle"],
+    ["Reason", (informer) => ({ text: informerReason(informer), type: "bad" }), "middle"],
   ]);
   main.append(element("h1", {}, "Informers"), list.node);
   return ({ informers }) => {

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
     api::{Patch, PatchParams},
+    core::ApiResource,
 };
 use reknit_apiserver::ApiServer;
 use reknit_testing::eventually;
@@ -129,6 +130,24 @@ async fn a_key_has_its_passes_with_requests_what_it_read_and_owns_and_commands_f
         let (status, _, why) = get(&process, &format!("/debug/reknit/v1/key{query}")).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
     }
+}
+
+#[tokio::test]
+async fn objects_that_cannot_be_decoded_are_counted_and_named_with_the_reasons() {
+    let server = ApiServer::new();
+    let map = serde_json::json!({"metadata": {"name": "bad", "namespace": "shop"}, "data": "no map"});
+    server.insert_of(&ApiResource::erase::<ConfigMap>(&()), map);
+    let process = Process::start_on(server, 1).await;
+    eventually("an object that cannot be decoded", Duration::from_secs(60), async || {
+        let informers = json(&process, "informers").await;
+        let maps = informers["informers"].as_array().unwrap().iter().find(|of| of["undecodable"] == 1.0);
+        let Some(maps) = maps else { return Err(informers.to_string()) };
+        let bad = &maps["undecodable_keys"][0];
+        assert_eq!(bad["key"], "shop/bad");
+        assert!(bad["error"].as_str().unwrap().contains("data"), "{maps}");
+        Ok(())
+    })
+    .await;
 }
 
 #[tokio::test]
