@@ -12,7 +12,7 @@ use reknit_injection::{Context, Inject, internal::register_metric};
 pub(crate) use self::{
     children::{ChildMetrics, ChildResult, ChildrenOfKind},
     passes::{PassMetrics, PassResult},
-    queue::{QueueMetrics, RunningPasses},
+    queue::{QueueMetrics, ScrapedQueue},
 };
 use self::{passes::PassFamilies, queue::QueueFamilies};
 

@@ -47,9 +47,12 @@ pub(crate) struct QueueMetrics {
     by_cause: Vec<([String; 2], IntCounter)>,
 }
 
-/// A queue whose running passes are measured at each scrape.
-pub(crate) trait RunningPasses: Send + Sync {
+/// A queue that is measured at each scrape.
+pub(crate) trait ScrapedQueue: Send + Sync {
+    /// The ages of the running passes.
     fn ages(&self) -> Vec<Duration>;
+    /// The times for which the oldest keys of the fast and of the slow lane have been queued; zero without a key.
+    fn oldest_queued(&self) -> [Duration; 2];
 }
 
 impl QueueFamilies {
@@ -70,7 +73,7 @@ impl QueueFamilies {
         let counters = |name: &str, help: &str| counters(registry, name, help, &LABELS);
         let durations = |name: &str, help: &str| register_durations(registry, name, help, &LABELS);
         let measured = Arc::default();
-        register_running(registry, Arc::clone(&measured));
+        register_measured(registry, Arc::clone(&measured));
         Self {
             depth: gauges(
                 registry,
@@ -106,7 +109,7 @@ impl QueueFamilies {
         &self,
         controller: &str,
         slow_after: Duration,
-        queue: Weak<dyn RunningPasses>,
+        queue: Weak<dyn ScrapedQueue>,
     ) -> QueueMetrics {
         self.measured.lock().push(MeasuredQueue { controller: controller.into(), slow_after, queue });
         let labels = [controller; 2];
@@ -157,12 +160,13 @@ impl QueueMetrics {
 struct MeasuredQueue {
     controller: String,
     slow_after: Duration,
-    queue: Weak<dyn RunningPasses>,
+    queue: Weak<dyn ScrapedQueue>,
 }
 
-/// Registers the gauges of running passes, which grow while a pass runs: a pass that never ends is in no histogram.
-fn register_running(registry: &Registry, queues: Arc<Mutex<Vec<MeasuredQueue>>>) {
-    let gauges: [(&str, &str, &[&str]); 4] = [
+/// Registers the gauges that grow while a pass runs or a key is queued: a pass that never ends is in no histogram, and
+/// neither is a key that no worker takes.
+fn register_measured(registry: &Registry, queues: Arc<Mutex<Vec<MeasuredQueue>>>) {
+    let gauges: [(&str, &str, &[&str]); 5] = [
         (
             "workqueue_unfinished_work_seconds",
             "How many seconds of work has been done that is in progress and hasn't been observed by \
@@ -184,8 +188,14 @@ fn register_running(registry: &Registry, queues: Arc<Mutex<Vec<MeasuredQueue>>>)
             "Number of running reconciles that have taken longer than the controller's slow_after",
             &["controller"],
         ),
+        (
+            "reknit_oldest_queued_seconds",
+            "How many seconds has the key that was queued first waited for a worker, by priority: 0, or -100 for resyncs \
+             and promotions. Keys that wait for a retry or a delay, and held or paused keys, do not count.",
+            &["controller", "priority"],
+        ),
     ];
-    register_scraped(registry, gauges, move |[unfinished, longest, active, slow]| {
+    register_scraped(registry, gauges, move |[unfinished, longest, active, slow, oldest]| {
         queues.lock().retain(|MeasuredQueue { controller, slow_after, queue }| {
             let Some(queue) = queue.upgrade() else { return false };
             let ages = queue.ages();
@@ -196,6 +206,9 @@ fn register_running(registry: &Registry, queues: Arc<Mutex<Vec<MeasuredQueue>>>)
             longest.with_label_values(&[controller; 2]).set(longest_age.as_secs_f64());
             active.with_label_values(&[controller]).set(ages.len() as f64);
             slow.with_label_values(&[controller]).set(slow_passes as f64);
+            for (priority, age) in [FAST, SLOW].into_iter().zip(queue.oldest_queued()) {
+                oldest.with_label_values(&[controller, priority]).set(age.as_secs_f64());
+            }
             true
         });
     });
@@ -206,19 +219,23 @@ mod tests {
     use super::*;
     use crate::metrics::testing::value;
 
-    /// A queue with passes that have been running for two and for three seconds.
-    struct TwoRunningPasses;
+    /// A queue with passes that have been running for two and for three seconds, and with queued keys.
+    struct Busy;
 
-    impl RunningPasses for TwoRunningPasses {
+    impl ScrapedQueue for Busy {
         fn ages(&self) -> Vec<Duration> {
             vec![Duration::from_secs(2), Duration::from_secs(3)]
+        }
+
+        fn oldest_queued(&self) -> [Duration; 2] {
+            [Duration::from_secs(7), Duration::ZERO]
         }
     }
 
     #[test]
-    fn a_running_pass_is_measured_before_it_ends() {
+    fn a_running_pass_and_a_queued_key_are_measured_before_they_end() {
         let registry = Registry::new();
-        let queue: Arc<dyn RunningPasses> = Arc::new(TwoRunningPasses);
+        let queue: Arc<dyn ScrapedQueue> = Arc::new(Busy);
         let slow_after = Duration::from_millis(2500);
         let _metrics = QueueFamilies::new(&registry).of("a", slow_after, Arc::downgrade(&queue));
         let gauge = |name: &str| value(&registry, name, &[("controller", "a")]);
@@ -226,5 +243,9 @@ mod tests {
         assert_eq!(gauge("workqueue_longest_running_processor_seconds"), Some(3.0));
         assert_eq!(gauge("controller_runtime_active_workers"), Some(2.0));
         assert_eq!(gauge("reknit_slow_reconciles"), Some(1.0));
+        let oldest = |priority| {
+            value(&registry, "reknit_oldest_queued_seconds", &[("controller", "a"), ("priority", priority)])
+        };
+        assert_eq!((oldest(FAST), oldest(SLOW)), (Some(7.0), Some(0.0)));
     }
 }

@@ -98,8 +98,9 @@ impl Lanes {
             Some(KeyState::Queued { lane: previous_lane, ticket, queued_at, causes }) => {
                 causes.add(cause, prompted, writers);
                 if lane > *previous_lane {
-                    let (ticket, queued_at, causes) = (*ticket, *queued_at, std::mem::take(causes));
-                    let previous_lane = *previous_lane;
+                    let (previous_lane, ticket, causes) = (*previous_lane, *ticket, std::mem::take(causes));
+                    // A held key did not wait for a worker.
+                    let queued_at = if previous_lane.is_holding() { now } else { *queued_at };
                     let key = key.into();
                     self.keys_of(previous_lane).remove(key.namespace.as_deref(), ticket);
                     self.enqueue(key, lane, queued_at, causes);

@@ -52,7 +52,7 @@ pub(crate) use self::{
     delayed::Delayed,
     storms::{InARow, Storm},
 };
-use crate::metrics::{Metrics, QueueMetrics, RunningPasses};
+use crate::metrics::{Metrics, QueueMetrics, ScrapedQueue};
 
 /// The work queue of one controller, to enqueue keys for reasons that no watch reports: the end of a probe, a message,
 /// a timer. Cheap to clone. Comes from [`Builder::queue`](crate::Builder::queue).
@@ -183,7 +183,7 @@ impl Queue {
     /// Reports metrics under the name of this controller from now on. A pass that takes longer than `slow_after` is
     /// slow.
     pub(crate) fn set_metrics(&self, controller: &str, slow_after: Duration, metrics: &Metrics) {
-        let shared: Arc<dyn RunningPasses> = self.0.clone();
+        let shared: Arc<dyn ScrapedQueue> = self.0.clone();
         let metrics = metrics.queues.of(controller, slow_after, Arc::downgrade(&shared));
         let mut state = self.0.state.lock();
         state.metrics = Some(metrics);
@@ -418,12 +418,6 @@ impl fmt::Debug for Queue {
             .field("working", &state.running.len())
             .field("closed", &state.closed)
             .finish_non_exhaustive()
-    }
-}
-
-impl RunningPasses for Shared {
-    fn ages(&self) -> Vec<Duration> {
-        self.state.lock().running.iter().map(|(_, claimed_at)| claimed_at.elapsed()).collect()
     }
 }
 

@@ -1,13 +1,14 @@
 //! The state of a queue and its keys, to show it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use reknit_apis::Key;
 use reknit_injection::internal::clock_instant;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::{Queue, lanes::Lane};
+use super::{Queue, Shared, lanes::Lane};
+use crate::metrics::ScrapedQueue;
 
 /// The state of a queue as JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -102,6 +103,35 @@ impl Queue {
     }
 }
 
+impl ScrapedQueue for Shared {
+    fn ages(&self) -> Vec<Duration> {
+        self.state.lock().running.iter().map(|(_, claimed_at)| claimed_at.elapsed()).collect()
+    }
+
+    /// Looks at each queued key, so that adding and claiming keys cost nothing. A key whose delay, backoff or storm is over
+    /// counts as queued in the fast lane: only a worker that asks for its next key moves it there.
+    fn oldest_queued(&self) -> [Duration; 2] {
+        let (state, now, clock) = (self.state.lock(), Instant::now(), clock_instant(&self.clock));
+        let mut oldest = [Duration::ZERO; 2];
+        for (_, lane, queued_at, _) in state.lanes.queued() {
+            let age = match lane {
+                Lane::Fast => &mut oldest[0],
+                Lane::Slow => &mut oldest[1],
+                Lane::HeldByBrake | Lane::HeldByStorm => continue,
+            };
+            *age = (now - queued_at).max(*age);
+        }
+        let dues = [
+            (clock, state.delayed.next_due()),
+            (now, state.retries.next_due()),
+            (now, state.storms.next_due()),
+        ];
+        let overdue = dues.into_iter().filter_map(|(now, due)| now.checked_duration_since(due?));
+        oldest[0] = overdue.fold(oldest[0], Duration::max);
+        oldest
+    }
+}
+
 impl KeyState {
     /// A key that no pass follows, since the last one failed with a permanent error.
     pub(crate) fn failed(key: &Key) -> Self {
@@ -124,9 +154,10 @@ impl KeyState {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use reknit_injection::internal::CurrentPass;
 
     use super::*;
+    use crate::queue::Cause;
 
     #[tokio::test(start_paused = true)]
     async fn each_key_is_shown_with_what_it_waits_for() {
@@ -167,5 +198,49 @@ mod tests {
         let contained = ["a", "b", "c", "d", "e", "none"].map(|name| queue.contains(&Key::new("shop", name)));
         assert_eq!(contained, [true, true, true, true, true, false]);
         drop(running);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_key_counts_from_the_moment_at_which_a_worker_could_take_it() {
+        let (queue, second) = (Queue::new(), Duration::from_secs(1));
+        let oldest = || queue.0.oldest_queued().map(|age| age.as_secs());
+        assert_eq!(oldest(), [0, 0], "empty");
+        queue.add_slow(Key::new("shop", "resynced"));
+        tokio::time::advance(10 * second).await;
+        queue.add(Key::new("shop", "failing"));
+        tokio::time::advance(5 * second).await;
+        assert_eq!(oldest(), [5, 15]);
+        let failing = queue.next().await.unwrap();
+        assert_eq!(oldest(), [0, 15], "a running key is not queued");
+        queue.retry(&failing, 60 * second..=60 * second, "no such host");
+        drop(failing);
+        queue.add_after(Key::new("shop", "later"), 90 * second);
+        tokio::time::advance(50 * second).await;
+        assert_eq!(oldest(), [0, 65], "the retry and the delay are not over");
+        tokio::time::advance(30 * second).await;
+        assert_eq!(oldest(), [20, 95], "no worker has asked since the backoff ended");
+        queue.add(Key::new("shop", "resynced"));
+        assert_eq!(oldest(), [95, 0], "the key moved to the fast lane");
+        drop(queue.next().await.unwrap());
+        tokio::time::advance(10 * second).await;
+        assert_eq!(oldest(), [10, 0], "since its backoff was found to be over");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_held_key_counts_from_its_release() {
+        let (queue, second) = (Queue::new(), Duration::from_secs(1));
+        queue.set_brake(1);
+        queue.add_slow_for(Key::new("shop", "a"), Cause::Start);
+        let claimed = queue.begin_or_hold(queue.next().await.unwrap()).ok().unwrap();
+        let pass = CurrentPass::begin(&"web".into(), &claimed.key, false);
+        queue.count_changes_of(&pass);
+        (0..9).for_each(|_| pass.count_change());
+        queue.add_slow_for(Key::new("shop", "b"), Cause::Start);
+        assert!(queue.begin_or_hold(queue.next().await.unwrap()).is_err(), "the brake holds it");
+        tokio::time::advance(20 * second).await;
+        assert_eq!(queue.0.oldest_queued(), [Duration::ZERO; 2], "it is held");
+        queue.add(Key::new("shop", "b"));
+        tokio::time::advance(3 * second).await;
+        assert_eq!(queue.0.oldest_queued(), [3 * second, Duration::ZERO]);
     }
 }

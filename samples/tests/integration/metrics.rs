@@ -63,6 +63,7 @@ const UNCHANGED: &[(&str, &str)] = &[
         "a_bucket_is_in_transition_from_the_change_of_its_member_until_that_member_leads_it",
     ),
     ("reknit_leader_election_buckets_unowned", "a_bucket_is_unowned_once_its_leader_has_stopped_renewing"),
+    ("reknit_oldest_queued_seconds", "the_oldest_key_counts_from_the_moment_at_which_a_worker_could_take_it"),
     ("reknit_shadow_differing_keys", "a_process_with_the_account_of_the_shadow_works_and_writes_nothing"),
     ("reknit_slow_reconciles", "slow_passes_missed_deadlines_and_permanent_errors_are_counted"),
     ("reknit_status_fields_dropped_total", "none: the sample's definitions have all fields"),
