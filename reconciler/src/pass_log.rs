@@ -33,7 +33,7 @@ pub struct PassLog(Arc<Mutex<Log>>);
 #[derive(Default)]
 struct Log {
     running: Vec<(Arc<CurrentPass>, Arc<Causes>)>,
-    finished: VecDeque<FinishedPass>,
+    finished: VecDeque<Arc<FinishedPass>>,
 }
 
 struct FinishedPass {
@@ -77,7 +77,7 @@ pub struct PassRecord {
     pub storm: Option<Box<str>>,
     /// The first four fields that its writes have restored in fights, each cut to 512 bytes.
     pub fights: Vec<Box<str>>,
-    /// The last requests.
+    /// The last requests, unless this is a summary.
     pub requests: Vec<RequestRecord>,
     /// The number of all requests.
     pub requests_total: u64,
@@ -131,9 +131,8 @@ impl PassLog {
 
     /// The running passes, the oldest first.
     pub fn running(&self) -> Vec<PassRecord> {
-        let log = self.0.lock();
-        let mut running: Vec<_> =
-            log.running.iter().map(|(pass, causes)| running_record(pass, causes)).collect();
+        let running = self.0.lock().running.clone();
+        let mut running: Vec<_> = running.iter().map(|(pass, causes)| running_record(pass, causes)).collect();
         running.sort_by_key(|pass| pass.number);
         running
     }
@@ -151,9 +150,19 @@ impl PassLog {
     /// The finished passes for which `is_wanted` returns true by controller and key, the newest first, and at most this
     /// number of them.
     pub fn finished(&self, limit: usize, is_wanted: impl Fn(&str, &Key) -> bool) -> Vec<PassRecord> {
+        self.last(limit, is_wanted).iter().map(|pass| pass.record(pass.requests.kept.iter())).collect()
+    }
+
+    /// All finished passes, the newest first, without their requests.
+    pub fn summaries(&self) -> Vec<PassRecord> {
+        self.last(MAX_FINISHED, |_, _| true).iter().map(|pass| pass.record([])).collect()
+    }
+
+    /// Passes wait for the lock when they begin and end, so their texts are formatted after it is released.
+    fn last(&self, limit: usize, is_wanted: impl Fn(&str, &Key) -> bool) -> Vec<Arc<FinishedPass>> {
         let log = self.0.lock();
         let wanted = log.finished.iter().rev().filter(|pass| is_wanted(&pass.controller, &pass.key));
-        wanted.take(limit).map(FinishedPass::record).collect()
+        wanted.take(limit).cloned().collect()
     }
 }
 
@@ -240,7 +249,7 @@ impl Drop for LoggedPass {
         if log.finished.len() >= MAX_FINISHED {
             log.finished.pop_front();
         }
-        log.finished.push_back(FinishedPass {
+        log.finished.push_back(Arc::new(FinishedPass {
             number: *number,
             controller: controller.clone(),
             key: key.clone(),
@@ -254,12 +263,12 @@ impl Drop for LoggedPass {
             fights: std::mem::take(&mut self.fights),
             requests,
             recorded: self.recorded.take(),
-        });
+        }));
     }
 }
 
 impl FinishedPass {
-    fn record(&self) -> PassRecord {
+    fn record<'a>(&'a self, requests: impl IntoIterator<Item = &'a PassRequest>) -> PassRecord {
         PassRecord {
             controller: self.controller.clone(),
             key: self.key.to_string(),
@@ -272,7 +281,7 @@ impl FinishedPass {
             after_seconds: self.after.map(|after| after.as_secs_f64()),
             storm: self.storm.clone(),
             fights: self.fights.clone(),
-            requests: self.requests.kept.iter().map(RequestRecord::of).collect(),
+            requests: requests.into_iter().map(RequestRecord::of).collect(),
             requests_total: self.requests.total,
             recorded: self.recorded.clone(),
         }

@@ -56,9 +56,10 @@ pub(super) fn router(state: Arc<State>) -> Router {
 async fn answer(state: Arc<State>, view: View, parameters: Parameters) -> Response {
     // Never fails: the semaphore is not closed.
     let permit = state.answers.clone().acquire_owned().await.ok();
-    // The program's own collectors may block, and electors share the thread.
-    let mut response = match tokio::task::spawn_blocking(move || view(&state, &parameters).map(Json)).await {
-        Ok(Ok(json)) => json.into_response(),
+    // The program's own collectors may block, a large answer takes milliseconds, and electors share the thread.
+    let answer = move || view(&state, &parameters).map(|json| Json(json).into_response());
+    let mut response = match tokio::task::spawn_blocking(answer).await {
+        Ok(Ok(response)) => response,
         Ok(Err(why)) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     };
