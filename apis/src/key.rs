@@ -6,7 +6,8 @@ use kube_core::Resource;
 
 /// A namespace and a name. Cluster-scoped objects have no namespace.
 ///
-/// Displayed as `namespace/name`, or `/name` without a namespace. Parsed from either form, and from `name` alone.
+/// Displayed as `namespace/name`, or as `name` without a namespace, as client-go's keys are. Parsed from either form, and
+/// from `/name`.
 ///
 /// ```
 /// use reknit_apis::Key;
@@ -14,7 +15,8 @@ use kube_core::Resource;
 /// let key: Key = "default/web".parse()?;
 /// assert_eq!(key, Key::new("default", "web"));
 /// assert_eq!(key, Key::new(&"default".to_owned(), "web"));
-/// assert_eq!(Key::new(None, "north").to_string(), "/north");
+/// assert_eq!(Key::new(None, "north").to_string(), "north");
+/// assert_eq!(Key::from("/north"), Key::new(None, "north"));
 /// assert!("a/b/c".parse::<Key>().is_err());
 /// # Ok::<_, reknit_apis::KeyError>(())
 /// ```
@@ -95,7 +97,10 @@ impl FromStr for Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace.as_deref().unwrap_or_default(), self.name)
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.name)
     }
 }
 
@@ -111,8 +116,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_name_is_cluster_scoped() {
-        assert_eq!("north".parse(), Ok(Key::new(None, "north")));
+    fn a_name_without_a_namespace_is_cluster_scoped() {
+        for text in ["north", "/north"] {
+            assert_eq!(text.parse(), Ok(Key::new(None, "north")));
+        }
     }
 
     #[test]

@@ -15,8 +15,8 @@ pub(crate) fn stores_object(verb: &str) -> bool {
     matches!(verb, verbs::CREATE | verbs::UPDATE | verbs::PATCH)
 }
 
-/// A recorded write request. It is displayed as `patch lamps/status default/x`, followed by its options:
-/// `delete pods default/x propagationPolicy=Foreground`. The propagation policy `Background` is not displayed.
+/// A recorded write request. It is displayed as `patch lamps/status default/x`, or `create namespaces x`, followed by its
+/// options: `delete pods default/x propagationPolicy=Foreground`. The propagation policy `Background` is not displayed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// The verb of the request, as RBAC names it.
@@ -60,8 +60,12 @@ impl Write {
 
 impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let namespace = self.namespace.as_deref().unwrap_or_default();
-        write!(f, "{} {} {namespace}/{}", self.verb, self.resource, self.name)?;
+        write!(f, "{} {}", self.verb, self.resource)?;
+        match self.namespace.as_deref() {
+            Some(namespace) => write!(f, " {namespace}/{}", self.name)?,
+            None if self.name.is_empty() => {} // a collection of all namespaces
+            None => write!(f, " {}", self.name)?,
+        }
         self.selector.iter().try_for_each(|selector| write!(f, "?{selector}"))?;
         self.options().iter().try_for_each(|option| write!(f, " {option}"))
     }

@@ -40,7 +40,8 @@ impl Ring {
         if self.buckets.len() <= 1 {
             return self.buckets.first().map_or("", String::as_str);
         }
-        let target = key.to_string();
+        // As Knative's NamespacedName, which has the slash without a namespace too.
+        let target = format!("{}/{}", key.namespace.as_deref().unwrap_or_default(), key.name);
         let slots = self.slots(&target);
         slot_from(&slots, start_slot(&target)).map_or("", |(_, bucket)| bucket)
     }

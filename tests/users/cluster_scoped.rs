@@ -42,7 +42,7 @@ async fn the_status_of_a_cluster_scoped_object_is_written_and_counts_its_namespa
     let realm = crate::with_metadata(Realm::new("north", RealmSpec {}), None, 1);
     let child = secret_of(&realm);
     let effects = given(realm).and(child).reconcile(controller, "north").await;
-    assert_eq!(effects.writes(), ["patch realms/status /north"]);
+    assert_eq!(effects.writes(), ["patch realms/status north"]);
     assert_eq!(effects.write(0).body["status"]["secrets"], 1);
 }
 fn secret_of(realm: &Realm) -> Secret {

@@ -75,7 +75,7 @@ pub struct Restored {
 
 impl std::fmt::Display for Restored {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}: {}", self.kind.kind, self.object.to_string().trim_start_matches('/'), self.text)
+        write!(f, "{} {}: {}", self.kind.kind, self.object, self.text)
     }
 }
 

@@ -101,7 +101,6 @@ pub(crate) fn describe_change(kind: &ApiResource, write: &Write<'_>) -> Option<S
     let field = changed.first()?;
     let is_secret = kind.kind == "Secret";
     let [from, to] = [&field.theirs, &field.ours].map(|value| value_text(value.as_ref(), is_secret));
-    let key = after.state().key().to_string();
-    let (kind, key, path) = (&kind.kind, key.trim_start_matches('/'), path_text(&field.path));
+    let (kind, key, path) = (&kind.kind, after.state().key(), path_text(&field.path));
     Some(format!("{kind} {key}: {path} from {from} to {to}"))
 }

@@ -27,7 +27,7 @@ const MAX_TEXT: usize = 200;
 pub(crate) enum Cause {
     /// The object of the key changed.
     Object(StateChange),
-    /// Another object changed. The key is `namespace/name`, without a namespace `/name`.
+    /// Another object changed. The key is `namespace/name`, or `name` without a namespace.
     Other { source: Arc<Source>, key: Arc<str>, change: StateChange },
     /// A Kind that the key uses was listed, cannot be listed, or is served in another way.
     Kind(Arc<str>),
@@ -273,7 +273,7 @@ impl Causes {
             Cause::Other { source, key, change }
                 if source.relation == Source::OWNED && change.is_deletion_by_others() =>
             {
-                Some((&*source.resource, key.trim_start_matches('/')))
+                Some((&*source.resource, &**key))
             }
             _ => None,
         })
@@ -326,7 +326,7 @@ impl fmt::Display for Cause {
                 change.fmt(f)
             }
             Self::Other { source, key, change } => {
-                write!(f, "{} {} ", source.resource, key.trim_start_matches('/'))?;
+                write!(f, "{} {key} ", source.resource)?;
                 change.fmt(f)?;
                 write!(f, ", {}", source.relation)
             }

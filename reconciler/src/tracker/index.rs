@@ -110,7 +110,8 @@ impl Tracker {
             }
             Target::Matching(matching) => {
                 let (namespace, selector) = *matching;
-                Some((format!("{}/ {selector}", namespace.as_deref().unwrap_or_default()), None))
+                let target = namespace.map_or_else(|| selector.to_string(), |of| format!("{of}/ {selector}"));
+                Some((target, None))
             }
         };
         let related = |(target, exists)| Related {
@@ -299,7 +300,10 @@ impl Index {
 }
 
 pub(super) fn text_of(key: &Key) -> KeyText {
-    [key.namespace.as_deref().unwrap_or_default(), "/", &key.name].concat().into()
+    match &key.namespace {
+        Some(namespace) => [namespace, "/", &key.name].concat().into(),
+        None => key.name.as_str().into(),
+    }
 }
 
 /// The pairs whose first element is this text.

@@ -131,8 +131,10 @@ impl WriteEffect {
     }
 
     pub(super) fn delete_collection(resource: &str, key: &Key, selector: Option<&str>) -> Self {
-        let title = format!("deletecollection {resource} {key} {}", selector.unwrap_or_default());
-        Self::without_body(title.trim_end().into())
+        let (key, selector) = (key.to_string(), selector.unwrap_or_default());
+        let mut parts = vec!["deletecollection", resource, &key, selector];
+        parts.retain(|part| !part.is_empty());
+        Self::without_body(parts.join(" "))
     }
 
     pub(super) fn without_body(title: String) -> Self {

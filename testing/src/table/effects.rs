@@ -67,8 +67,8 @@ impl Effects {
     }
 
     /// Returns all write requests except events, in order, with the verbs and resources of RBAC:
-    /// `patch lamps/status default/x`. The key of a cluster-scoped object has no namespace: `create namespaces /x`. Failed
-    /// requests are included.
+    /// `patch lamps/status default/x`. The key of a cluster-scoped object is its name: `create namespaces x`. Failed requests
+    /// are included.
     pub fn writes(&self) -> Vec<String> {
         self.writes.iter().map(ToString::to_string).collect()
     }

@@ -359,7 +359,7 @@ async fn a_namespace_in_the_key_of_a_cluster_scoped_object_fails() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "the reconcile of hall:\nno object can have the key /hall: a Lamp is namespaced")]
+#[should_panic(expected = "the reconcile of hall:\nno object can have the key hall: a Lamp is namespaced")]
 async fn a_case_whose_key_lacks_the_namespace_fails() {
     struct NoOp;
     impl ReconcileKind for NoOp {
