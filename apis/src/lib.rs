@@ -64,8 +64,7 @@ pub use self::{
     },
     reference::{InvalidReference, KReference, Reference},
     schema::{
-        SchemaError, check_definition, definition_of, drop_descriptions, kubernetes_schema, quantity,
-        structural,
+        SchemaError, check_definition, definition_of, drop_descriptions, kubernetes_schema, structural,
     },
     status::*,
 };

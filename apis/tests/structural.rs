@@ -299,6 +299,46 @@ fn tuples_sets_unit_types_and_recursive_types_have_schemas() {
 }
 
 #[test]
+fn each_quantity_of_a_definition_has_its_pattern() {
+    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Plain", namespaced)]
+    struct PlainSpec {
+        /// The processors.
+        cpu: Quantity,
+        memory: Option<Quantity>,
+        #[schemars(extend("pattern" = "^1$"))]
+        own: Quantity,
+        port: IntOrString,
+        container: k8s_openapi::api::core::v1::ResourceRequirements,
+    }
+    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Rewritten", namespaced)]
+    #[schemars(transform = structural)]
+    struct RewrittenSpec {
+        #[serde(flatten)]
+        plain: PlainSpec,
+    }
+    for definition in [definition_of::<Plain>(), definition_of::<Rewritten>()] {
+        let definition = serde_json::to_value(definition.unwrap()).unwrap();
+        let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let fields = &spec["properties"];
+        let pattern = fields["cpu"]["pattern"].as_str().unwrap();
+        assert!(pattern.starts_with(r"^(\+|-)?(([0-9]+"), "{pattern}");
+        let quantity = json!({"pattern": pattern, "x-kubernetes-int-or-string": true});
+        let with = |field: &str, value: Value| {
+            let mut schema = quantity.clone();
+            schema[field] = value;
+            schema
+        };
+        assert_eq!(fields["cpu"], with("description", json!("The processors.")));
+        assert_eq!(fields["memory"], with("nullable", json!(true)));
+        assert_eq!(fields["own"], with("pattern", json!("^1$")));
+        assert_eq!(fields["port"]["pattern"], Value::Null);
+        assert_eq!(fields["container"]["properties"]["limits"]["additionalProperties"], quantity);
+    }
+}
+
+#[test]
 fn a_definition_whose_schema_kube_cannot_generate_names_the_field_and_the_way_out() {
     #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
     #[kube(group = "demo.reknit.dev", version = "v1", kind = "Bare", namespaced)]

@@ -16,12 +16,14 @@ use serde_json::Value;
 
 use super::{
     kubernetes_schema,
+    quantities::schema_with_quantities,
     rules::{SchemaError, check_definition},
     to_structural,
 };
 
 /// Returns the CustomResourceDefinition of a Kind: that of [`CustomResourceExt::crd`], with the schema that
-/// [`structural`](super::structural) and [`kubernetes_schema`] make of its types.
+/// [`structural`](super::structural) and [`kubernetes_schema`] make of its types. Each `Quantity` has the pattern that
+/// controller-gen writes.
 ///
 /// ```
 /// use kube::CustomResource;
@@ -62,8 +64,9 @@ pub fn definition_of<K: CustomResourceExt + JsonSchema>() -> Result<CustomResour
     if !conflicts.is_empty() {
         return Err(refusal(conflicts));
     }
-    check_generated_by_kube(schema.clone()).map_err(|fault| refusal(vec![fault]))?;
+    check_generated_by_kube(schema).map_err(|fault| refusal(vec![fault]))?;
     let mut definition = K::crd();
+    let schema = schema_with_quantities::<K>(generator());
     let schema = to_structural(&schema).map_err(|error| refusal(vec![error.to_string()]))?;
     for validation in definition.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()) {
         validation.open_api_v3_schema = Some(schema.clone());

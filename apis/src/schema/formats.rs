@@ -1,7 +1,5 @@
 //! Integer formats that Kubernetes knows.
 
-use schemars::Schema;
-
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 
 /// Replaces an integer format that only schemars has, and drops `duration`, which has another meaning in Kubernetes.
@@ -32,29 +30,4 @@ pub(super) fn use_known_format(node: &mut JSONSchemaProps) {
         node.minimum.get_or_insert(minimum);
         node.maximum.get_or_insert(maximum);
     }
-}
-
-/// Adds the pattern of a quantity to a field, as a transform of schemars. The schema of k8s-openapi's `Quantity` is any
-/// text, so without it the API server stores `cpu: many`.
-///
-/// ```
-/// use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-/// use kube::{CustomResource, CustomResourceExt};
-/// use reknit_apis::quantity;
-/// use schemars::JsonSchema;
-/// use serde::{Deserialize, Serialize};
-///
-/// #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
-/// #[kube(group = "demo.reknit.dev", version = "v1", kind = "Team", namespaced)]
-/// struct TeamSpec {
-///     /// The processors of the team.
-///     #[schemars(transform = quantity)]
-///     cpu: Option<Quantity>,
-/// }
-///
-/// assert!(serde_json::to_string(&Team::crd()).unwrap().contains(r#""pattern":"^[+-]?"#));
-/// ```
-pub fn quantity(schema: &mut Schema) {
-    const PATTERN: &str = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$";
-    schema.insert("pattern".into(), PATTERN.into());
 }

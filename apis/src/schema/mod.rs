@@ -7,6 +7,7 @@ mod formats;
 mod free_form;
 mod list_types;
 mod nullable;
+mod quantities;
 mod rules;
 mod structural;
 
@@ -20,7 +21,6 @@ use serde_json::Value;
 pub use self::{
     definition::definition_of,
     descriptions::drop_descriptions,
-    formats::quantity,
     rules::{SchemaError, check_definition},
     structural::structural,
 };
@@ -40,6 +40,9 @@ pub use self::{
 /// - **Objects of any form.** A `serde_json::Map<String, Value>` keeps its fields at any depth
 ///   (`x-kubernetes-preserve-unknown-fields`). With the schema that schemars writes, the API server drops the fields of
 ///   nested objects.
+///
+/// [`definition_of`] also gives each `Quantity` its pattern, so that the API server refuses `cpu: many`. The schemas of a
+/// finished definition do not say which fields are quantities.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Container;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{
     alternatives::{any, combine, merge},
     nullable::{Node, allow_null, separate_null},
+    quantities::resolve_quantity,
 };
 
 /// The keys that only describe a schema, and those that the API server does not know.
@@ -120,7 +121,7 @@ pub fn structural(schema: &mut Schema) {
 pub(super) fn rewrite(schema: Value) -> Node {
     let Value::Object(mut node) = schema else { return any() };
     DROPPED.iter().for_each(|key| drop(node.remove(*key)));
-    if node.remove("$ref").is_some() {
+    if !resolve_quantity(&mut node) && node.remove("$ref").is_some() {
         merge(&mut node, any());
     }
     rewrite_values(&mut node);
