@@ -99,54 +99,81 @@ fn the_pages_explain_each_reason_of_an_event_or_a_condition() {
     for folder in ["apis/src", "reconciler/src", "sharedmain/src", "webhook/src", "knative/src"] {
         each_source(Path::new(folder), &mut |code| add_reasons(code, &mut reasons));
     }
-    for known in ["SlowReconcile", "InternalError", "NewObservedGenFailure", "SubjectMissing"] {
+    for known in
+        ["SlowReconcile", "InternalError", "NewObservedGenFailure", "SubjectMissing", "ConversionFailed"]
+    {
         assert!(reasons.contains(known), "{known} is not among {reasons:?}");
     }
     let missing: Vec<_> = reasons.iter().filter(|reason| !pages.contains(&format!("`{reason}`"))).collect();
     assert!(missing.is_empty(), "add to docs/troubleshooting.md: {missing:?}");
 }
 
-/// The types whose methods a controller's author calls.
-const TYPES: [&str; 22] = [
-    "Builder",
-    "ControlPlane",
-    "Effects",
-    "FieldError",
-    "Given",
-    "Kinds",
-    "Main",
-    "Owned",
-    "OwnedAny",
-    "OwnedOptions",
-    "PerKey",
-    "Program",
-    "Queue",
-    "Recorder",
-    "Request",
-    "RunningProgram",
-    "Task",
-    "TestRequest",
-    "Tracked",
-    "TrackedAny",
-    "Want",
-    "Webhook",
+/// The crates that a controller's author uses through `reknit`.
+const CRATES: [&str; 9] = [
+    "apis",
+    "apiserver",
+    "injection",
+    "knative",
+    "reconciler",
+    "sharedmain",
+    "simulation",
+    "testing",
+    "webhook",
+];
+
+/// Public functions and methods that only the framework's own crates call.
+const CALLED_BY_THE_FRAMEWORK: [&str; 31] = [
+    "apply_body",
+    "as_str",
+    "covers",
+    "dependencies",
+    "downgrade",
+    "eq_ignoring_transition_time",
+    "event_reason",
+    "expect_generation",
+    "expects_generation",
+    "first_list",
+    "is_down",
+    "is_escalation",
+    "is_on",
+    "is_same_as",
+    "keep_transition_times",
+    "object_names",
+    "object_namespaces",
+    "on",
+    "on_key_event",
+    "open",
+    "or_namespaces",
+    "recorded_event",
+    "resolve_in_any_version",
+    "resource_of",
+    "same_namespaces",
+    "selected_namespaces",
+    "selection",
+    "selects_namespace",
+    "set_by",
+    "uid",
+    "within",
 ];
 
 #[test]
-fn each_method_that_a_controllers_author_calls_is_on_a_page() {
+fn each_function_and_method_that_a_controllers_author_calls_is_on_a_page() {
     let pages = pages().into_iter().filter(|page| page.starts_with("docs")).map(|page| read(&page));
-    let named: BTreeSet<_> = pages.flat_map(|page| named_methods(&page)).collect();
-    let mut methods = BTreeSet::new();
-    for folder in
-        ["apis/src", "injection/src", "reconciler/src", "sharedmain/src", "testing/src", "webhook/src"]
-    {
-        each_source(Path::new(folder), &mut |code| add_methods(code, &mut methods));
+    let mut named: BTreeSet<_> = pages.flat_map(|page| named_methods(&page)).collect();
+    named.extend(CALLED_BY_THE_FRAMEWORK.map(str::to_owned));
+    let mut public = BTreeSet::new();
+    for name in CRATES {
+        let folder = Path::new(name).join("src");
+        let exported = exported_names(&folder.join("lib.rs"));
+        each_source(&folder, &mut |code| add_public(code, &exported, &mut public));
     }
-    assert!(
-        methods.contains("track_where") && methods.contains("apply_or_replace"),
-        "found only {methods:?}"
-    );
-    let missing: Vec<_> = methods.difference(&named).collect();
+    for known in ["track_where", "apply_or_replace", "drop_descriptions", "compare_quantities", "set_sink"] {
+        assert!(public.contains(known), "{known} is not among {public:?}");
+    }
+    for name in CALLED_BY_THE_FRAMEWORK {
+        assert!(public.contains(name), "{name} is no longer public");
+    }
+    let missing: Vec<_> = public.difference(&named).collect();
     assert!(missing.is_empty(), "add to a page in docs/how-to, as `name` or in code: {missing:?}");
 }
 
@@ -178,9 +205,9 @@ impl Queue {
     pub fn get(&self) {}
 }
 ";
-    let mut methods = BTreeSet::new();
-    add_methods(code, &mut methods);
-    assert_eq!(methods.into_iter().collect::<Vec<_>>(), ["add", "get"]);
+    let mut public = BTreeSet::new();
+    add_public(code, &BTreeSet::from(["Queue".into()]), &mut public);
+    assert_eq!(public.into_iter().collect::<Vec<_>>(), ["add", "get"]);
 }
 
 /// Returns the names in the code of a page that may be those of methods: before a parenthesis or a turbofish, and the
@@ -221,26 +248,67 @@ fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Adds the names of the public methods of [`TYPES`].
-fn add_methods(code: &str, methods: &mut BTreeSet<String>) {
-    let (mut is_listed, mut is_hidden) = (false, false);
+/// Returns the names that a module exports, also from its public modules, except for hidden ones.
+fn exported_names(module: &Path) -> BTreeSet<String> {
+    let is_root = ["lib.rs", "mod.rs"].iter().any(|name| module.ends_with(name));
+    let folder =
+        if is_root { module.parent().unwrap_or(module).to_owned() } else { module.with_extension("") };
+    let submodule = |name: &str| {
+        let file = folder.join(name).with_extension("rs");
+        let file = if Path::new(ROOT).join(&file).exists() { file } else { folder.join(name).join("mod.rs") };
+        exported_names(&file)
+    };
+    let code = read(module);
+    let code =
+        code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let mut names = BTreeSet::new();
+    for (at, _) in code.match_indices("\npub ") {
+        let item = &code[at + 1..];
+        if code[..at].ends_with("#[doc(hidden)]") {
+            continue;
+        }
+        let item =
+            item.split([';', '(', '<', ' ']).take_while(|word| !word.starts_with('{')).collect::<Vec<_>>();
+        match &*item {
+            ["pub", "mod", name, ..] => names.extend(submodule(name)),
+            ["pub", "use", ..] => {
+                let paths = code[at..].split(';').next().unwrap_or_default();
+                for path in paths.split(|c: char| !is_of_name(c) && c != ':' && c != '*') {
+                    match path.strip_suffix("::*") {
+                        Some(glob) => names.extend(submodule(&last_name(glob).unwrap_or_default())),
+                        None => names.extend(last_name(path)),
+                    }
+                }
+            }
+            ["pub", "const" | "async", "fn", name, ..] | ["pub", "fn", name, ..] => {
+                names.insert((*name).to_owned());
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// Adds the names of the exported functions, and of the public methods of the exported types.
+fn add_public(code: &str, exported: &BTreeSet<String>, public: &mut BTreeSet<String>) {
+    let (mut is_exported, mut is_hidden) = (false, false);
     for line in code.lines() {
         if line.starts_with("impl") {
             let name = line.split(" for ").last().unwrap_or_default().trim_start_matches("impl").trim_start();
             let name =
                 if name.starts_with('<') { name.split_once("> ").map_or("", |(_, name)| name) } else { name };
             let name = name.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-            is_listed = TYPES.contains(&name) && !line.contains(" for ");
+            is_exported = exported.contains(name) && !line.contains(" for ");
         }
         let text = line.trim();
         is_hidden |= text == "#[doc(hidden)]";
-        let method = ["    pub fn ", "    pub async fn ", "    pub const fn "]
-            .iter()
-            .find_map(|start| line.strip_prefix(start));
-        if let Some(method) = method {
-            let name = method.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
-            if is_listed && !is_hidden {
-                methods.insert(name.to_owned());
+        let function =
+            ["pub fn ", "pub async fn ", "pub const fn "].iter().find_map(|start| text.strip_prefix(start));
+        if let Some(function) = function {
+            let name = function.split(|c: char| !is_of_name(c)).next().unwrap_or_default();
+            let is_method = line.starts_with(' ');
+            if !is_hidden && if is_method { is_exported } else { exported.contains(name) } {
+                public.insert(name.to_owned());
             }
         }
         is_hidden &= text.is_empty() || text.starts_with("#[") || text.starts_with("//");
@@ -259,6 +327,11 @@ fn add_reasons(code: &str, reasons: &mut BTreeSet<String>) {
         ".reason.as_deref().unwrap_or(\"",
         "|error| (\"",
         "Err((\"",
+        "(400, \"",
+        "(422, \"",
+        "(500, \"",
+        "(503, \"",
+        "(504, \"",
     ];
     for pattern in before {
         let found = code.split(pattern).skip(1).filter_map(|rest| rest.split('"').next());

@@ -66,6 +66,9 @@ struct ConversionRequest<'a> {
     objects: Vec<&'a RawValue>,
 }
 
+/// The reason of the status with which a failed conversion is answered.
+const FAILED_REASON: &str = "ConversionFailed";
+
 /// The number of failed objects after which a conversion stops. Its message names all of them.
 const MAX_FAILURES: usize = 20;
 
@@ -169,7 +172,7 @@ impl Conversions {
             true => Status::success(),
             false => {
                 converted_objects.clear();
-                Status::failure(&failures.join("; "), "ConversionFailed")
+                Status::failure(&failures.join("; "), FAILED_REASON)
             }
         };
         let is_success = result.is_success();

@@ -116,6 +116,32 @@ async fn a_refusal_of_a_converted_object_names_the_version_of_its_fields() {
     assert!(refused.contains("spec.milliwatts") && !refused.contains("converts"), "{refused}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_of_a_wrong_type_is_refused_as_invalid_in_both_versions() {
+    let plane = ControlPlane::start().await.unwrap();
+    plane.install_crd(merge_crds(vec![v1::Bulb::crd(), v1alpha1::Bulb::crd()], "v1").unwrap()).await.unwrap();
+    let webhook = Webhook::new("tests.reknit.dev").conversion::<v1alpha1::Bulb>().validation::<v1::Bulb>();
+    let _server = plane.serve_webhook("default", |_| Ok(webhook)).await.unwrap();
+    let create = async |version: &str, name: &str, spec: Value| {
+        let mut resource = ApiResource::erase::<v1::Bulb>(&());
+        resource.version = version.into();
+        resource.api_version = format!("tests.reknit.dev/{version}");
+        let bulbs: Api<DynamicObject> = Api::namespaced_with(plane.client().unwrap(), "default", &resource);
+        let bulb = DynamicObject::new(name, &resource).data(json!({ "spec": spec }));
+        bulbs.create(&PostParams::default(), &bulb).await
+    };
+    eventually("the conversion of a bulb", TIMEOUT, async || {
+        create("v1alpha1", "dim", json!({"watts": 1})).await
+    })
+    .await;
+    for (version, field) in [("v1alpha1", "watts"), ("v1", "milliwatts")] {
+        let refused = create(version, "wrong", json!({ field: "many" })).await;
+        let Err(kube::Error::Api(status)) = &refused else { panic!("{version}: {refused:?}") };
+        assert_eq!((status.code, &*status.reason), (422, "Invalid"), "{status:?}");
+        assert!(status.message.contains(&format!("spec.{field}: Invalid value")), "{status:?}");
+    }
+}
+
 /// The managers of an object, with the version in which each applies and its fields.
 pub(crate) fn managers(object: &DynamicObject) -> Vec<(String, String, Value)> {
     let fields = object.metadata.managed_fields.iter().flatten();

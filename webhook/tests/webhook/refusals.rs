@@ -1,26 +1,38 @@
 //! Tests of the status of refused requests: 422 Invalid with a cause for each field.
 
-use crate::lamp::Lamp;
+use crate::{
+    bulb::v1::Bulb,
+    lamp::{Lamp, Rule, not_in_the_attic},
+};
+use k8s_openapi::api::core::v1::Namespace;
+use reknit_apis::{FieldError, Request, Validatable};
+use reknit_injection::{Context, Informer};
+use reknit_testing::ApiServer;
 use reknit_webhook::{Webhook, internal};
 use serde_json::{Value, json};
 
-/// Sends the review of a new lamp named `x` with this spec to a path, and returns the status of the response.
-async fn refused_status(path: &str, spec: Value) -> Value {
-    let webhook = Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>();
+/// Sends the review of a new object named `x` with this spec to a path, and returns the response.
+async fn response(webhook: &Webhook, path: &str, kind: &str, spec: Value) -> Value {
     let object =
-        json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "metadata": {"name": "x"}, "spec": spec});
+        json!({"apiVersion": "tests.reknit.dev/v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec});
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
             "uid": "1", "operation": "CREATE", "userInfo": {}, "name": "x",
-            "kind": {"group": "tests.reknit.dev", "version": "v1", "kind": "Lamp"}, "object": object,
+            "kind": {"group": "tests.reknit.dev", "version": "v1", "kind": kind}, "object": object,
         },
     });
-    let (code, body) = internal::answer(&webhook, path, review.to_string()).await;
+    let (code, body) = internal::answer(webhook, path, review.to_string()).await;
     assert_eq!(code, 200);
-    let mut answer: Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!(answer["response"]["allowed"], false);
-    answer["response"]["status"].take()
+    serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
+}
+
+/// Sends the review of a new lamp named `x` with this spec to a path, and returns the status of the response.
+async fn refused_status(path: &str, spec: Value) -> Value {
+    let webhook = Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>();
+    let mut response = response(&webhook, path, "Lamp", spec).await;
+    assert_eq!(response["allowed"], false);
+    response["status"].take()
 }
 
 fn cause(reason: &str, field: &str, message: &str) -> Value {
@@ -65,4 +77,37 @@ async fn an_undecodable_object_is_refused_as_invalid_with_a_cause_for_each_field
             cause("FieldValueForbidden", "spec.wats", "Forbidden: unknown field"),
         ])
     );
+}
+
+impl Validatable for Bulb {
+    fn validate(&self, _: &Request) -> FieldError {
+        FieldError::none()
+    }
+}
+
+#[tokio::test]
+async fn a_validator_whose_caches_are_not_synced_denies_its_kind_with_503_while_other_kinds_go_on() {
+    let webhook = |cx: &Context| {
+        let _: Informer<Namespace> = cx.get();
+        let webhook = Webhook::new("demo.reknit.dev").validator(Rule(not_in_the_attic)).validation::<Bulb>();
+        internal::await_informers(webhook, cx)
+    };
+    let answers = async |webhook: &Webhook| {
+        let path = "/resource-validation";
+        let lamp = response(webhook, path, "Lamp", json!({"room": "hall"})).await;
+        (lamp, response(webhook, path, "Bulb", json!({"milliwatts": 1})).await)
+    };
+    let builder = || Context::builder("webhook", ApiServer::new().client());
+    let cx = builder().build();
+    let (lamp, bulb) = answers(&webhook(&cx)).await;
+    let status = &lamp["status"];
+    assert_eq!((&lamp["allowed"], &status["code"]), (&json!(false), &json!(503)), "{lamp}");
+    assert_eq!(status["reason"], "ServiceUnavailable");
+    let message = status["message"].as_str().unwrap();
+    assert!(message.starts_with("the webhook has not read ") && message.contains("amespace"), "{message}");
+    assert_eq!(bulb["allowed"], true, "{bulb}");
+
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "here"}});
+    let (lamp, _) = answers(&webhook(&builder().preloaded(vec![namespace]).build())).await;
+    assert_eq!(lamp["allowed"], true, "{lamp}");
 }
