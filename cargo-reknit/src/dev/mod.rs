@@ -89,6 +89,7 @@ impl Dev {
     /// Shows objects and restarts programs. Returns with `--once`.
     async fn follow(&self, session: &mut Session<'_>, sources: &Sources) -> Result<()> {
         let started = Instant::now();
+        let mut awaited = String::new();
         let mut refresh = interval(REFRESH);
         // Kept between iterations, because a change would be lost if this future were dropped while it debounces.
         let mut changed = Box::pin(sources.changed());
@@ -101,9 +102,14 @@ impl Dev {
                     if session.has_exited() {
                         bail!("a program exited before these examples were ready: {missed}");
                     }
-                    if started.elapsed() > ONCE_TIMEOUT {
+                    let rest = ONCE_TIMEOUT.saturating_sub(started.elapsed()).as_secs();
+                    if rest == 0 {
                         let seconds = ONCE_TIMEOUT.as_secs();
                         bail!("these examples were not ready within {seconds} s: {missed}");
+                    }
+                    if missed != awaited {
+                        output::step("waiting", &format!("for at most {rest} s for {missed}"));
+                        awaited = missed;
                     }
                 }
                 () = &mut changed => {

@@ -56,6 +56,8 @@ pub(crate) struct Session<'a> {
     built: Instant,
     /// The states that examples have had.
     reached: BTreeSet<Goal>,
+    /// The conditions of the examples that are not ready, as they were last read.
+    conditions: BTreeMap<String, String>,
 }
 
 impl<'a> Session<'a> {
@@ -92,6 +94,7 @@ impl<'a> Session<'a> {
             began,
             built,
             reached: BTreeSet::new(),
+            conditions: BTreeMap::new(),
         };
         session.apply().await?;
         session.start_programs().await?;
@@ -108,12 +111,16 @@ impl<'a> Session<'a> {
         Executables::build(&self.project.folder, self.cargo_args).await
     }
 
-    /// The names of the examples that have not reached these goals yet, and why they could not be applied, if so.
+    /// The examples that have not reached these goals yet, with their conditions, and why they could not be applied, if so.
     /// Without goals, the custom resources among the examples have to be ready. Returns `None` once all are reached.
     pub(crate) fn missed(&self, goals: &[Goal]) -> Option<String> {
         let goals: &[Goal] = if goals.is_empty() { &self.awaited } else { goals };
         let missed = goals.iter().filter(|goal| !self.reached.contains(goal));
-        let names = missed.map(|goal| goal.to_string()).collect::<Vec<_>>().join(", ");
+        let text = |goal: &Goal| match self.conditions.get(&goal.example) {
+            Some(condition) => format!("{goal} ({condition})"),
+            None => goal.to_string(),
+        };
+        let names = missed.map(text).collect::<Vec<_>>().join(", ");
         match self.pending.as_deref() {
             None if names.is_empty() => None,
             Some(error) if !error.is_empty() => Some(format!("{names}: {error}")),
@@ -300,7 +307,11 @@ impl<'a> Session<'a> {
             if self.reached.contains(&ready) {
                 continue;
             }
-            let states = self.states(example).await.unwrap_or_default();
+            let Ok(conditions) = self.conditions(example).await else { continue };
+            let states: Vec<_> =
+                conditions.iter().filter_map(|condition| state(example, condition)).collect();
+            let texts: Vec<_> = conditions.iter().filter_map(describe_condition).collect();
+            self.conditions.insert(ready.example.clone(), texts.join("; "));
             if states.contains(&ready) {
                 let (total, since_build) = (seconds(self.began.elapsed()), seconds(self.built.elapsed()));
                 let name = &ready.example;
@@ -322,14 +333,13 @@ impl<'a> Session<'a> {
         None
     }
 
-    /// The states of an example, by its conditions `Ready` and `Available`.
-    async fn states(&self, example: &Value) -> Result<Vec<Goal>> {
+    /// The conditions `Ready` and `Available` of an example.
+    async fn conditions(&self, example: &Value) -> Result<Vec<Value>> {
         let object = self.read(example).await?;
         let conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
         let named = conditions
             .filter(|condition| ["Ready", "Available"].iter().any(|name| condition["type"] == *name));
-        let statuses = named.filter_map(|condition| condition["status"].as_str());
-        Ok(statuses.map(|status| Goal::new(describe(example), status)).collect())
+        Ok(named.cloned().collect())
     }
 
     /// Reads the current state of an object.
@@ -352,6 +362,21 @@ impl<'a> Session<'a> {
         self.stop_programs().await;
         self.plane.stop().await.context("cannot stop the control plane")
     }
+}
+
+/// The state of an example with this condition.
+fn state(example: &Value, condition: &Value) -> Option<Goal> {
+    Some(Goal::new(describe(example), condition["status"].as_str()?))
+}
+
+/// A condition with its reason and its message, such as `Ready is Unknown: NoPods: 0 of 2 pods are ready`.
+fn describe_condition(condition: &Value) -> Option<String> {
+    let text = |field: &str| condition[field].as_str().filter(|text| !text.is_empty());
+    let mut described = format!("{} is {}", text("type")?, text("status")?);
+    for part in [text("reason"), text("message")].into_iter().flatten() {
+        described += &format!(": {part}");
+    }
+    Some(described)
 }
 
 /// True for webhook configurations, and for definitions that are converted by a webhook.
@@ -398,5 +423,22 @@ mod tests {
             assert_eq!(is_registered(&object), registered, "{object}");
         }
         assert!(!calls_webhook(&json!({"spec": {"group": "example.com"}})));
+    }
+
+    #[test]
+    fn a_condition_is_described_with_its_reason_and_its_message_if_it_has_them() {
+        for (condition, text) in [
+            (json!({"type": "Ready", "status": "Unknown"}), "Ready is Unknown"),
+            (
+                json!({"type": "Ready", "status": "False", "reason": "NoPods", "message": ""}),
+                "Ready is False: NoPods",
+            ),
+            (
+                json!({"type": "Ready", "status": "False", "reason": "NoPods", "message": "0 of 2 pods are ready"}),
+                "Ready is False: NoPods: 0 of 2 pods are ready",
+            ),
+        ] {
+            assert_eq!(describe_condition(&condition).as_deref(), Some(text));
+        }
     }
 }

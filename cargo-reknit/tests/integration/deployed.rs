@@ -1,6 +1,6 @@
 //! The program of a project as its Deployments run it: each part with its service account, and with leader election.
 
-use std::time::Duration;
+use std::{env, path::Path, process::Command, time::Duration};
 
 use k8s_openapi::{
     api::{
@@ -17,7 +17,7 @@ use kube::{
 use reknit_testing::{ControlPlane, Program, RunningProgram, eventually};
 use serde_json::{Value, json};
 
-use crate::project::Project;
+use crate::project::{Project, succeed};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The arguments in a Deployment of kubebuilder, with other ports, and the flag whose default differs.
@@ -71,6 +71,28 @@ impl Deployed {
                 if parts == [true; 3] { Ok(()) } else { Err(format!("{live}, not {}", planned["after"])) }
             })
             .await;
+        }
+    }
+
+    /// Applies `config/` as the README says, and then by server-side apply. Asserts that a second apply changes nothing,
+    /// and that the program sets no field for which the second way conflicts with the first.
+    pub(crate) fn assert_applies_again(&self, project: &Project) {
+        let kubectl = |arguments: &[&str]| {
+            let program = Path::new(&env::var("KUBEBUILDER_ASSETS").unwrap_or_default()).join("kubectl");
+            let mut command = Command::new(program);
+            command.arg("--kubeconfig").arg(self.plane.kubeconfig()).args(arguments);
+            succeed(command.current_dir(&project.folder))
+        };
+        // There is no network for Services, so that the API server cannot call the webhook about a ConfigMap.
+        kubectl(&["label", "namespace", &self.namespace, "webhooks.knative.dev/exclude=true"]);
+        kubectl(&["apply", "-k", "config/"]);
+        let again = kubectl(&["apply", "-k", "config/"]);
+        // kubectl always reports a PodDisruptionBudget as configured: its selector has the patch strategy "replace".
+        let is_changed =
+            |line: &&str| !line.ends_with(" unchanged") && !line.starts_with("poddisruptionbudget");
+        assert_eq!(again.lines().filter(is_changed).collect::<Vec<_>>(), [""; 0]);
+        for _ in ["the first apply takes the fields over", "the second changes nothing"] {
+            kubectl(&["apply", "--server-side", "-k", "config/"]);
         }
     }
 

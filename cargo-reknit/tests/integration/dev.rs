@@ -4,15 +4,23 @@ use std::{
     io::{BufRead, BufReader},
     net::TcpStream,
     os::unix::process::CommandExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
     time::{Duration, Instant},
 };
 
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{
+    Api, Client, Config,
+    api::PostParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use reknit_testing::eventually;
 use rustix::process::{Pid, Signal, kill_process};
+
+use serde_json::json;
 
 use crate::project::Project;
 
@@ -73,6 +81,26 @@ impl Drop for Dev {
     }
 }
 
+/// Deletes a Namespace with an object in it, and waits until both are gone.
+async fn assert_deletes_namespaces(kubeconfig: &Path) {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let client = Client::try_from(config).unwrap();
+    let (namespaces, maps) =
+        (Api::<Namespace>::all(client.clone()), Api::<ConfigMap>::namespaced(client, "left"));
+    let namespace = serde_json::from_value(json!({"metadata": {"name": "left"}})).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    let map = serde_json::from_value(json!({"metadata": {"name": "x"}})).unwrap();
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    namespaces.delete("left", &Default::default()).await.unwrap();
+    eventually("the deletion of a Namespace", Duration::from_secs(60), async || {
+        let namespace = namespaces.get_opt("left").await.map_err(|error| error.to_string())?;
+        namespace.map_or(Ok(()), |namespace| Err(format!("{:?}", namespace.status)))
+    })
+    .await;
+    assert_eq!(maps.get_opt("x").await.unwrap(), None);
+}
+
 #[tokio::test]
 async fn programs_follow_the_sources_and_end_with_the_command() {
     let project = Project::new("notes", &["--group", "notes.example.com", "--kind", "Note"]);
@@ -84,6 +112,7 @@ async fn programs_follow_the_sources_and_end_with_the_command() {
     assert!(kubeconfig.exists(), "{}", kubeconfig.display());
     let ready = dev.wait_for("ready Note/hello");
     assert!(ready.contains("s after the build"), "{ready}");
+    assert_deletes_namespaces(&kubeconfig).await;
 
     project.edit("src/note/controller.rs", "Ok(Outcome::done())", "Ok(Outcome::unknown())");
     dev.wait_for("error[E0599]");
@@ -101,6 +130,13 @@ async fn programs_follow_the_sources_and_end_with_the_command() {
     dev.wait_for("console http://127.0.0.1:");
     assert!(stopping.elapsed() < QUIET_PERIOD, "{:?}", stopping.elapsed());
     dev.wait_for("False");
+
+    let (account, other) = ("serviceAccountName: controller", "serviceAccountName: other");
+    project.edit("config/500-controller.yaml", account, other);
+    dev.wait_for("config/ has no such ServiceAccount");
+    dev.wait_for("running notes as notes/other");
+    project.edit("config/500-controller.yaml", other, account);
+    dev.wait_for("running notes as notes/controller");
 
     dev.interrupt();
     let is_removed = async || match kubeconfig.exists() {

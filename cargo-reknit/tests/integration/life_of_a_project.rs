@@ -69,6 +69,7 @@ fn add_default_and_rule(project: &Project) {
 
 async fn assert_runs_as_its_service_account(project: &Project) {
     let mut deployed = Deployed::start(project, "orders", GROUP).await;
+    deployed.assert_applies_again(project);
     deployed.assert_answers_as_a_project_of_kubebuilder().await;
     deployed.reach_webhook("policies.shop.example.com").await;
     let invalid = json!({"text": "hello", "count": 0});
