@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use reknit::{prelude::*, testing::eventually};
 use serde::{Serialize, de::DeserializeOwned};
@@ -65,6 +65,13 @@ impl Objects {
         self.create::<ConfigMap>(serde_json::from_value(map).unwrap()).await;
     }
 
+    /// Changes the time limit of requests while the replicas run.
+    async fn set_request_timeout(&self, timeout: &str) {
+        let patch = Patch::Merge(json!({"data": {"request-timeout": timeout}}));
+        let maps = self.api::<ConfigMap>();
+        maps.patch("config-ingress", &PatchParams::default(), &patch).await.expect("it is patched");
+    }
+
     async fn wait_until_ready(&self, name: &str, replica: &Process) {
         eventually(format!("the Route {name} is ready"), TIMEOUT, async || {
             let status = self.api::<Route>().get(name).await.map_err(|error| error.to_string())?.status;
@@ -111,6 +118,16 @@ impl Stream {
             if all == hosts { Ok(newest) } else { Err(format!("{newest:?}")) }
         })
         .await
+    }
+
+    /// Waits until the first route has this time limit.
+    async fn wait_for_timeout(&self, millis: u64) {
+        eventually(format!("the time limit of {millis} ms is streamed"), TIMEOUT, async || {
+            let newest = self.newest.lock().unwrap().clone();
+            let first = newest.routes.first().map(|route| route.timeout_millis);
+            if first == Some(millis) { Ok(()) } else { Err(format!("{newest:?}")) }
+        })
+        .await;
     }
 }
 
@@ -179,6 +196,11 @@ async fn two_replicas_stream_the_same_routes_and_the_other_leads_after_a_crash()
     assert_eq!(streamed.routes[0].paths[0].endpoints, ["10.0.0.1:8080"]);
     assert_eq!(from_other.wait_for_hosts(&["a.example.com"]).await, streamed);
     objects.wait_until_ready("a", &leader).await;
+    assert_eq!(streamed.routes[0].timeout_millis, 15_000);
+    objects.set_request_timeout("20s").await;
+    for stream in [&from_leader, &from_other] {
+        stream.wait_for_timeout(20_000).await;
+    }
     objects.api::<Route>().delete("a", &DeleteParams::default()).await.unwrap();
     from_other.wait_for_hosts(&[]).await;
 

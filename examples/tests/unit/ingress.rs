@@ -1,6 +1,6 @@
 //! Tests of single passes of ingress, and a simulation.
 
-use std::{cell::RefCell, net::IpAddr, sync::Arc, time::Duration};
+use std::{cell::RefCell, net::IpAddr, process::Command, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use k8s_openapi::api::{core::v1::ConfigMap, discovery::v1::EndpointSlice};
@@ -252,4 +252,13 @@ fn all_replicas_have_the_routes_of_the_cluster_through_faults() {
         .any_final_state()
         .seeds(0..10)
         .run();
+}
+
+#[test]
+fn the_example_has_at_most_450_lines_of_code() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../hack/count-lines.sh");
+    let output = Command::new(script).arg(concat!(env!("CARGO_MANIFEST_DIR"), "/ingress")).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let sum = printed.lines().find_map(|line| line.trim().strip_suffix(" in all")?.parse::<u32>().ok());
+    assert!(sum.is_some_and(|sum| (300..=450).contains(&sum)), "{printed}");
 }
