@@ -86,3 +86,37 @@ impl<const N: usize> Collector for Scraped<N> {
         self.gauges.iter().flat_map(Collector::collect).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The buckets of durations in controller-runtime 0.22 (reconciles and webhooks, then the queue) and in component-base
+    /// 0.34 (requests).
+    fn upstream_buckets() -> Vec<f64> {
+        let reconciles = [
+            0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
+            1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0,
+            25.0, 30.0, 40.0, 50.0, 60.0,
+        ];
+        let queue = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
+        let requests = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+        [&reconciles[..], &queue, &requests].concat()
+    }
+
+    #[test]
+    fn durations_have_every_bucket_of_controller_runtime_and_client_go() {
+        let registry = Registry::new();
+        register_durations(&registry, "seconds", "Seconds", &[]).with_label_values::<&str>(&[]).observe(1.0);
+        let families = registry.gather();
+        let buckets: Vec<f64> = families[0].get_metric()[0]
+            .get_histogram()
+            .get_bucket()
+            .iter()
+            .map(|bucket| bucket.upper_bound())
+            .collect();
+        let missing: Vec<f64> =
+            upstream_buckets().into_iter().filter(|bucket| !buckets.contains(bucket)).collect();
+        assert!(missing.is_empty(), "{missing:?} are not among {buckets:?}");
+    }
+}

@@ -15,7 +15,6 @@ use crate::{
 
 /// The value of a gauge of the controller `lamps`.
 fn gauge(registry: &Registry, name: &str) -> f64 {
-    let name = format!("reknit_leader_election_{name}");
     let families = registry.gather();
     let family = families.iter().find(|family| family.name() == name).unwrap();
     let metric = family.get_metric().iter().find(|metric| metric.get_label()[0].value() == "lamps").unwrap();
@@ -25,7 +24,12 @@ fn gauge(registry: &Registry, name: &str) -> f64 {
 
 /// The numbers of buckets that are led, unowned and in transition.
 fn counts(registry: &Registry) -> [f64; 3] {
-    ["buckets_led", "buckets_unowned", "buckets_in_transition"].map(|name| gauge(registry, name))
+    [
+        "reknit_leader_election_buckets_led",
+        "reknit_leader_election_buckets_unowned",
+        "reknit_leader_election_buckets_in_transition",
+    ]
+    .map(|name| gauge(registry, name))
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,7 +94,9 @@ async fn without_a_watch_a_bucket_is_unowned_until_its_leader_is_known() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_of_the_last_handover_is_that_of_a_bucket_gained_or_handed_over() {
-    let last = |replica: &Replica| gauge(&replica.registry, "last_handover_timestamp_seconds");
+    let last = |replica: &Replica| {
+        gauge(&replica.registry, "reknit_leader_election_last_handover_timestamp_seconds")
+    };
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     let (api, start) = (FakeApi::default(), now());
     let first = Replica::start_with(&api, "a", 2, &["lamps"]);

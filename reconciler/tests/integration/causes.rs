@@ -275,15 +275,8 @@ impl Process {
 
     /// The number of passes of the controller with this cause, according to the metric.
     fn count(&self, controller: &str, cause: &str, source: &str) -> f64 {
-        let families = self.metrics.gather();
-        let family = families.iter().find(|family| family.name() == "reknit_reconcile_causes_total");
-        let metrics = family.map(|family| family.get_metric()).unwrap_or_default();
-        let expected = BTreeSet::from([("controller", controller), ("cause", cause), ("source", source)]);
-        let labels = |metric: &prometheus::proto::Metric| {
-            metric.get_label().iter().map(|label| (label.name(), label.value())).collect::<BTreeSet<_>>()
-                == expected
-        };
-        metrics.iter().find(|metric| labels(metric)).map_or(0.0, |metric| metric.get_counter().get_value())
+        let labels = [("controller", controller), ("cause", cause), ("source", source)];
+        crate::count(&self.metrics, "reknit_reconcile_causes_total", labels)
     }
 
     /// Replaces each number by `#`, and the namespace by `NS`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap, events::v1::Event as StoredEvent};
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use reknit_injection::{Context, select};
@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep};
 use crate::Fixture;
 
 /// Applies a Deployment for each ConfigMap, with the image of the ConfigMap and without replicas, and reconciles again each
-/// second.
-struct Rollouts(Owned<Deployment>);
+/// second. An annotation of the ConfigMap follows the status of the Deployment, as a status that counts up does.
+struct Rollouts(Owned<Deployment>, Client);
 
 impl ReconcileKind for Rollouts {
     type Kind = ConfigMap;
@@ -35,7 +35,14 @@ impl ReconcileKind for Rollouts {
             "metadata": {"name": map.name_any()},
             "spec": {"selector": {"matchLabels": {"app": "a"}}, "template": template},
         }))?;
-        self.0.apply(map, child).await?;
+        let child = self.0.apply(map, child).await?;
+        let observed = child.status.as_ref().and_then(|status| status.observed_generation);
+        let observed = observed.map(|observed| observed.to_string());
+        if map.annotations().get("observed") != observed.as_ref() {
+            let maps: Api<ConfigMap> = Api::namespaced(self.1.clone(), &map.namespace().unwrap_or_default());
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {"observed": observed}}}));
+            maps.patch(&map.name_any(), &PatchParams::default(), &patch).await?;
+        }
         Ok(Outcome::after(Duration::from_secs(1)))
     }
 }
@@ -45,8 +52,8 @@ fn rollouts(fixture: &Fixture) -> impl FnOnce(&Context) -> Result<Controller> + 
     move |cx| {
         let mut build =
             Controller::selected::<ConfigMap>(cx, select().namespace(&namespace).label("app", "a"));
-        let children = build.owns();
-        Ok(build.workers(8).reconciler(Rollouts(children)).build())
+        let (children, client) = (build.owns(), build.client());
+        Ok(build.workers(8).reconciler(Rollouts(children, client)).build())
     }
 }
 
@@ -97,6 +104,8 @@ async fn rollouts_an_autoscaler_a_growing_status_and_many_new_objects_are_no_sto
         })
         .map(|event| event.note.clone())
         .collect();
+    let observed = maps.get("map-0").await.unwrap().annotations().get("observed").cloned();
+    assert!(observed.is_some(), "the growing status is not counted");
     println!("{n} rounds, {objects} objects, {} events", events.len());
     assert!(alarms.is_empty(), "{alarms:?}");
     running.stop().await;

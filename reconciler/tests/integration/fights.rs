@@ -1,6 +1,6 @@
 //! Fields that a controller and another client write in turn, on a real API server.
 
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -10,6 +10,7 @@ use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
+use prometheus::Registry;
 use reknit_injection::{Context, select};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKind, Result, Tracked};
@@ -18,7 +19,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::{FINALIZER, Fixture, Idle, TIMEOUT, logs, run};
+use crate::{FINALIZER, Fixture, Idle, TIMEOUT, count, logs, measured, run};
 
 /// The way in which a controller writes the Deployment of a ConfigMap.
 #[derive(Clone, Copy, Debug)]
@@ -145,6 +146,12 @@ async fn contested(fixture: &Fixture, owner: &ConfigMap) -> Vec<String> {
     events.filter_map(|event| event.note).collect()
 }
 
+/// The value of the metric of restoring writes of Deployments.
+fn fight_writes(metrics: &OnceLock<Registry>) -> f64 {
+    let labels = [("controller", "configmaps"), ("group", "apps"), ("resource", "deployments")];
+    count(metrics.get().unwrap(), "reknit_fight_writes_total", labels)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fight_is_reported_with_the_other_manager_whichever_verb_restores_the_field() {
     for (verb, manager) in [
@@ -155,7 +162,8 @@ async fn a_fight_is_reported_with_the_other_manager_whichever_verb_restores_the_
     ] {
         let fixture = Fixture::new("fight").await;
         let owner = create_owner(&fixture).await;
-        let running = Controllers::new(fixture.client.clone()).controller(scaling(&fixture, verb, 2)).start();
+        let (controller, metrics) = measured(scaling(&fixture, verb, 2));
+        let running = Controllers::new(fixture.client.clone()).controller(controller).start();
         let patch = json!({"spec": {"replicas": 5}});
         let message = disturb::<Deployment>(&fixture, &owner, "owner", manager, patch).await;
         println!("{verb:?}: {message}");
@@ -164,6 +172,7 @@ async fn a_fight_is_reported_with_the_other_manager_whichever_verb_restores_the_
             fixture.namespace
         );
         assert!(message.starts_with(&expected), "{message}");
+        assert!(fight_writes(&metrics) >= 1.0, "{verb:?}: the restoring writes are not counted");
         assert_eq!(contested(&fixture, &owner).await.len(), 1);
         running.stop().await;
     }
@@ -173,8 +182,8 @@ async fn a_fight_is_reported_with_the_other_manager_whichever_verb_restores_the_
 async fn a_child_that_another_client_deletes_again_and_again_is_reported() {
     let fixture = Fixture::new("fight-deletion").await;
     let owner = create_owner(&fixture).await;
-    let running =
-        Controllers::new(fixture.client.clone()).controller(scaling(&fixture, Verb::Apply, 2)).start();
+    let (controller, metrics) = measured(scaling(&fixture, Verb::Apply, 2));
+    let running = Controllers::new(fixture.client.clone()).controller(controller).start();
     let api: Api<Deployment> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
     let message = eventually("the deletions are reported", TIMEOUT, async || {
         _ = api.delete("owner", &DeleteParams::default()).await; // not found until it is created again
@@ -185,6 +194,7 @@ async fn a_child_that_another_client_deletes_again_and_again_is_reported() {
     .await;
     let expected = format!("another client deleted deployments.apps {}/owner 3 times in ", fixture.namespace);
     assert!(message.starts_with(&expected), "{message}");
+    assert!(fight_writes(&metrics) >= 1.0, "the deletions are not counted");
     running.stop().await;
 }
 

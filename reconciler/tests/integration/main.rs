@@ -24,7 +24,11 @@ mod status;
 mod storms;
 mod tenants;
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -35,6 +39,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
+use prometheus::Registry;
 use reknit_injection::{Context, Shutdown};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{
@@ -73,6 +78,31 @@ enum FinalizerPatch {
 async fn run(controller: Controller, leadership: Leadership) {
     let run = Run { leadership, stop: Shutdown::never(), drain: Duration::ZERO, workers: None };
     controller.run(run).await;
+}
+
+/// Shows the registry of the constructed controller to the test.
+fn measured(
+    constructor: impl FnOnce(&Context) -> Result<Controller> + 'static,
+) -> (impl FnOnce(&Context) -> Result<Controller> + 'static, Arc<OnceLock<Registry>>) {
+    let shown = Arc::<OnceLock<Registry>>::default();
+    let registry = shown.clone();
+    let measured = move |cx: &Context| {
+        shown.get_or_init(|| cx.metrics().clone());
+        constructor(cx)
+    };
+    (measured, registry)
+}
+
+/// The value of the counter with exactly these labels. Zero if there is none.
+fn count<const N: usize>(metrics: &Registry, name: &str, labels: [(&str, &str); N]) -> f64 {
+    let (families, expected) = (metrics.gather(), BTreeSet::from(labels));
+    let family = families.iter().find(|family| family.name() == name);
+    let metrics = family.map(|family| family.get_metric()).unwrap_or_default();
+    let has_labels = |metric: &prometheus::proto::Metric| {
+        let labels = metric.get_label().iter();
+        labels.map(|label| (label.name(), label.value())).collect::<BTreeSet<_>>() == expected
+    };
+    metrics.iter().find(|metric| has_labels(metric)).map_or(0.0, |metric| metric.get_counter().get_value())
 }
 
 /// A new namespace on a real API server.

@@ -19,7 +19,7 @@ use reknit_testing::{Controllers, eventually};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::{Fixture, TIMEOUT};
+use crate::{Fixture, TIMEOUT, count, measured};
 
 /// The mistake of a reconciler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,19 +152,19 @@ async fn messages(fixture: &Fixture, map: &ConfigMap, reason: &str) -> Vec<Strin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_is_reported_with_its_cause_and_slowed_and_changes_from_outside_are_not() {
-    for (mistake, part) in [
-        (Mistake::Requeues, "after a wait"),
-        (Mistake::Rewrites, "metadata.annotations.synced from"),
-        (Mistake::Alternates, "data.color from"),
-        (Mistake::Stamps, "status.conditions[0].message from"),
-        (Mistake::Creates, " added ("),
+    for (mistake, part, cause, source) in [
+        (Mistake::Requeues, "after a wait", "after", ""),
+        (Mistake::Rewrites, "metadata.annotations.synced from", "tracked", "deployments.apps"),
+        (Mistake::Alternates, "data.color from", "object", ""),
+        (Mistake::Stamps, "status.conditions[0].message from", "tracked", "deployments.apps"),
+        (Mistake::Creates, " added (", "owned", "configmaps"),
     ] {
         let fixture = Fixture::new("storm").await;
         fixture.create("a", &[]).await;
         let map = fixture.merge("a", json!({"metadata": {"labels": {"app": "a"}}})).await;
         let passes = Arc::<AtomicUsize>::default();
-        let running =
-            Controllers::new(fixture.client.clone()).controller(mistaken(&fixture, mistake, &passes)).start();
+        let (controller, metrics) = measured(mistaken(&fixture, mistake, &passes));
+        let running = Controllers::new(fixture.client.clone()).controller(controller).start();
         let message = eventually(format!("{mistake:?}: an event"), TIMEOUT, async || {
             let found = messages(&fixture, &map, "ReconcileStorm").await.into_iter().next();
             found.ok_or_else(|| format!("{} passes", passes.load(Ordering::Relaxed)))
@@ -172,6 +172,9 @@ async fn a_storm_is_reported_with_its_cause_and_slowed_and_changes_from_outside_
         .await;
         println!("{mistake:?}: {message}");
         assert!(message.contains(part), "{message}");
+        let labels = [("controller", "configmaps"), ("cause", cause), ("source", source)];
+        let counted = count(metrics.get().unwrap(), "reknit_storm_reconciles_total", labels);
+        assert!(counted >= 1.0, "{mistake:?}: the reconciles of the storm are not counted");
         let before = passes.load(Ordering::Relaxed);
         sleep(Duration::from_secs(3)).await;
         assert!(passes.load(Ordering::Relaxed) <= before + 1, "the storm is not slowed");

@@ -1,6 +1,6 @@
 //! Panics, slow passes and deadlines.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{Api, Client, client::Body};
@@ -196,32 +196,44 @@ async fn a_conflict_is_reported_once_the_key_has_failed_ten_times_in_a_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_changes_of_a_resync_are_paced_but_not_those_of_objects_that_are_being_deleted() {
-    let server = ApiServer::new();
-    let stored = |mut lamp: Lamp, name: &str| {
-        lamp.metadata.name = Some(name.into());
-        lamp.metadata.generation = None; // as of a ConfigMap
-        lamp.metadata.finalizers = Some(vec![FINALIZER.into()]);
-        server.insert(&lamp)
-    };
-    let lamps = vec![stored(lamp(), "a"), stored(lamp(), "b"), stored(terminating(&[]), "c")];
-    let cx = Context::preloaded("test", server.client(), lamps);
-    let (sender, mut passes) = mpsc::unbounded_channel();
-    let changing = move |lamp: &Lamp, _: &mut LampStatus| {
-        CurrentPass::get().unwrap().count_change();
-        sender.send(Key::of(lamp).name).unwrap();
-        Ok(Outcome::done())
-    };
-    let build = Controller::of::<Lamp>(&cx).resync(Duration::from_secs(600));
-    let controller = build.reconciler(ClosureReconciler(changing)).finalizing().build();
-    controller.limit_unprompted_changes(1);
-    tokio::spawn(controller.run(Run { workers: Some(1), ..run_as_leader() }));
-    assert_eq!(passes.recv().await.unwrap(), "a");
-    let first = Instant::now();
-    assert_eq!(passes.recv().await.unwrap(), "c");
-    assert_eq!(first.elapsed(), Duration::ZERO);
-    assert_eq!(passes.recv().await.unwrap(), "b");
-    assert_eq!(first.elapsed().as_secs(), 60);
+async fn a_resync_is_prompted_and_not_paced_only_for_new_generations_and_objects_that_are_being_deleted() {
+    for brake in [None, Some(1)] {
+        let server = ApiServer::new();
+        let stored = |mut lamp: Lamp, name: &str, [generation, observed]: [Option<i64>; 2]| {
+            lamp.metadata.name = Some(name.into());
+            lamp.metadata.generation = generation;
+            lamp.metadata.finalizers = Some(vec![FINALIZER.into()]);
+            lamp.status.get_or_insert_default().duck.observed_generation = observed;
+            server.insert(&lamp)
+        };
+        let lamps = vec![
+            stored(lamp(), "a", [None, None]), // as of a ConfigMap
+            stored(lamp(), "b", [Some(2), Some(2)]),
+            stored(terminating(&[]), "c", [None, None]),
+            stored(lamp(), "d", [Some(2), Some(1)]),
+        ];
+        let cx = Context::preloaded("test", server.client(), lamps);
+        let (sender, mut passes) = mpsc::unbounded_channel();
+        let changing = move |lamp: &Lamp, _: &mut LampStatus| {
+            let pass = CurrentPass::get().unwrap();
+            pass.count_change();
+            sender.send((Key::of(lamp).name, pass.is_prompted())).unwrap();
+            Ok(Outcome::done())
+        };
+        let build = Controller::of::<Lamp>(&cx).resync(Duration::from_secs(600));
+        let controller = build.reconciler(ClosureReconciler(changing)).finalizing().build();
+        brake.inspect(|per_minute| controller.limit_unprompted_changes(*per_minute));
+        tokio::spawn(controller.run(Run { workers: Some(1), ..run_as_leader() }));
+        let (mut seen, mut first) = (BTreeMap::new(), None);
+        while seen.len() < 4 {
+            let (name, is_prompted) = passes.recv().await.unwrap();
+            let waited = first.get_or_insert_with(Instant::now).elapsed().as_secs();
+            seen.entry(name).or_insert((is_prompted, waited));
+        }
+        let paced = if brake.is_some() { 60 } else { 0 };
+        let expected = [("a", (false, 0)), ("b", (false, paced)), ("c", (true, 0)), ("d", (true, 0))];
+        assert_eq!(seen, expected.map(|(name, pass)| (name.to_owned(), pass)).into());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -58,18 +58,19 @@ mod tests {
     fn the_expiry_is_that_of_the_last_certificate_that_could_be_read() {
         let registry = Registry::new();
         let metrics = CertificateMetrics::new(&registry);
-        let expiry = || {
+        let value = |name: &str| {
             let families = registry.gather();
-            let name = "reknit_webhook_certificate_expiry_seconds";
-            let family = families.iter().find(|family| family.name() == name)?;
-            Some(family.get_metric()[0].get_gauge().get_value())
+            let metric = families.iter().find(|family| family.name() == name)?.get_metric()[0].clone();
+            Some(metric.get_gauge().get_value() + metric.get_counter().get_value())
         };
+        let expiry = || value("reknit_webhook_certificate_expiry_seconds");
         assert_eq!(expiry(), None, "no certificate");
         metrics.record_read(Some(now() + Duration::from_secs(1000)));
         metrics.record_read(None);
         assert!(expiry().is_some_and(|seconds| seconds > 900.0 && seconds <= 1000.0), "{:?}", expiry());
         metrics.record_read(Some(now() - Duration::from_secs(10)));
         assert!(expiry().is_some_and(|seconds| seconds <= -10.0), "{:?}", expiry());
-        assert_eq!((metrics.reads.get(), metrics.errors.get()), (3, 1));
+        assert_eq!(value("certwatcher_read_certificate_total"), Some(3.0));
+        assert_eq!(value("certwatcher_read_certificate_errors_total"), Some(1.0));
     }
 }

@@ -192,6 +192,23 @@ async fn a_key_shows_the_storm_and_the_fights_of_its_passes() {
 }
 
 #[tokio::test]
+async fn a_key_names_the_file_of_its_last_recorded_pass_and_no_path_serves_it() {
+    let process = Process::start(3).await;
+    let folder = tempfile::tempdir().unwrap();
+    process.recordings.set_folder(Some(folder.path()));
+    let file = eventually("a recorded pass", Duration::from_secs(60), async || {
+        let key = json(&process, "key?controller=lamps.demo.reknit.dev&key=shop/lamp-0003").await;
+        key["recorded"].as_str().map(str::to_owned).ok_or(key)
+    })
+    .await;
+    eventually("the file", Duration::from_secs(60), async || folder.path().join(&file).exists()).await;
+    assert!(file.ends_with("_lamp-0003.json"), "{file}");
+    for path in ["/", "/debug/reknit/", "/debug/reknit/v1/"].map(|folder| format!("{folder}{file}")) {
+        assert_eq!(get(&process, &path).await.0, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn the_console_is_served_on_localhost_while_its_switch_is_on() {
     let process = Process::start(1).await;
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();

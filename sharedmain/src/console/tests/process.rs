@@ -9,7 +9,9 @@ use kube::{CustomResource, CustomResourceExt, ResourceExt};
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts};
 use reknit_apis::kind;
 use reknit_apiserver::ApiServer;
-use reknit_injection::{Config, Context, FromConfigMap, Shutdown, ShutdownTrigger, select};
+use reknit_injection::{
+    Config, Context, FromConfigMap, Shutdown, ShutdownTrigger, internal::Recordings, select,
+};
 use reknit_leadership::internal::{BucketWriter, elected};
 use reknit_reconciler::{Controller, Error, Outcome, Owned, ReconcileKind, Result, Run, Tracked};
 use reknit_testing::eventually;
@@ -110,6 +112,7 @@ fn lease(bucket: usize, holder: &str) -> Lease {
 pub(super) struct Process {
     pub(super) console: Console,
     pub(super) server: ApiServer,
+    pub(super) recordings: Recordings,
     _stop: ShutdownTrigger,
     _buckets: Vec<BucketWriter>,
 }
@@ -161,7 +164,7 @@ impl Process {
         };
         cx.informers().start();
         tokio::spawn(controller.run(run));
-        Self { console, server, _stop: trigger, _buckets: buckets }
+        Self { console, server, recordings: cx.get(), _stop: trigger, _buckets: buckets }
     }
 
     /// Waits until this number of Lamps have had their first pass, but for those that hang.

@@ -4,13 +4,15 @@ use std::{
     collections::BTreeMap,
     error::Error as StdError,
     fs,
+    panic::AssertUnwindSafe,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use reknit_apis::Key;
+use futures::FutureExt;
+use reknit_apis::{KReference, Key};
 use reknit_injection::{Clock, Config, FromConfigMap, Informer, internal::Recordings};
-use reknit_reconciler::ResultExt;
+use reknit_reconciler::{Kinds, ResultExt, TrackedAny};
 
 use super::*;
 use crate::eventually;
@@ -142,6 +144,70 @@ async fn a_read_that_the_file_does_not_know_fails_the_test() {
     let folder = tempfile::tempdir().unwrap();
     let (file, _) = record(folder.path(), state(), copier("absent", "")).await;
     recorded(file).reconcile(copier("other", "")).await;
+}
+
+/// What a pass reads before it fails.
+#[derive(Clone, Copy)]
+enum Reads {
+    Nothing,
+    List,
+    Kind,
+    Settings,
+    Pod,
+}
+
+struct Reader {
+    reads: Reads,
+    client: Client,
+    maps: Informer<ConfigMap>,
+    sinks: TrackedAny,
+    settings: Config<Settings>,
+}
+
+impl ReconcileKind for Reader {
+    type Kind = Namespace;
+
+    async fn reconcile_kind(&self, shop: &Namespace, _: &mut ()) -> Result<Outcome> {
+        match self.reads {
+            Reads::Nothing => {}
+            Reads::List => drop(self.maps.list().count()),
+            Reads::Kind => drop(self.sinks.get(shop, &KReference::of(&lamp())).await?),
+            Reads::Settings => drop(self.settings.get()),
+            Reads::Pod => drop(Api::<Pod>::namespaced(self.client.clone(), "shop").get_opt("web").await?),
+        }
+        Err("as planned".into())
+    }
+}
+
+fn reader(reads: Reads) -> impl Fn(&Context) -> Result<Controller> {
+    move |cx| {
+        let mut build = Controller::of::<Namespace>(cx);
+        build.allows(everything("", "pods"));
+        let (client, sinks, settings) = (build.client(), build.track_any(Kinds::any()), build.config());
+        Ok(build.reconciler(Reader { reads, client, maps: cx.get(), sinks, settings }).build())
+    }
+}
+
+#[tokio::test]
+async fn lists_kinds_config_maps_and_requests_that_the_file_does_not_know_fail_the_test() {
+    let folder = tempfile::tempdir().unwrap();
+    let given = given(shop()).system_namespace("system");
+    let (file, _) = record(folder.path(), given, reader(Reads::Nothing)).await;
+    assert_eq!(recorded(&file).reconcile(reader(Reads::Nothing)).await.causes_of("shop"), "");
+    let mut accepted = Vec::new();
+    for (reads, unknown) in [
+        (Reads::List, "the list of ConfigMap of v1"),
+        (Reads::Kind, "the Kind Lamp of demo.reknit.dev/v1"),
+        (Reads::Settings, "ConfigMap config-colors"),
+        (Reads::Pod, "GET /api/v1/namespaces/shop/pods/web"),
+    ] {
+        let panic = AssertUnwindSafe(recorded(&file).reconcile(reader(reads))).catch_unwind().await.err();
+        let message = panic.and_then(|panic| panic.downcast::<String>().ok()).unwrap_or_default();
+        if !message.lines().any(|line| line.trim() == unknown) {
+            accepted.push((unknown, message));
+        }
+    }
+    assert!(accepted.is_empty(), "{accepted:?}");
 }
 
 #[tokio::test]
