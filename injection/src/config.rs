@@ -296,7 +296,8 @@ impl<T: FromConfigMap> Latest<T> {
                     None => tracing::error!(
                         config_map = self.config_map,
                         %error,
-                        "invalid ConfigMap, keeping the last valid value"
+                        "invalid ConfigMap, keeping the last valid value: the controllers of a process that starts now wait until the \
+                         ConfigMap is valid"
                     ),
                 }
                 false

@@ -62,10 +62,12 @@ async fn a_config_follows_only_the_config_map_of_its_name() {
 
 #[tokio::test]
 async fn equal_data_is_no_change_and_invalid_data_keeps_the_value() {
-    let Fixture { maps, limit, changes } = fixture();
+    let (log, Fixture { maps, limit, changes }) = (Log::start(), fixture());
     maps.insert(&config_map("config-limit", &[("limit", "5")])).unwrap();
     maps.insert(&config_map("config-limit", &[("limit", "5"), ("_example", "new")])).unwrap();
     maps.insert(&config_map("config-limit", &[("limit", "many")])).unwrap();
+    let invalid = log.lines("invalid ConfigMap, keeping the last valid value");
+    assert!(invalid.len() == 1 && invalid[0].contains("a process that starts now wait"), "{invalid:?}");
     maps.remove(&reknit_apis::Key::new("system", "config-limit"));
     assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(5), 1));
     maps.insert(&config_map("config-limit", &[("limit", "8")])).unwrap();

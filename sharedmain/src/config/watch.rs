@@ -138,7 +138,10 @@ impl ConfigWatcher {
                 }
             };
             if let Err(error) = apply(&watcher, &data) {
-                tracing::error!("ConfigMap {name}: {error}; the previous settings stay in effect");
+                tracing::error!(
+                    "ConfigMap {name}: {error}; the previous settings stay in effect, and a process that starts now ends with \
+                     this error"
+                );
             }
         });
         informer.handle()

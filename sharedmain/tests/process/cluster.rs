@@ -138,6 +138,7 @@ fn changes_of_config_logging_change_the_level() {
         cluster.configure("config-logging", json!({"loglevel.faulty": "loud"})).await;
         let refused = child.wait_for_line("the previous settings stay in effect");
         assert!(refused.contains("loglevel.faulty: \\\"loud\\\" is not one of"), "{refused}");
+        assert!(refused.contains("a process that starts now ends with this error"), "{refused}");
         cluster.config_maps().delete("config-logging", &DeleteParams::default()).await.unwrap();
         child.wait_for_line("config-logging was deleted: the defaults are used");
         child.wait_for_line("the log level changes from debug to info");
