@@ -253,7 +253,7 @@ async fn a_child_is_compared_as_owned_apply_sends_it() {
     effects.check(Want::done().child(&shop(), &config_map("greeting", "hello")));
     let applied = effects.object::<ConfigMap>("shop/greeting").unwrap();
     let version = applied.resource_version().unwrap();
-    let causes = format!("configmaps shop/greeting added ({version}) by namespaces /shop, owned");
+    let causes = format!("configmaps shop/greeting added ({version}) by namespaces shop, owned");
     assert_eq!([effects.causes_of("shop"), effects.causes_of("other")], [&causes, ""]);
     given(shop()).and(applied).reconcile(controller, "shop").await.check(Want::done());
     let uncontrolled =
