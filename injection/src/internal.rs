@@ -13,9 +13,9 @@ pub use crate::{
     cache::{Update, is_initial},
     client::{
         HttpResponse, NoRetry, PassRequest, PassRequests, RequestEnd, ResourcePath, Term, TermBody,
-        TermEnded, Transport, Writers, WrittenState, has_term_ended, header_warnings, is_absence, is_apply,
-        is_dry_run, is_watch, request_verb, resource_name, retry_after, retry_after_of,
-        retry_after_of_status, term_began, with_retry_after_in_status, within_term,
+        TermEnded, Transport, Writers, WrittenState, has_term_ended, header_warnings, is_absence,
+        is_absence_of, is_apply, is_dry_run, is_watch, request_verb, resource_name, retry_after,
+        retry_after_of, retry_after_of_status, term_began, with_retry_after_in_status, within_term,
     },
     clock::{clock_instant, is_test_clock, next_clock_change},
     config::{text_data, with_pinned_config},
@@ -23,8 +23,8 @@ pub use crate::{
     error_text::{panic_message, with_causes},
     fights::Restored,
     informer::{
-        KeyEvent, Old, WeakIndex, cached_json, can_be_left, carriers_outside, decode_errors, for_each_cached,
-        listed, on_first_lists, on_kind_changed, start_on, writers,
+        KeyEvent, Old, WeakIndex, cached_json, can_be_left, carriers_outside, decode_errors, field_term,
+        for_each_cached, listed, on_first_lists, on_kind_changed, start_on, writers,
     },
     log_limit::LogLimit,
     metrics::{register_durations, register_metric, register_scraped},

@@ -12,11 +12,13 @@ mod transport;
 mod warnings;
 mod writers;
 
+#[cfg(test)]
+pub(crate) use self::transport::AUDIT_ID;
 pub(crate) use self::{
     own_writes::deliver_own_writes,
     pass_requests::record_requests,
     recorded::record_exchanges,
-    transport::{collect_body, error_status, into_kube_error},
+    transport::{collect_body, error_status, into_kube_error, is_without_status},
 };
 pub use self::{
     own_writes::is_dry_run,
@@ -25,7 +27,7 @@ pub use self::{
     resource_path::{ResourcePath, resource_name},
     retry_after::{retry_after, retry_after_of, retry_after_of_status},
     term::{Term, TermBody, TermEnded, has_term_ended, term_began, within_term},
-    transport::{HttpResponse, NoRetry, Transport, is_absence},
+    transport::{HttpResponse, NoRetry, Transport, is_absence, is_absence_of},
     warnings::header_warnings,
     writers::{Writers, WrittenState},
 };

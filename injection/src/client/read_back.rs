@@ -10,7 +10,7 @@ use reknit_apis::Key;
 
 use super::{resource_path::ResourcePath, transport::Transport};
 use crate::{
-    informer::Informers,
+    informer::{Informers, selection::field_term},
     object::{ResourceVersion, ResponseState},
     reflector::{Failure, PAGE_SIZE, Page, fetch},
 };
@@ -39,7 +39,7 @@ async fn try_read_back(
 ) -> Result<(), Failure> {
     let field_selector = match keys {
         [] => return Ok(()),
-        [key] => Some(format!("metadata.name={}", key.name)),
+        [key] => Some(field_term("metadata.name", &key.name)),
         _ => None,
     };
     let mut params = ListParams { field_selector, limit: Some(PAGE_SIZE), ..ListParams::default() };

@@ -15,7 +15,7 @@ use kube::{
     client::{Body, DynBody},
     core::{Status, response::reason},
 };
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use tower::{BoxError, Service, ServiceExt};
 
 use super::{retry_after::set_wait, warnings::log_warnings};
@@ -172,12 +172,29 @@ pub fn is_absence(error: &kube::Error) -> bool {
     status.code == 404 && status.reason == reason::NOT_FOUND && status.message != NO_SUCH_RESOURCE
 }
 
+/// Returns true if the API server answered to a write that the object of this resource does not exist. It refuses writes with
+/// a 404 about the namespace, too, if that is gone and the object is still stored, as after a namespace was finalized by force.
+pub fn is_absence_of(error: &kube::Error, plural: &str) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let about = status.details.as_ref().map_or("", |details| &details.kind);
+    is_absence(error) && (about != "namespaces" || plural == "namespaces")
+}
+
+/// The header in each response of an API server, which shows that a response without a `Status` is not from a proxy.
+pub(crate) const AUDIT_ID: &str = "audit-id";
+
+/// The reason of an error response that is not a `Status`, as in kube.
+const NO_STATUS: &str = "Failed to parse error data";
+
 /// Returns the `Status` in an error response of the API server, with the wait that its headers ask for. The error
-/// response of a proxy contains no `Status`, so its text becomes the message.
+/// response of a proxy contains no `Status`, so its text becomes the message. The API server answers without one, too, if
+/// it does not know the group and the version of a resource.
 pub(crate) fn error_status(head: &Parts, body: &[u8]) -> Status {
-    let mut status: Status =
-        serde_json::from_slice(body).unwrap_or_else(|_| Status::failure("", "Failed to parse error data"));
+    let mut status = status_of(body);
     status.code = head.status.as_u16();
+    if status.code == 404 && status.reason == NO_STATUS && head.headers.contains_key(AUDIT_ID) {
+        status = Status { reason: reason::NOT_FOUND.into(), message: NO_SUCH_RESOURCE.into(), ..status };
+    }
     set_wait(&mut status, &head.headers);
     if status.message.is_empty() {
         status.message = String::from_utf8_lossy(body).trim().chars().take(200).collect();
@@ -188,9 +205,30 @@ pub(crate) fn error_status(head: &Parts, body: &[u8]) -> Status {
     status
 }
 
+/// Returns the `Status` in a body. Other JSON, such as that of a gateway, gets the reason of a response without one.
+fn status_of(body: &[u8]) -> Status {
+    #[derive(Deserialize)]
+    struct Typed {
+        #[serde(default)]
+        kind: String,
+        #[serde(flatten)]
+        status: Status,
+    }
+    match serde_json::from_slice(body) {
+        Ok(Typed { kind, status }) if kind == "Status" || !status.reason.is_empty() => status,
+        Ok(Typed { status, .. }) => Status { reason: NO_STATUS.into(), ..status },
+        Err(_) => Status::failure("", NO_STATUS),
+    }
+}
+
 /// Reads a whole body.
 pub(crate) async fn collect_body(body: Box<DynBody>) -> kube::Result<Bytes> {
     Ok(body.collect().await.map_err(into_kube_error)?.to_bytes())
+}
+
+/// Returns true if the error response was not a `Status`, so that something in place of the API server may have sent it.
+pub(crate) fn is_without_status(status: &Status) -> bool {
+    status.reason == NO_STATUS
 }
 
 /// Creates a body from bytes.
@@ -274,6 +312,14 @@ mod tests {
             let error = request_config_map(&responding(StatusCode::NOT_FOUND, body)).await.unwrap_err();
             assert_eq!(is_absence(&error), expected, "{body}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_404_about_the_namespace_of_a_write_is_about_no_object() {
+        let body = r#"{"kind":"Status","message":"namespaces \"shop\" not found","reason":"NotFound","code":404,
+            "details":{"name":"shop","kind":"namespaces"}}"#;
+        let error = request_config_map(&responding(StatusCode::NOT_FOUND, body)).await.unwrap_err();
+        assert!(is_absence_of(&error, "namespaces") && !is_absence_of(&error, "configmaps"));
     }
 
     #[tokio::test]

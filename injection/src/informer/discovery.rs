@@ -15,7 +15,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use reknit_apis::{dns_label, dns_subdomain, internal::HashMap};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -149,7 +149,7 @@ impl Discovery {
 
     /// Requests a document for a pass, unless its last request [failed](Failures): one pass at a time waits for a server
     /// that is known to be silent, whichever of its Kinds the pass names.
-    async fn request<T: DeserializeOwned>(
+    async fn request<T: Document>(
         &self,
         transport: &Transport,
         kind: &GroupVersionKind,
@@ -241,7 +241,7 @@ fn resources_of(list: Option<APIResourceList>) -> Vec<APIResource> {
 }
 
 /// Requests a document of the discovery for this Kind. `None` if the API server does not have it.
-async fn request<T: DeserializeOwned>(
+async fn request<T: Document>(
     transport: &Transport,
     kind: &GroupVersionKind,
     path: &str,
@@ -251,11 +251,31 @@ async fn request<T: DeserializeOwned>(
     let request = request.map_err(|error| unresolved(kube::Error::HttpError(error).into()))?;
     let response = timeout(TIMEOUT, fetch(transport, request)).await;
     match response.unwrap_or(Err(Failure::Timeout(TIMEOUT))) {
-        Ok(response) => {
-            serde_json::from_slice(&response).map(Some).map_err(|error| unresolved(Failure::malformed(error)))
-        }
+        Ok(response) => read(&response).map(Some).map_err(unresolved),
         Err(Failure::NotFound(_)) => Ok(None),
         Err(failure) => Err(unresolved(failure)),
+    }
+}
+
+/// A document of the discovery. One without its list must not count as an empty one: a proxy may have answered.
+trait Document: DeserializeOwned {
+    const LIST: &'static str;
+}
+
+impl Document for APIResourceList {
+    const LIST: &'static str = "resources";
+}
+
+impl Document for APIGroup {
+    const LIST: &'static str = "versions";
+}
+
+fn read<T: Document>(response: &[u8]) -> Result<T, Failure> {
+    let fields: BTreeMap<String, IgnoredAny> =
+        serde_json::from_slice(response).map_err(Failure::malformed)?;
+    match fields.contains_key(T::LIST) {
+        true => serde_json::from_slice(response).map_err(Failure::malformed),
+        false => Err(Failure::malformed(format_args!("it has no {}", T::LIST))),
     }
 }
 

@@ -172,9 +172,7 @@ impl Selection {
 
     /// The field selector of requests, escaped.
     pub(crate) fn field_selector(&self) -> Option<String> {
-        let escape = |value: &str| value.replace('\\', r"\\").replace(',', r"\,").replace('=', r"\=");
-        let fields: Vec<_> =
-            self.fields.iter().map(|(path, value)| format!("{path}={}", escape(value))).collect();
+        let fields: Vec<_> = self.fields.iter().map(|(path, value)| field_term(path, value)).collect();
         (!fields.is_empty()).then(|| fields.join(","))
     }
 
@@ -274,6 +272,13 @@ impl fmt::Display for Selection {
         ];
         f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
+}
+
+/// A term of a field selector, with the characters escaped that have a meaning there. The name of a Role, for example, may
+/// contain them.
+pub fn field_term(path: &str, value: &str) -> String {
+    let value = value.replace('\\', r"\\").replace(',', r"\,").replace('=', r"\=");
+    format!("{path}={value}")
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@ use std::{fmt, time::Duration};
 
 use kube::core::{Status, discovery::ApiResource};
 
-use crate::{client::retry_after_of_status, error_text::with_causes};
+use crate::{
+    client::{is_without_status, retry_after_of_status},
+    error_text::with_causes,
+};
 
 /// The reason why a list or a watch failed. How the reflector recovers depends on the variant and, for `Refused`, on
 /// the code.
@@ -14,7 +17,9 @@ pub(crate) enum Failure {
     Expired(String),
     #[error("the API server does not know the resource: {0}")]
     NotFound(String),
-    /// Any other error response.
+    #[error("{0} (403)")]
+    Forbidden(String),
+    /// Any other error response. One without a `Status` may be from a proxy, also with the code 403 or 404.
     #[error("{message} ({code})")]
     Refused { code: u16, message: String, retry_after: Option<Duration> },
     /// An `ERROR` event other than 410. The watch may have left out changes.
@@ -39,6 +44,14 @@ impl Failure {
         let retry_after = retry_after_of_status(&status);
         match status {
             Status { code: 410, message, .. } => Self::Expired(message),
+            Status { code: 403 | 404, ref message, .. } if is_without_status(&status) => Self::Refused {
+                code: status.code,
+                message: format!(
+                    "{message}: not from an API server, check the address and the proxies in between"
+                ),
+                retry_after,
+            },
+            Status { code: 403, message, .. } => Self::Forbidden(message),
             Status { code: 404, message, .. } => Self::NotFound(message),
             Status { code, message, .. } => Self::Refused { code, message, retry_after },
         }
@@ -87,7 +100,7 @@ impl Failure {
                      install its CustomResourceDefinition if it is a custom resource{namespace_hint}"
                 )
             }
-            Self::Refused { code: 403, message, .. } => {
+            Self::Forbidden(message) => {
                 format!("{message}: grant this process the verbs list and watch on {plural} of {api_version}")
             }
             _ => format!("failed to list or watch {plural} of {api_version}: {self}"),

@@ -378,15 +378,16 @@ impl<K: Cached> Reflector<K> {
         // repeated 410 without a success in between.
         let lists_at_once = self.has_expired && (!was_expired || self.backoff.is_fresh());
         let was_list = self.version.is_none();
-        let is_unavailable = matches!(failure, Failure::NotFound(_) | Failure::Refused { code: 403, .. });
+        let is_unavailable = matches!(failure, Failure::NotFound(_) | Failure::Forbidden(_));
         self.refused_lists = if was_list && is_unavailable { self.refused_lists + 1 } else { 0 };
         if self.refused_lists >= MAX_REFUSED_LISTS {
             self.cache.progress.mark_unavailable(self.part, &self.explain(&failure));
         }
         // The server would refuse the same watch again. A process without permission to watch learns of changes by
         // lists, as in client-go.
-        let is_refused = matches!(failure, Failure::Refused { code: 400 | 403 | 405 | 422 | 501, .. })
-            || self.unopened_watches >= MAX_EMPTY_WATCHES;
+        let is_refused =
+            matches!(failure, Failure::Forbidden(_) | Failure::Refused { code: 400 | 405 | 422 | 501, .. })
+                || self.unopened_watches >= MAX_EMPTY_WATCHES;
         let has_lost_version = matches!(
             failure,
             Failure::Expired(_) | Failure::NotFound(_) | Failure::Watch(_) | Failure::NoEvents(_)

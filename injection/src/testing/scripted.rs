@@ -3,12 +3,14 @@
 use std::{cell::RefCell, collections::BTreeMap, io, sync::Once};
 
 use bytes::Bytes;
-use http::{Method, Request, Response, header::ACCEPT};
+use http::{Method, Request, Response, header::ACCEPT, response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
+
+use crate::client::AUDIT_ID;
 
 type ScriptedBody = UnsyncBoxBody<Bytes, io::Error>;
 type Chunk = Result<Frame<Bytes>, io::Error>;
@@ -113,9 +115,14 @@ impl PendingRequest {
         self.query.get("watch").is_some_and(|watch| watch == "true")
     }
 
-    /// Responds with this status code and body.
+    /// Responds as an API server, with this status code and body.
     pub(crate) fn respond(self, code: u16, body: impl ToString) {
-        self.stream_of(code).chunk(&body.to_string());
+        self.stream_of(Response::builder().status(code).header(AUDIT_ID, "1")).chunk(&body.to_string());
+    }
+
+    /// Responds as a proxy, with this status code and body.
+    pub(crate) fn respond_as_proxy(self, code: u16, body: impl ToString) {
+        self.stream_of(Response::builder().status(code)).chunk(&body.to_string());
     }
 
     /// Responds with a whole list, or with the last page of a list.
@@ -141,16 +148,16 @@ impl PendingRequest {
 
     /// Responds with a stream, such as a watch.
     pub(crate) fn stream(self) -> Stream {
-        self.stream_of(200)
+        self.stream_of(Response::builder())
     }
 
-    fn stream_of(self, code: u16) -> Stream {
+    fn stream_of(self, response: response::Builder) -> Stream {
         let (sender, receiver) = mpsc::unbounded_channel::<Chunk>();
         let chunks = futures::stream::unfold(receiver, |mut receiver| async {
             receiver.recv().await.map(|chunk| (chunk, receiver))
         });
         let body = StreamBody::new(chunks).boxed_unsync();
-        let _ = self.response.send(Response::builder().status(code).body(body).unwrap());
+        let _ = self.response.send(response.body(body).unwrap());
         Stream(sender)
     }
 }

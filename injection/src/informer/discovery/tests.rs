@@ -195,6 +195,23 @@ async fn a_kind_that_is_served_in_another_way_or_no_longer_is_reported_once_and_
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_answer_of_a_proxy_does_not_show_that_a_kind_is_unknown() {
+    let (client, mut server) = server();
+    let informers = Context::new("test", client).informers();
+    let resolve = async || informers.resolve(&lamp()).await;
+    for (code, body, expected) in [
+        (404, "404 page not found", "404 page not found: not from an API server"),
+        (200, r#"{"status":"ok"}"#, "malformed response: it has no resources"),
+    ] {
+        let answer = async { server.next().await.respond_as_proxy(code, body) };
+        let (failed, ()) = tokio::join!(resolve(), answer);
+        let error = failed.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        tokio::time::advance(NOT_FOUND_FOR).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_group_that_does_not_answer_does_not_hold_up_the_checks_of_others() {
     let (client, mut server) = server();
     let informers = Context::new("test", client).informers();

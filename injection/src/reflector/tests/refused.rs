@@ -33,6 +33,30 @@ async fn a_missing_kind_is_logged_every_minute_and_found_when_it_is_installed() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_403_or_404_of_a_proxy_is_no_missing_kind_and_no_missing_permission() {
+    for (code, body) in [
+        (403, "<html>blocked</html>"),
+        (404, "404 page not found"),
+        (404, r#"{"message":"no Route matched with those values"}"#),
+    ] {
+        let (maps, _calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
+        watch.event("MODIFIED", &map("a", "11"));
+        drop(watch);
+        for _ in 0..12 {
+            server.next().await.respond_as_proxy(code, body);
+        }
+        let state = maps.state();
+        assert!(matches!(state, InformerState::Synced { .. }), "{code}: {state:?}");
+    }
+    let (maps, _calls, mut server) = start();
+    for _ in 0..5 {
+        server.list().await.respond_as_proxy(404, "404 page not found");
+    }
+    let InformerState::Waiting { reason, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    assert!(reason.contains("404 page not found: not from an API server"), "{reason}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kind_that_is_removed_and_installed_again_is_listed_again() {
     let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
     watch.event("DELETED", &map("a", "11"));

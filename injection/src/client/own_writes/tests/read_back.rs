@@ -32,6 +32,17 @@ async fn an_object_whose_state_is_not_in_the_response_is_read_back() {
     assert_eq!(listed, "/api/v1/namespaces/n/configmaps metadata.name=a");
     assert_eq!(process.cached_version("a").as_deref(), Some("11"));
 
+    let request = http::Request::put("/api/v1/namespaces/n/configmaps/a,b=c/scale").body(Vec::new()).unwrap();
+    let (scaled, listed) = tokio::join!(
+        client.request::<Value>(request),
+        respond_and_list(&mut process.server, scale.clone(), "12", &[])
+    );
+    assert_eq!(scaled.unwrap(), scale);
+    assert_eq!(
+        listed, r"/api/v1/namespaces/n/configmaps metadata.name=a\,b\=c",
+        "as the name of a Role may be"
+    );
+
     let deleted = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {}, "items": [map("a", "11"), map("b", "3")]});
     let (delete, list, api) = (DeleteParams::default(), ListParams::default(), process.api.clone());
     let items = [map("other", "15")];
