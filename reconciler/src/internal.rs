@@ -7,7 +7,7 @@ use reknit_apis::{Key, Reference};
 
 use crate::{Controller, Outcome, Result, ResultExt, TrackedAny, driver::PassMode, outcome::Next};
 pub use crate::{
-    managers::{ManagedMetadata, ManagedObject},
+    managers::{ManagedMetadata, ManagedObject, is_of_removed_version},
     merge::merge_changes,
     object_client::field_manager,
     owned::APPLIED,

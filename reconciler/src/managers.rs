@@ -8,6 +8,11 @@ use json_patch::{Patch, PatchOperation, ReplaceOperation, jsonptr::PointerBuf};
 use serde::Deserialize;
 use serde_json::json;
 
+/// Returns true for the message of a failed apply to an object whose managed fields name a version that was removed.
+pub fn is_of_removed_version(message: &str) -> bool {
+    message.contains("request to convert CR to an invalid group/version")
+}
+
 /// The part of an object that names the versions of its managers. It can be decoded however deep the object is nested.
 #[derive(Debug, Deserialize)]
 pub struct ManagedObject {
@@ -35,6 +40,16 @@ struct Manager {
 }
 
 impl ManagedMetadata {
+    /// Returns true if the object is in the same state as in these metadata.
+    pub fn has_version_of(&self, other: &Self) -> bool {
+        self.resource_version == other.resource_version
+    }
+
+    /// Returns true if the object has this resourceVersion.
+    pub(crate) fn has_version(&self, version: Option<&str>) -> bool {
+        self.resource_version.as_deref() == version
+    }
+
     /// Returns the patch that replaces the other versions of the group in the managed fields by this one, such as
     /// `apps/v1`, on the condition that the object is unchanged. `None` if there are none.
     pub fn patch_to_version(&self, api_version: &str) -> Option<Patch> {

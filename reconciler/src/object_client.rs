@@ -7,7 +7,7 @@ use json_patch::{PatchOperation, RemoveOperation, ReplaceOperation, jsonptr::Poi
 use kube::{
     Resource,
     api::{DeleteParams, DynamicObject, GetParams, ObjectMeta, Patch, PatchParams, PostParams},
-    core::{ApiResource, Request, request},
+    core::{ApiResource, Request, Status, request, response::reason},
 };
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reknit_apis::{Bounds, Key, Scope};
@@ -21,7 +21,7 @@ use serde::{
 };
 use serde_json::{Value, json};
 
-use crate::managers::ManagedObject;
+use crate::managers::{ManagedObject, is_of_removed_version};
 
 /// The characters that are encoded in a segment of a path.
 const RESERVED: &AsciiSet = &CONTROLS
@@ -148,7 +148,29 @@ impl ObjectClient {
             }
         });
         let patch = json_patch::Patch(changes.chain(preconditions).collect());
-        self.patch(&Key::of(object), &self.patch_params(), &Patch::Json(patch))
+        let (client, key, version) = (self.clone(), Key::of(object), meta.resource_version.clone());
+        let replace = async move {
+            match client.patch(&key, &client.patch_params(), &Patch::Json(patch)).await {
+                Err(error) => Err(client.or_conflict(&key, version.as_deref(), error).await),
+                replaced => replaced,
+            }
+        };
+        replace.boxed()
+    }
+
+    /// Returns a conflict in place of a 422 if the object has changed since it had this resourceVersion. The API server answers
+    /// so to a JSON patch of a list that has become shorter, before it compares the resourceVersion.
+    async fn or_conflict(&self, key: &Key, version: Option<&str>, error: kube::Error) -> kube::Error {
+        if status_code(&error) != Some(422) {
+            return error;
+        }
+        match self.get(key).await {
+            Ok(Some(ManagedObject { metadata })) if !metadata.has_version(version) => {
+                let message = format!("{} has been modified", self.kind.with_key(key));
+                kube::Error::Api(Status::failure(&message, reason::CONFLICT).with_code(409).boxed())
+            }
+            _ => error,
+        }
     }
 
     /// Sends a merge patch of the status.
@@ -175,7 +197,8 @@ impl ObjectClient {
         let (client, key, params, body) = (self.clone(), key.clone(), params.clone(), Patch::Apply(body));
         let apply = async move {
             let applied = client.patch(&key, &params, &body).await;
-            let is_of_removed = applied.as_ref().is_err_and(is_of_removed_version);
+            let is_of_removed =
+                matches!(&applied, Err(kube::Error::Api(status)) if is_of_removed_version(&status.message));
             match is_of_removed && client.replace_removed_versions(&key).await.unwrap_or(false) {
                 true => client.patch(&key, &params, &body).await,
                 false => applied,
@@ -221,12 +244,6 @@ impl ObjectClient {
         let transport = self.transport.clone();
         async move { transport.request(request?).await }.boxed()
     }
-}
-
-/// Returns true if the API server failed because the object, or its managed fields, name a version that was removed.
-fn is_of_removed_version(error: &kube::Error) -> bool {
-    const MESSAGE: &str = "request to convert CR to an invalid group/version";
-    matches!(error, kube::Error::Api(status) if status.message.contains(MESSAGE))
 }
 
 /// A name as a segment of a path. kube does not encode it, so a name with a question mark would change the request.

@@ -2,13 +2,20 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingWebhookConfiguration,
-    core::v1::{ConfigMap, Namespace, Pod, Service},
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::ValidatingWebhookConfiguration,
+        core::v1::{ConfigMap, Namespace, Pod, Service},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+        CustomResourceDefinition, CustomResourceDefinitionVersion,
+    },
 };
 use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams},
+    Api, Client, CustomResourceExt, ResourceExt,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams,
+    },
 };
 use reknit::{
     prelude::*,
@@ -18,7 +25,7 @@ use reknit::{
 use reknit_samples::{SimpleDeployment, SimpleDeploymentSpec, simple_deployment};
 use serde_json::{Value, json};
 
-use crate::support::{objects::Objects, server::Server};
+use crate::support::{objects::Objects, server::Server, wait::TIMEOUT};
 
 const NOTHING: &str = "Plan: 0 to create, 0 to change, 0 to change in status only, 0 to delete; 0 failed\n";
 /// Logs writes with their bodies, since the body of a deletion decides whether it is a dry run.
@@ -377,4 +384,74 @@ async fn later_writes_to_a_planned_object_do_not_send_what_the_api_server_has_ch
     let service = planned.clone().find(|object| object["kind"] == "Service").expect("a Service");
     let metadata = &service["after"]["metadata"];
     assert_eq!([&metadata["labels"]["made"], &metadata["annotations"]["replaced"]], ["yes", "yes"]);
+}
+
+/// Applies its object.
+struct Applier(Client);
+
+impl ReconcileKind for Applier {
+    type Kind = SimpleDeployment;
+
+    async fn reconcile_kind(
+        &self,
+        object: &SimpleDeployment,
+        _: &mut reknit_samples::SimpleDeploymentStatus,
+    ) -> Result<Outcome> {
+        let namespace = object.namespace().unwrap_or_default();
+        let objects: Api<SimpleDeployment> = Api::namespaced(self.0.clone(), &namespace);
+        let applied = json!({"apiVersion": "samples.knative.dev/v1alpha1", "kind": "SimpleDeployment", "spec": {"replicas": 2}});
+        objects.patch(&object.name_any(), &PatchParams::apply("test"), &Patch::Apply(applied)).await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_is_planned_although_a_version_that_the_managed_fields_name_was_removed() {
+    let server = server().await;
+    let objects = server.objects_in_new_namespace("plan").await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(objects.client.clone());
+    let current = definitions.get(SimpleDeployment::crd_name()).await.expect("the CRD").spec.versions;
+    let mut versions = current.clone();
+    versions.push(CustomResourceDefinitionVersion {
+        name: "v1alpha0".into(),
+        storage: false,
+        ..current[0].clone()
+    });
+    let set_versions = async |versions: Value| {
+        let patch = Patch::Merge(json!({"spec": {"versions": versions}}));
+        let name = SimpleDeployment::crd_name();
+        definitions.patch(name, &PatchParams::default(), &patch).await.expect("the CRD is changed");
+    };
+    set_versions(json!(versions)).await;
+    let old = json!({
+        "apiVersion": "samples.knative.dev/v1alpha0", "kind": "SimpleDeployment", "metadata": {"name": "web"},
+        "spec": {"image": "a", "replicas": 1},
+    });
+    let resource = ApiResource {
+        version: "v1alpha0".into(),
+        api_version: "samples.knative.dev/v1alpha0".into(),
+        ..ApiResource::erase::<SimpleDeployment>(&())
+    };
+    let in_old_version: Api<DynamicObject> =
+        Api::namespaced_with(objects.client.clone(), &objects.namespace, &resource);
+    eventually("the old version to be served", TIMEOUT, async || {
+        in_old_version.patch("web", &PatchParams::apply("gitops"), &Patch::Apply(&old)).await
+    })
+    .await;
+    set_versions(json!(current)).await;
+    eventually("the removal of the old version", TIMEOUT, async || {
+        in_old_version.list(&ListParams::default()).await.is_err()
+    })
+    .await;
+
+    let applier =
+        |cx: &Context| Ok(Controller::of::<SimpleDeployment>(cx).reconciler(Applier(cx.client())).build());
+    let Planned(status, text, plan) = plan(&server, &objects, Main::new("applier").controller(applier)).await;
+    assert_eq!(status, 3, "{text}");
+    let [web] = &plan["objects"].as_array().expect("a list")[..] else { panic!("{plan:#}") };
+    assert_eq!(
+        (&web["action"], &web["after"]["spec"]),
+        (&json!("change"), &json!({"image": "a", "replicas": 2}))
+    );
+    assert!(text.contains("the managed fields name a version that was removed"), "{text}");
 }

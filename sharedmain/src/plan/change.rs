@@ -12,7 +12,7 @@ use super::{
     dry_run::{DryRun, Result},
     keyed::merge,
     overlay::{Entry, Id, Layer, Overlay, Part, difference, with_fields},
-    reply::{BY_WEBHOOK, Reply, Write, changed},
+    reply::{BY_REMOVED_VERSION, BY_WEBHOOK, Reply, Write, changed},
 };
 
 const STATUS_OF_PLANNED: &str = "its status, since the object does not exist yet";
@@ -39,10 +39,18 @@ impl DryRun {
         let is_first = !entry.is_planned && entry.layers_beside(part, manager.as_deref()).next().is_none();
         let (layer, wanted, is_validated) = match entry.live() {
             // The API server applies the request to the live object.
-            Some(live) if is_first || manager.is_some() => {
+            Some(live) if is_first || manager.is_some() => 'sent: {
                 let request = write.with_body(with_version_of(&live, write.body.clone()));
-                let answer = self.dry_run_of_known(overlay, &request, id).await?;
+                let answer = self.dry_run_of_known(overlay, &request, id).await;
                 let entry = overlay.entry(id);
+                let refusal = answer.as_ref().err().and_then(|error| error.downcast_ref());
+                if refusal.is_some_and(Reply::is_of_removed_version) {
+                    entry.not_validated.insert(BY_REMOVED_VERSION);
+                    let layer = Layer::of(part, manager, &write.body);
+                    let wanted = merged(&live, entry, &layer);
+                    break 'sent (Some(layer), wanted, false);
+                }
+                let answer = answer?;
                 if answer.is_none() {
                     entry.not_validated.insert(BY_WEBHOOK);
                 }

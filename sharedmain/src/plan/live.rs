@@ -2,7 +2,7 @@
 
 use http::{Request, StatusCode};
 use kube::client::Body;
-use reknit_injection::internal::{ResourcePath, header_warnings};
+use reknit_injection::internal::{ResourcePath, field_term, header_warnings};
 use serde_json::{Value, json};
 
 use super::{
@@ -35,7 +35,7 @@ impl DryRun {
     pub(super) async fn read_live(&self, write: &Write, id: &Id) -> Result<Option<Value>> {
         let mut request = Request::new(Body::empty());
         let selector: String =
-            form_urlencoded::byte_serialize(format!("metadata.name={}", id.key.name).as_bytes()).collect();
+            form_urlencoded::byte_serialize(field_term("metadata.name", &id.key.name).as_bytes()).collect();
         *request.uri_mut() = format!("{}?fieldSelector={selector}", id.collection_path()).parse()?;
         *request.extensions_mut() = write.head.extensions.clone();
         let mut list = Reply::read(self.live.send(request).await?).await?.successful()?.json()?;

@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, h
 use http_body_util::{BodyExt, Full};
 use kube::client::{Body, DynBody};
 use reknit_injection::internal::{HttpResponse, decode_value};
+use reknit_reconciler::internal::is_of_removed_version;
 use serde_json::{Map, Value, json};
 use tower::BoxError;
 
@@ -113,6 +114,9 @@ impl Write {
 pub(super) const BY_WEBHOOK: &str =
     "the object, since an admission webhook answers no dry runs or cannot be called";
 
+pub(super) const BY_REMOVED_VERSION: &str = "the removal of fields that are no longer applied, since the managed fields \
+                                             name a version that was removed";
+
 /// A response whose body is JSON. As an error, it is the refusal of a request.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.message())]
@@ -154,6 +158,12 @@ impl Reply {
     pub(super) fn is_webhook_failure(&self) -> bool {
         let texts = ["does not support dry run", "failed calling webhook"];
         !self.is_success() && texts.iter().any(|text| self.message().contains(text))
+    }
+
+    /// Returns true if the API server cannot apply, since the managed fields of the object name a version that was removed.
+    /// Controllers replace such a version, which a dry run cannot show.
+    pub(super) fn is_of_removed_version(&self) -> bool {
+        is_of_removed_version(&self.message())
     }
 
     pub(super) async fn read(response: HttpResponse) -> Result<Self, BoxError> {
