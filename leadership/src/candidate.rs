@@ -21,6 +21,7 @@ use crate::{
     identity::Identity,
     lease::{Guard, LeaseWatch, asked_wait},
     metrics::ElectionMetrics,
+    moment::Deadline,
     retries::{Retries, pause_within},
 };
 
@@ -70,7 +71,7 @@ pub struct Candidate {
     /// The controllers whose electors run, which the [`Member`](crate::internal::Member) announces.
     pub(crate) controllers: Arc<watch::Sender<BTreeSet<String>>>,
     /// The time until which this process may rely on being known to the other members.
-    pub(crate) member_until: Arc<Mutex<Option<Instant>>>,
+    pub(crate) member_until: Arc<Mutex<Option<Deadline>>>,
 }
 
 impl Candidate {
@@ -154,7 +155,7 @@ impl Candidate {
 
     /// Returns true before the renew deadline of this process's own lease.
     pub(crate) fn is_member(&self, now: Instant) -> bool {
-        self.member_until.lock().is_some_and(|until| now < until)
+        self.member_until.lock().is_some_and(|until| now < until.instant())
     }
 
     /// Returns the names of a controller's leases, one for each bucket.

@@ -159,15 +159,14 @@ impl Leadership {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, rc::Rc};
-
     use futures::FutureExt;
-    use k8s_openapi::jiff::Timestamp;
-    use reknit_injection::internal::{Environment, within};
     use tokio::time::Instant;
 
     use super::*;
-    use crate::{bucket::BucketWriter, moment::Moment};
+    use crate::{
+        bucket::BucketWriter,
+        moment::{Moment, tests::Machine},
+    };
 
     const TERM: Duration = Duration::from_secs(10);
 
@@ -198,30 +197,9 @@ mod tests {
         assert!(!leadership.leads(&key()));
     }
 
-    /// An environment whose machine can be suspended.
-    #[derive(Default)]
-    struct Machine(Cell<Duration>);
-
-    impl Environment for Machine {
-        fn now(&self) -> Timestamp {
-            Timestamp::UNIX_EPOCH
-        }
-
-        fn random(&self, _: &str) -> u64 {
-            0
-        }
-
-        fn suspended(&self) -> Duration {
-            self.0.get()
-        }
-    }
-
     #[test]
     fn leadership_ends_while_the_machine_is_suspended_and_its_clock_stands() {
-        let machine = Rc::new(Machine::default());
-        let suspend = |duration| machine.0.set(machine.0.get() + duration);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        let test = async {
+        Machine::run(async |suspend| {
             suspend(TERM * 9);
             let (leadership, [writer]) = elected();
             writer.lead(Moment::now().after(TERM), "test");
@@ -239,9 +217,7 @@ mod tests {
             suspend(TERM);
             writer.lead(sent.after(TERM), "test");
             assert!(!leadership.leads(&key()), "the request was sent before the suspension");
-        };
-        let machine: Rc<dyn Environment> = machine.clone();
-        within(&machine, || runtime.unwrap().block_on(test));
+        });
     }
 
     #[tokio::test(start_paused = true)]

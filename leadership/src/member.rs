@@ -14,7 +14,7 @@ use crate::{
     config::is_lease_name,
     dead_members::{DeadMembers, delete_leases},
     lease::{Announcement, LeaseError},
-    moment::Moment,
+    moment::{Deadline, Moment},
 };
 
 /// The time to delete the lease at the end.
@@ -101,7 +101,8 @@ impl Member {
         match lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) => {
                 let was_member = self.candidate.is_member(Instant::now());
-                *self.candidate.member_until.lock() = Some(start.after(self.candidate.config.renew_deadline));
+                let until = Deadline::after(start, self.candidate.config.renew_deadline);
+                *self.candidate.member_until.lock() = Some(until);
                 if !was_member {
                     // The watch may have reported the lease before this answer, when it did not count yet.
                     self.candidate.watch.wake();
@@ -113,12 +114,9 @@ impl Member {
             }
             Err(error) => {
                 self.is_retry = true;
-                let until = *self.candidate.member_until.lock();
-                let pause = self.candidate.pause_after(
-                    &self.lease,
-                    &error,
-                    until.filter(|until| start.after(Duration::ZERO) < *until),
-                );
+                let until = self.candidate.member_until.lock().map(Deadline::instant);
+                let deadline = until.filter(|until| start.after(Duration::ZERO) < *until);
+                let pause = self.candidate.pause_after(&self.lease, &error, deadline);
                 let error = LeaseError::from(error);
                 if self.log_limit.allows(&error) {
                     warn!(lease = self.lease, namespace = self.candidate.namespace(), "{error}");
