@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use reknit_apis::{KRShaped, Key, Reference, StatusOf, child_name};
+use reknit_apis::{KRShaped, Key, Reference, StatusOf, child_name, dns_label};
 use reknit_reconciler::{Error, Result, internal::merge_changes};
 use serde::Deserialize;
 use serde_json::Value;
@@ -142,13 +142,27 @@ pub(super) fn subject_of<K: Bindable>(binding: &K) -> Result<Reference> {
     Ok(subject)
 }
 
-/// Selects the objects of the subject's Kind that have the label of this binding, wherever the reference leads now.
+/// Selects the objects of the subject's Kind that have the label of this binding, wherever the reference leads now. A
+/// namespace or a version that cannot exist was not that of the objects which the binding has changed.
 pub(super) fn labelled<K: Bindable>(binding: &K) -> Reference {
     let Reference { api_version, kind, namespace, .. } = binding.subject();
+    let api_version = readable_version(&api_version);
+    let namespace = namespace.filter(|namespace| dns_label(namespace).is_empty());
     let labels = BTreeMap::from([(label(binding), BOUND.to_owned())]);
     let selector = LabelSelector { match_labels: Some(labels), match_expressions: None };
     let namespace = binding.meta().namespace.clone().or(namespace);
     Reference { api_version, kind, namespace, name: None, selector: Some(selector) }
+}
+
+/// Returns this API version, or one of its group if its version cannot exist. The objects are then read in the version that
+/// is served.
+pub(super) fn readable_version(api_version: &str) -> String {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    match (group, dns_label(version).is_empty()) {
+        (_, true) => api_version.into(),
+        ("", false) => "v1".into(),
+        (group, false) => format!("{group}/v1"),
+    }
 }
 
 /// The key of the label by which a bound subject is found after the binding has stopped referring to it. It does not

@@ -9,7 +9,7 @@ use kube::{
     discovery::Scope,
 };
 use reknit_apis::{Key, Reference, StatusOf};
-use reknit_injection::{Informers, Verb, internal::is_absence};
+use reknit_injection::{Informers, Verb, internal::is_absence_of};
 use reknit_reconciler::{
     Builder, Error, Kinds, Result, ResultExt, TrackedAny,
     internal::{field_manager, selected_in_all_namespaces},
@@ -18,7 +18,7 @@ use reknit_reconciler::{
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
-use super::bindable::{Bindable, bind, labelled, subject_of, unbind, with_change};
+use super::bindable::{Bindable, bind, labelled, readable_version, subject_of, unbind, with_change};
 use crate::{
     pod_specable::{PodSpecable, PodSpecableSpec},
     resolver::not_found,
@@ -225,7 +225,8 @@ impl<K: Bindable> Binder<K> {
     /// Returns the resource of the Kind of the subjects, if the API server serves it. Refuses a cluster-scoped Kind to a
     /// binding in a namespace: a user of that namespace must not change the whole cluster.
     async fn resolve(&self, binding: &K, subject: &Reference) -> Result<Option<ApiResource>> {
-        let (group, version) = subject.api_version.split_once('/').unwrap_or(("", &subject.api_version));
+        let api_version = readable_version(&subject.api_version);
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let kind = GroupVersionKind::gvk(group, version, &subject.kind);
         let resolved = self.informers.resolve_in_any_version(&kind).await.retry_within(RETRY_WITHIN)?;
         if binding.meta().namespace.is_some() && matches!(resolved, Some((_, Scope::Cluster))) {
@@ -285,7 +286,7 @@ impl<K: Bindable> Binder<K> {
             .map_err(kube::Error::BuildRequest)?;
         // The answer may be nested too deep for serde_json.
         match self.client.request::<IgnoredAny>(request).await {
-            Err(error) if is_absence(&error) => Ok(()), // deleted meanwhile
+            Err(error) if is_absence_of(&error, &resource.plural) => Ok(()), // deleted meanwhile
             // An invalid object is invalid in a retry, too.
             Err(kube::Error::Api(status)) if status.code == 422 => Err(kube::Error::Api(status)).permanent(),
             answer => Ok(answer.map(drop)?),

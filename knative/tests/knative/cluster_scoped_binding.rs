@@ -141,6 +141,11 @@ fn unavailable(mut varnish: Varnish, message: &str) -> Varnish {
     varnish
 }
 
+fn with_version(mut varnish: Varnish, api_version: &str) -> Varnish {
+    varnish.spec.binding.subject.api_version = api_version.into();
+    varnish
+}
+
 fn deleted(mut varnish: Varnish) -> Varnish {
     varnish.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     varnish
@@ -157,6 +162,15 @@ async fn a_subject_in_the_former_namespace_of_a_cluster_scoped_binding_is_unboun
             .patch::<Deployment>("former/web", unbinding_patch())
             .status(&unavailable(varnish(namespace), message))
             .event(Event::warning("InternalError", message))
+    };
+    let refused = |varnish: Varnish| varnish.spec.binding.subject.check_trackable().unwrap_err().to_string();
+    let (invalid, malformed) =
+        (refused(varnish("no_name")), refused(with_version(varnish("former"), "apps/v1/x")));
+    let unbound_and_finalized = || {
+        Want::done()
+            .patch::<Deployment>("former/web", unbinding_patch())
+            .patch::<Varnish>("matt", json!({"metadata": {"finalizers": [], "resourceVersion": "1"}}))
+            .event(Event::normal("FinalizerUpdate", "Updated \"matt\" finalizers"))
     };
     table(controller)
         .row(
@@ -182,13 +196,37 @@ async fn a_subject_in_the_former_namespace_of_a_cluster_scoped_binding_is_unboun
             leading_to("unread", unread),
         )
         .row(
+            "the binding names a namespace that cannot exist",
+            "matt",
+            given(varnish("no_name")).and(bound("former")),
+            leading_to("no_name", &invalid),
+        )
+        .row(
+            "the binding is deleted when it names a namespace that cannot exist",
+            "matt",
+            given(deleted(varnish("no_name"))).and(bound("former")),
+            unbound_and_finalized(),
+        )
+        .row(
+            "the binding names a version that cannot exist",
+            "matt",
+            given(with_version(varnish("former"), "apps/v1/x")).and(bound("former")),
+            Want::permanent_error(&malformed)
+                .patch::<Deployment>("former/web", unbinding_patch())
+                .status(&unavailable(with_version(varnish("former"), "apps/v1/x"), &malformed))
+                .event(Event::warning("InternalError", &malformed)),
+        )
+        .row(
+            "the binding is deleted when it names a version that cannot exist",
+            "matt",
+            given(deleted(with_version(varnish("former"), "apps/V_1"))).and(bound("former")),
+            unbound_and_finalized(),
+        )
+        .row(
             "the binding is deleted when it names no namespace any more",
             "matt",
             given(deleted(varnish(""))).and(bound("former")),
-            Want::done()
-                .patch::<Deployment>("former/web", unbinding_patch())
-                .patch::<Varnish>("matt", json!({"metadata": {"finalizers": [], "resourceVersion": "1"}}))
-                .event(Event::normal("FinalizerUpdate", "Updated \"matt\" finalizers")),
+            unbound_and_finalized(),
         )
         .run()
         .await;
