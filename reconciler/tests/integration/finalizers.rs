@@ -4,9 +4,11 @@ mod nesting;
 
 use std::sync::{Arc, Mutex};
 
+use http::Request;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, CustomResource, CustomResourceExt,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use reknit_apis::kind;
 use reknit_injection::{Context, Selection, select};
@@ -19,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::{Fixture, TIMEOUT};
+use crate::{FinalizerPatch, Fixture, TIMEOUT};
 
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
 #[kube(group = "finalizers.reknit.dev", version = "v1", kind = "Bulb", namespaced, status = "BulbStatus")]
@@ -328,4 +330,33 @@ async fn an_object_with_an_undecodable_status_gets_its_finalizer() {
     bulbs.delete("a").await;
     bulbs.finalized_once("a").await;
     running.stop().await;
+}
+
+/// The API server refuses every write to such an object, with a 404 about the namespace.
+#[tokio::test]
+async fn an_object_whose_namespace_was_removed_by_force_is_finalized_once_the_namespace_exists_again() {
+    let fixture = Fixture::new("forced").await;
+    fixture.create("a", &[crate::FINALIZER, "other.io/x"]).await;
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+    namespaces.delete(&fixture.namespace, &DeleteParams::default()).await.unwrap();
+    let mut namespace = namespaces.get(&fixture.namespace).await.unwrap();
+    namespace.spec.as_mut().unwrap().finalizers = None;
+    let finalize = Request::put(format!("/api/v1/namespaces/{}/finalize", fixture.namespace));
+    let finalize = finalize.body(serde_json::to_vec(&namespace).unwrap()).unwrap();
+    fixture.client.request::<Value>(finalize).await.unwrap();
+    fixture.maps().delete("a", &DeleteParams::default()).await.unwrap();
+    let deleted = fixture.maps().get("a").await.unwrap();
+    let error = eventually("the refusal of writes", TIMEOUT, async || {
+        fixture.pass(&deleted, FinalizerPatch::Merge).await.err()
+    })
+    .await;
+    assert!(error.in_full().contains("namespaces") && !error.is_permanent(), "{}", error.in_full());
+    assert_eq!(fixture.finalizers("a").await.unwrap(), [crate::FINALIZER, "other.io/x"]);
+
+    let metadata = ObjectMeta { name: Some(fixture.namespace.clone()), ..ObjectMeta::default() };
+    namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await.unwrap();
+    let pass = async || fixture.pass(&deleted, FinalizerPatch::Merge).await;
+    let _ = eventually("the pass in the new namespace", TIMEOUT, pass).await;
+    assert_eq!(fixture.finalizers("a").await.unwrap(), ["other.io/x"]);
+    fixture.merge("a", json!({"metadata": {"finalizers": null}})).await;
 }

@@ -10,7 +10,7 @@ use reknit_reconciler::{Applied, Controller, Kinds, Owned, OwnedOptions, control
 use reknit_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::{Fixture, TIMEOUT};
+use crate::{Fixture, TIMEOUT, children::client_with_hook_before_patch};
 
 /// The children of a new process whose cache has these objects. They take over the fields of the field managers
 /// `earlier`.
@@ -140,6 +140,26 @@ async fn fields_of_an_earlier_controller_are_removed_from_a_child_of_a_kind_that
     let desired: DynamicObject = serde_json::from_value(desired_deployment()).unwrap();
     deployments.apply(&owner, desired).await.unwrap();
     assert_handed_over(&fixture, &by_go).await;
+}
+
+#[tokio::test]
+async fn a_handover_of_fields_that_another_client_has_just_given_up_is_a_conflict() {
+    let fixture = Fixture::new("handover").await;
+    let owner = fixture.create("owner", &[]).await;
+    let by_go = child_of_go_controller(&fixture, &owner).await;
+    let maps = fixture.maps();
+    let give_up = async move {
+        let all = Patch::Merge(json!({"metadata": {"managedFields": [{}]}}));
+        maps.patch("child", &PatchParams::default(), &all).await.unwrap();
+    };
+    let client = client_with_hook_before_patch(&fixture.client, give_up);
+    let cx = Context::preloaded("reknit", client, vec![json!(owner), json!(by_go)]);
+    let options = OwnedOptions::default().upgrading_from(["controller"]);
+    let children: Owned<ConfigMap> = Controller::of::<ConfigMap>(&cx).owns_with(options);
+    let desired = subscription(json!({"subscriber": "a"}));
+    let error = children.apply(&owner, desired.clone()).await.unwrap_err();
+    assert!(reknit_reconciler::Error::from(error).is_conflict(), "the API server answers 422");
+    children.apply(&owner, desired).await.unwrap();
 }
 
 /// The data of the child after a process has applied one field and taken over the fields of these field managers.

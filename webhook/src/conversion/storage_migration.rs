@@ -11,9 +11,9 @@ use k8s_openapi::{
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, GetParams, GroupVersionKind, ListParams, Patch, PatchParams},
-    core::Request,
+    core::{Request, Status},
 };
-use reknit_injection::internal::is_absence;
+use reknit_injection::internal::is_absence_of;
 use reknit_reconciler::{
     Error, Result, ResultExt,
     internal::{ManagedMetadata, ManagedObject},
@@ -110,7 +110,7 @@ async fn rewrite_objects(
             let name = full_name(&metadata.namespace, &metadata.name);
             match rewrite(client, resource, version, metadata).await {
                 Ok(()) => count += 1,
-                Err(error) if is_absence(&error) => {}
+                Err(error) if is_absence_of(&error, &resource.plural) => {}
                 // The next objects would fail, too.
                 Err(error) if !matches!(error, kube::Error::Api(_)) => {
                     let what = format!("failed to update {name}{}", refusals.so_far());
@@ -143,20 +143,27 @@ async fn rewrite(
             Some(patch) => requests.patch_metadata(&stored.name, &params, &Patch::<()>::Json(patch.clone())),
             None => requests.patch_metadata(&stored.name, &params, &Patch::Merge(json!({}))),
         };
-        match client.request::<IgnoredAny>(request.map_err(kube::Error::BuildRequest)?).await {
-            Err(kube::Error::Api(status)) if status.is_conflict() => match migration {
-                // Another client has just written the object, and thereby stored it again.
-                None => return Ok(()),
-                Some(_) if attempt < ATTEMPTS => {}
-                Some(_) => return Err(kube::Error::Api(status)),
-            },
+        let refused = match client.request::<IgnoredAny>(request.map_err(kube::Error::BuildRequest)?).await {
+            // Another client has just written the object, and thereby stored it again.
+            Err(kube::Error::Api(status)) if status.is_conflict() && migration.is_none() => return Ok(()),
+            Err(kube::Error::Api(status)) if may_be_outdated(&status) && attempt < ATTEMPTS => status,
             written => return written.map(drop),
-        }
+        };
         let read =
             requests.get_metadata(&stored.name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
-        stored = client.request::<ManagedObject>(read).await?.metadata;
+        let found = client.request::<ManagedObject>(read).await?.metadata;
+        if !refused.is_conflict() && found.has_version_of(&stored) {
+            return Err(kube::Error::Api(refused));
+        }
+        stored = found;
     }
     Ok(())
+}
+
+/// Returns true for a conflict, and for a patch that is invalid, perhaps because the managed fields have become fewer: the API
+/// server finds that before it compares the resourceVersion.
+fn may_be_outdated(status: &Status) -> bool {
+    status.is_conflict() || status.code == 422
 }
 
 #[derive(Deserialize)]

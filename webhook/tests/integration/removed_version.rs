@@ -42,16 +42,17 @@ async fn apply(
 }
 
 /// A client before whose first patch of the Bulb another client changes it.
-fn late_client(plane: &ControlPlane, resource: &ApiResource) -> Client {
+fn late_client(plane: &ControlPlane, resource: &ApiResource, change: Patch<Value>) -> Client {
+    let change = Arc::new(change);
     let (client, bulbs) = (plane.client().unwrap(), bulbs(plane, resource));
     let is_changed = Arc::new(AtomicBool::new(false));
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, bulbs, is_changed) = (client.clone(), bulbs.clone(), is_changed.clone());
+        let change = change.clone();
         async move {
             let is_patch = request.method() == Method::PATCH && request.uri().path().ends_with("/bulbs/x");
             if is_patch && !is_changed.swap(true, Ordering::Relaxed) {
                 let params = PatchParams { field_manager: Some("other".into()), ..PatchParams::default() };
-                let change = Patch::Merge(json!({"metadata": {"annotations": {"changed": "late"}}}));
                 bulbs.patch("x", &params, &change).await?;
             }
             client.send(request).await
@@ -94,7 +95,8 @@ async fn migrated_objects_can_be_applied_after_the_old_version_was_removed() {
         .await
         .unwrap();
 
-    assert_eq!(migrate_storage(&late_client(&plane, &new), BULBS).await.unwrap(), 1);
+    let late = Patch::Merge(json!({"metadata": {"annotations": {"changed": "late"}}}));
+    assert_eq!(migrate_storage(&late_client(&plane, &new, late), BULBS).await.unwrap(), 1);
     let migrated = managers(&bulbs(&plane, &new).get("x").await.unwrap());
     let managers: BTreeSet<_> =
         migrated.iter().map(|(manager, version, _)| (&**manager, &**version)).collect();
@@ -108,4 +110,28 @@ async fn migrated_objects_can_be_applied_after_the_old_version_was_removed() {
     assert_eq!(json!(applied.labels()), json!({"c": "d"}), "a manager still owns what it applied before");
     let applied = apply(&plane, &new, "gitops", json!({"spec": {"milliwatts": 9_000}})).await.unwrap();
     assert_eq!(applied.data["spec"], json!({"milliwatts": 9_000}), "the manager no longer applies a colour");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_is_migrated_although_its_managed_fields_become_fewer_meanwhile() {
+    let plane = ControlPlane::start().await.unwrap();
+    let crd = merge_crds(vec![v1::Bulb::crd(), v1alpha1::Bulb::crd()], "v1").unwrap();
+    plane.install_crd(crd).await.unwrap();
+    let webhook = Webhook::new("tests.reknit.dev").conversion::<v1alpha1::Bulb>();
+    let _server = plane.serve_webhook("default", |_| Ok(webhook)).await.unwrap();
+    let (old, new) = (ApiResource::erase::<v1alpha1::Bulb>(&()), ApiResource::erase::<v1::Bulb>(&()));
+    let spec = json!({"spec": {"watts": 60.0, "colour": "red"}});
+    eventually("the conversion of a bulb", TIMEOUT, async || {
+        apply(&plane, &old, "gitops", spec.clone()).await
+    })
+    .await;
+    apply(&plane, &old, "labeller", json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap();
+
+    let first_is_removed: json_patch::Patch =
+        serde_json::from_value(json!([{"op": "remove", "path": "/metadata/managedFields/0"}])).unwrap();
+    let late = late_client(&plane, &new, Patch::Json(first_is_removed));
+    assert_eq!(migrate_storage(&late, BULBS).await.unwrap(), 1);
+    let migrated = managers(&bulbs(&plane, &new).get("x").await.unwrap());
+    let [(_, version, _)] = &migrated[..] else { panic!("{migrated:?}") };
+    assert_eq!(version, "tests.reknit.dev/v1");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use reknit_apis::{Key, Kind};
-use reknit_injection::{Cached, internal::is_absence};
+use reknit_injection::{Cached, internal::is_absence_of};
 
 use crate::{
     Error, Result, ResultExt,
@@ -101,7 +101,7 @@ impl<T: Cached> Owned<T> {
     async fn set_owners(&self, object: &T, owners: Vec<OwnerReference>) -> Result<()> {
         let client = &self.shared.client;
         match client.replace_metadata::<OnlyMetadata>(object, "ownerReferences", &owners).await {
-            Err(error) if is_absence(&error) => Ok(()),
+            Err(error) if is_absence_of(&error, &client.kind.resource.plural) => Ok(()),
             answer => answer.map(drop).context(format_args!(
                 "failed to change the owner references of {}",
                 client.kind.with_key(&Key::of(object))

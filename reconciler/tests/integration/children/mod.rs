@@ -154,7 +154,10 @@ pub(crate) fn recording_client(client: &Client) -> (Client, Arc<Mutex<Vec<String
 }
 
 /// Returns a client that awaits the hook before it sends its first patch.
-fn client_with_hook_before_patch(client: &Client, hook: impl Future<Output = ()> + Send + 'static) -> Client {
+pub(crate) fn client_with_hook_before_patch(
+    client: &Client,
+    hook: impl Future<Output = ()> + Send + 'static,
+) -> Client {
     let (client, hook) = (client.clone(), Arc::new(Mutex::new(Some(hook.boxed()))));
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let hook = (*request.method() == http::Method::PATCH).then(|| hook.lock().unwrap().take()).flatten();
