@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::{
     context::Context,
-    informer::{Change, GaugeShare, Informer, InformerHandle, InformerState, is_synced, select},
+    informer::{Change, GaugeShare, Informer, InformerHandle, InformerState, Unwatched, is_synced, select},
     log_limit::{self, LogLimit},
     ordered_watch as watch,
     pass::CurrentPass,
@@ -238,8 +238,8 @@ impl InformerHandle for ValidatedInformer {
         })
     }
 
-    fn watch_refusal(&self) -> Option<String> {
-        self.informer.watch_refusal()
+    fn unwatched(&self) -> Option<Unwatched> {
+        self.informer.unwatched()
     }
 }
 

@@ -61,6 +61,7 @@ pub use effects::Effects;
 pub use features::{FeatureFlag, Features};
 pub use informer::{
     Cached, Change, Filter, Index, Informer, InformerHandle, InformerState, Informers, Metadata, NotSynced,
-    Selection, Unresolved, annotation, controlled_by, controller_name, label, named, namespace, select,
+    Selection, Unresolved, Unwatched, annotation, controlled_by, controller_name, label, named, namespace,
+    select,
 };
 pub use permissions::{Permission, Verb};

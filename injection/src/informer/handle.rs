@@ -39,11 +39,22 @@ pub trait InformerHandle: Send + Sync {
         true
     }
 
-    /// Returns why the API server refuses to watch the objects, if it does. Changes are then found by lists, with a delay
-    /// of up to a minute.
-    fn watch_refusal(&self) -> Option<String> {
+    /// Returns why no watch of the objects is open although they were listed, if that is so.
+    fn unwatched(&self) -> Option<Unwatched> {
         None
     }
+}
+
+/// The reason why no watch is open of objects that were listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwatched {
+    /// The time of the first failure since the last watch was open.
+    pub since: Instant,
+    /// The last failure, such as "failed to watch lamps…".
+    pub reason: String,
+    /// True if the API server refuses the watch, and so changes are found by lists, with a delay of up to a minute. False
+    /// if requests fail in another way, and so changes are not seen until that ends.
+    pub is_listed: bool,
 }
 
 /// The progress of an informer.
@@ -83,8 +94,8 @@ pub enum InformerState {
 /// There is one reflector for each [part](super::Selection::parts) of the selection.
 pub(crate) struct Progress {
     parts: watch::Sender<Vec<InformerState>>,
-    /// The parts whose watch is refused, with the reasons.
-    watch_refusals: Mutex<BTreeMap<usize, String>>,
+    /// The parts that were listed and of which no watch is open, because of failures.
+    unwatched: Mutex<BTreeMap<usize, Unwatched>>,
     /// The number of parts that are not synced.
     unsynced: GaugeShare,
 }
@@ -93,7 +104,7 @@ impl Progress {
     pub(crate) fn not_started(parts: usize, unsynced: GaugeShare) -> Self {
         Self {
             parts: watch::Sender::new(vec![InformerState::NotStarted; parts]),
-            watch_refusals: Mutex::default(),
+            unwatched: Mutex::default(),
             unsynced,
         }
     }
@@ -123,7 +134,7 @@ impl Progress {
         });
     }
 
-    /// Records why the part waits. A synced part stays synced. A part that has waited for long is unavailable if another is
+    /// Records why the part waits, or is not watched. A synced part stays synced. A part that has waited for long is unavailable if another is
     /// synced: the failure then concerns this part alone, such as an object that a conversion webhook refuses.
     pub(crate) fn mark_failed(&self, part: usize, why: &str) {
         self.change(|parts| {
@@ -139,9 +150,19 @@ impl Progress {
                 InformerState::Waiting { reason, .. } | InformerState::Unavailable { reason, .. } => {
                     why.clone_into(reason);
                 }
-                InformerState::NotStarted | InformerState::Synced { .. } => {}
+                InformerState::Synced { .. } => self.mark_unwatched(part, why, false),
+                InformerState::NotStarted => {}
             }
         });
+    }
+
+    /// Records why no watch of a part is open. A later failure with the reason of a refusal is that refusal.
+    fn mark_unwatched(&self, part: usize, why: &str, is_listed: bool) {
+        let mut unwatched = self.unwatched.lock();
+        let first = Unwatched { since: Instant::now(), reason: why.into(), is_listed };
+        let Unwatched { reason, is_listed: was_listed, .. } = unwatched.entry(part).or_insert(first);
+        *was_listed = is_listed || (*was_listed && reason == why);
+        why.clone_into(reason);
     }
 
     /// Records that the API server does not serve the resource, or refuses to list it.
@@ -158,17 +179,19 @@ impl Progress {
         });
     }
 
-    /// Records that the API server refuses the watch of a part, or has opened it.
-    pub(crate) fn mark_watch(&self, part: usize, refusal: Option<String>) {
-        let mut refusals = self.watch_refusals.lock();
-        match refusal {
-            Some(why) => drop(refusals.insert(part, why)),
-            None => drop(refusals.remove(&part)),
-        }
+    /// Records that the API server refuses the watch of a part. It is listed instead.
+    pub(crate) fn mark_refused(&self, part: usize, why: &str) {
+        self.mark_unwatched(part, why, true);
     }
 
-    pub(crate) fn watch_refusal(&self) -> Option<String> {
-        self.watch_refusals.lock().first_key_value().map(|(_, why)| why.clone())
+    /// Records that the watch of a part is open.
+    pub(crate) fn mark_watched(&self, part: usize) {
+        self.unwatched.lock().remove(&part);
+    }
+
+    /// The part that has been without a watch for the longest time.
+    pub(crate) fn unwatched(&self) -> Option<Unwatched> {
+        self.unwatched.lock().values().min_by_key(|unwatched| unwatched.since).cloned()
     }
 
     pub(crate) fn mark_synced(&self, part: usize) {

@@ -31,7 +31,7 @@ pub use self::{
     discovery::Unresolved,
     filter::{Filter, annotation, controlled_by, controller_name, label, named, namespace},
     first_list::{NotSynced, listed, on_first_lists},
-    handle::{InformerHandle, InformerState},
+    handle::{InformerHandle, InformerState, Unwatched},
     index::{Index, WeakIndex},
     key_event::KeyEvent,
     registry::{Informers, cached_json, decode_errors, for_each_cached, on_kind_changed, start_on, writers},
@@ -295,8 +295,8 @@ impl<K: Cached> InformerHandle for SharedInformer<K> {
         })
     }
 
-    fn watch_refusal(&self) -> Option<String> {
-        self.cache.progress.watch_refusal()
+    fn unwatched(&self) -> Option<Unwatched> {
+        self.cache.progress.unwatched()
     }
 }
 
@@ -328,7 +328,7 @@ impl<K: Cached> InformerHandle for OptionalInformer<K> {
         false
     }
 
-    fn watch_refusal(&self) -> Option<String> {
-        self.0.0.watch_refusal()
+    fn unwatched(&self) -> Option<Unwatched> {
+        self.0.0.unwatched()
     }
 }

@@ -290,7 +290,7 @@ impl<K: Cached> Reflector<K> {
         let opened = Instant::now();
         let mut lines = self.open_watch(&version, duration).await?;
         self.cache.mark_response(self.part);
-        self.cache.progress.mark_watch(self.part, None);
+        self.cache.progress.mark_watched(self.part);
         let mut has_events = false;
         loop {
             let until_overdue = duration.saturating_sub(opened.elapsed()) + MAX_SILENCE;
@@ -393,7 +393,7 @@ impl<K: Cached> Reflector<K> {
             Failure::Expired(_) | Failure::NotFound(_) | Failure::Watch(_) | Failure::NoEvents(_)
         );
         if is_refused && !was_list {
-            self.cache.progress.mark_watch(self.part, Some(self.explain(&failure)));
+            self.cache.progress.mark_refused(self.part, &self.explain(&failure));
         }
         if is_refused || has_lost_version {
             self.version = None;

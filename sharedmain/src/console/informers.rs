@@ -14,7 +14,7 @@ const MAX_ERROR: usize = 1000;
 
 pub(super) fn view(state: &State) -> Value {
     let Some(running) = state.running.get() else { return json!({ "informers": [] }) };
-    let (metrics, refusals, mut waits) = (state.gather(), watch_refusals(running), waits(running));
+    let (metrics, unwatched, mut waits) = (state.gather(), unwatched(running), waits(running));
     let errors = decode_errors(&running.informers, MAX_UNDECODABLE);
     let informer = |(name, state): (String, InformerState)| {
         let state = waits.remove(&name).unwrap_or(state);
@@ -22,7 +22,7 @@ pub(super) fn view(state: &State) -> Value {
         json!({
             "name": name,
             "state": name_of(&state),
-            "reason": state.reason().or_else(|| refusals.get(&name).map(String::as_str)),
+            "reason": state.reason().or_else(|| unwatched.get(&name).map(String::as_str)),
             "objects": value("reflector_objects"),
             "undecodable": value("reflector_undecodable_objects"),
             "undecodable_keys": errors.get(&name).map(undecodable_keys).unwrap_or_default(),
@@ -61,8 +61,10 @@ fn waits(running: &Running) -> BTreeMap<String, InformerState> {
     states.filter(|(_, state)| !state.is_synced()).collect()
 }
 
-/// The reasons for which informers cannot watch, by their names.
-fn watch_refusals(running: &Running) -> BTreeMap<String, String> {
+/// The reasons why informers do not watch, by their names.
+fn unwatched(running: &Running) -> BTreeMap<String, String> {
     let informers = running.controllers.iter().flat_map(|(health, _)| health.informers());
-    informers.filter_map(|informer| Some((informer.name().to_owned(), informer.watch_refusal()?))).collect()
+    informers
+        .filter_map(|informer| Some((informer.name().to_owned(), informer.unwatched()?.reason)))
+        .collect()
 }

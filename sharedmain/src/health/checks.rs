@@ -1,7 +1,7 @@
 //! Health checks of the controllers, informers and webhooks of a process.
 use std::{sync::Arc, time::Duration};
 
-use reknit_injection::{InformerState, Informers};
+use reknit_injection::{InformerState, Informers, Unwatched};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{Health, RunningPass};
 use tokio::time::Instant;
@@ -15,6 +15,10 @@ use crate::{client::credentials::Credentials, process::task::Readiness};
 /// The time for which the process is not ready because of a part whose first requests fail. After that, the failure is
 /// only reported, so that one part cannot take down the others, such as a webhook.
 const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// The time for which no watch of listed objects is open until that is reported. A watch that breaks is mostly open again in
+/// a few seconds.
+const MAX_UNWATCHED: Duration = Duration::from_secs(30);
 
 /// A part of the API server's message for a list whose objects a webhook does not convert.
 const FAILED_CONVERSION: &str = "conversion webhook for";
@@ -72,15 +76,16 @@ impl HealthCheck for ProcessHealth {
 }
 
 /// Checks that the informers of the controller have synced. An informer whose Kind the API server does not serve, or
-/// refuses to list or to watch, is reported, and so is one whose list fails for too long.
+/// refuses to list or to watch, is reported, and so is one whose list or watch fails for too long.
 fn informers_of(health: &Health, has_webhook: bool) -> Check {
     let (mut waiting, mut reports) = (Vec::new(), Vec::new());
     for informer in health.informers() {
         let state = informer.state();
         if let Some(why) = not_synced(informer.name(), &state) {
             if is_starting(&state, has_webhook) { &mut waiting } else { &mut reports }.push(why);
-        } else if let Some(why) = informer.watch_refusal() {
-            reports.push(not_watched(informer.name(), &why));
+        } else {
+            reports
+                .extend(informer.unwatched().and_then(|unwatched| not_watched(informer.name(), &unwatched)));
         }
     }
     Check::new(format!("informers/{}", health.name()), waiting).reports(reports)
@@ -130,9 +135,19 @@ fn not_synced(informer: &str, state: &InformerState) -> Option<String> {
     }
 }
 
-/// Describes an informer that lists again and again, since the API server refuses its watch.
-fn not_watched(informer: &str, why: &str) -> String {
-    format!("{informer} cannot be watched, and changes are seen up to a minute later: {why}")
+/// Describes an informer that lists again and again, since the API server refuses its watch, or whose requests have failed
+/// for too long.
+fn not_watched(informer: &str, Unwatched { since, reason, is_listed }: &Unwatched) -> Option<String> {
+    match is_listed {
+        true => {
+            Some(format!("{informer} cannot be watched, and changes are seen up to a minute later: {reason}"))
+        }
+        false if since.elapsed() < MAX_UNWATCHED => None,
+        false => Some(format!(
+            "{informer} has not been watched for {}s, and changes are not seen: {reason}",
+            age(*since)
+        )),
+    }
 }
 
 fn stuck_informer(informer: &str, state: &InformerState) -> Option<String> {
@@ -204,10 +219,20 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_watch_degrades_the_check_and_does_not_fail_it() {
-        let check = Check::new("informers/lamps", vec![]).reports(vec![not_watched("pods", "forbidden")]);
-        let line = "[!]informers/lamps degraded: pods cannot be watched, and changes are seen up to a minute later: forbidden";
-        assert_eq!(check.to_string(), line);
+    fn a_watch_that_is_refused_or_fails_degrades_the_check_and_does_not_fail_it() {
+        let unwatched = |seconds, is_listed| {
+            let unwatched = Unwatched { since: ago(seconds), reason: "why".into(), is_listed };
+            let check = Check::new("informers/lamps", vec![]);
+            let check = check.reports(not_watched("pods", &unwatched).into_iter().collect());
+            assert!(check.passes());
+            check.to_string()
+        };
+        let refused = "[!]informers/lamps degraded: pods cannot be watched, and changes are seen up to a minute later: why";
+        assert_eq!(unwatched(1, true), refused);
+        assert_eq!(unwatched(5, false), "[+]informers/lamps ok", "a watch that breaks is opened again");
+        let failing =
+            "[!]informers/lamps degraded: pods has not been watched for 34s, and changes are not seen: why";
+        assert_eq!(unwatched(34, false), failing);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use prometheus::Registry;
 
 use super::*;
+use crate::Unwatched;
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_kind_is_logged_every_minute_and_found_when_it_is_installed() {
@@ -166,11 +167,13 @@ async fn a_process_without_permission_to_watch_lists_repeatedly_with_backoff() {
         server.watch(version).await.fail(code, "you may not watch");
     }
     let pending = server.list().await;
-    let why = maps.handle().watch_refusal().unwrap_or_default();
+    let Unwatched { reason: why, is_listed: true, .. } = maps.handle().unwatched().unwrap() else {
+        panic!("{:?}", maps.handle().unwatched())
+    };
     assert!(why.starts_with("you may not watch") && why.contains("verbs list and watch"), "{why}");
     pending.items("17", &[]);
     let _watch = server.watch("17").await.stream();
-    while maps.handle().watch_refusal().is_some() {
+    while maps.handle().unwatched().is_some() {
         tokio::task::yield_now().await;
     }
     assert!(before.elapsed() > Duration::from_secs(7), "{:?}", before.elapsed());
@@ -193,13 +196,14 @@ async fn changes_are_found_by_lists_while_no_watch_can_be_opened() {
     server.list().await.items("30", &[map("a", "25")]);
     unanswered.push(server.watch("30").await);
     assert_eq!(calls.take(), ["~a@15", "~a@25"]);
-    assert!(maps.handle().watch_refusal().unwrap().contains("no response within 60 s"));
+    let unwatched = maps.handle().unwatched().unwrap();
+    assert!(unwatched.is_listed && unwatched.reason.contains("no response within 60 s"), "{unwatched:?}");
 
     server.list().await.items("40", &[map("a", "25")]);
     let watch = server.watch("40").await.stream();
     watch.event("MODIFIED", &map("a", "41"));
     until_called(&calls, "~a@41").await;
-    assert_eq!(maps.handle().watch_refusal(), None);
+    assert_eq!(maps.handle().unwatched(), None);
     watch.cut();
     server.version_check().await.items("41", &[]);
     server.watch("41").await.fail(500, "the watches that fail are counted anew");
@@ -215,6 +219,35 @@ async fn an_overloaded_server_that_opens_no_watch_is_not_listed() {
         server.watch("10").await.fail(429, "too many requests");
     }
     server.version_check().await.items("10", &[]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_synced_informer_that_cannot_watch_tells_since_when_and_why() {
+    let (maps, _calls, mut server, watch) = start_synced("10", &[]).await;
+    assert_eq!(maps.handle().unwatched(), None);
+    watch.cut();
+    server.version_check().await.items("10", &[]);
+    server.watch("10").await.fail(429, "storage is (re)initializing");
+    let first = Instant::now();
+    server.version_check().await.fail(503, "the server is shutting down");
+    let check = server.version_check().await;
+    let Unwatched { since, reason, is_listed: false } = maps.handle().unwatched().unwrap() else {
+        panic!("{:?}", maps.handle().unwatched())
+    };
+    assert!(since <= first && reason.contains("the server is shutting down"), "{reason}");
+    assert!(maps.state().is_synced());
+    check.items("10", &[]);
+    server.watch("10").await.fail(403, "you may not watch");
+    server.list().await.fail(503, "the list fails too");
+    let list = server.list().await;
+    let unwatched = maps.handle().unwatched().unwrap();
+    assert!(!unwatched.is_listed && unwatched.reason.contains("the list fails too"), "{unwatched:?}");
+    assert_eq!(unwatched.since, since);
+    list.items("20", &[]);
+    let _watch = server.watch("20").await.stream();
+    while maps.handle().unwatched().is_some() {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// The first object may be one that a conversion webhook refuses, or a Secret whose key was lost.
