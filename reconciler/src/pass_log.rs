@@ -137,10 +137,14 @@ impl PassLog {
         running
     }
 
-    /// The running passes, the oldest first, with what they wait for. Each pass is asked for its stack.
-    pub async fn waiting(&self) -> Vec<WaitingPass> {
-        let running: Vec<_> =
-            self.0.lock().running.iter().map(|(pass, causes)| (pass.clone(), causes.to_string())).collect();
+    /// The running passes for which `is_wanted` returns true, the oldest first, with what they wait for. Each pass is asked
+    /// for its stack.
+    pub async fn waiting(&self, is_wanted: impl Fn(&CurrentPass) -> bool) -> Vec<WaitingPass> {
+        let running: Vec<_> = {
+            let log = self.0.lock();
+            let wanted = log.running.iter().filter(|(pass, _)| is_wanted(pass));
+            wanted.map(|(pass, causes)| (pass.clone(), causes.to_string())).collect()
+        };
         let asked = running.into_iter().map(|(pass, causes)| WaitingPass::ask(pass, causes));
         let mut waiting = join_all(asked).await;
         waiting.sort_by_key(|waiting| waiting.pass.number);

@@ -1,5 +1,5 @@
 //! The view of the keys that run or wait, and the view of one key.
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use reknit_apis::Key;
 use reknit_reconciler::{
@@ -8,8 +8,10 @@ use reknit_reconciler::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 
 use super::{Parameters, State};
+use crate::observe::passes::waits_of;
 
 /// The maximum number of keys in an answer.
 const MAX_KEYS: usize = 1000;
@@ -17,6 +19,8 @@ const MAX_KEYS: usize = 1000;
 const FAILED: &str = "failed";
 /// The maximum number of passes of one key in an answer.
 const MAX_PASSES: usize = 50;
+/// The age from which on a running pass is asked what it waits for.
+const WAITS_AFTER: Duration = Duration::from_secs(1);
 
 /// A key and its controller.
 #[derive(Serialize)]
@@ -60,11 +64,24 @@ pub(super) fn one(state: &State, parameters: &Parameters) -> Result<Value, Strin
         "states": states(state, health, 1, &running, |queued| *queued == key),
         "object": health.object(&key),
         "running": running,
+        "waits": waits(state, controller, &key),
         "passes": finished,
         "recorded": recorded,
         "related": health.related(&key),
         "commands": commands(health, &key),
     }))
+}
+
+/// What the pass of the key waits for, if it has run for a second. Only the view of one key shows it, and so resolves the stack
+/// of at most one pass. Called on a blocking thread.
+fn waits(state: &State, controller: &str, key: &Key) -> Vec<String> {
+    let (Some(running), Ok(runtime)) = (state.running.get(), Handle::try_current()) else {
+        return Vec::new();
+    };
+    let waiting = runtime.block_on(running.passes.waiting(|pass| {
+        *pass.controller == *controller && *pass.key == *key && pass.begun.elapsed() >= WAITS_AFTER
+    }));
+    waiting.iter().flat_map(waits_of).collect()
 }
 
 fn running(state: &State) -> Vec<PassRecord> {

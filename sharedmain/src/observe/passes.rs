@@ -56,7 +56,7 @@ impl Passes {
 
 async fn dump(State(passes): State<Passes>) -> Response {
     let _one_dump = passes.0.dump.lock().await;
-    let waiting = passes.0.log.waiting().await;
+    let waiting = passes.0.log.waiting(|_| true).await;
     let passes = passes.clone();
     // On a blocking thread, because the names of functions are read from files.
     match tokio::task::spawn_blocking(move || passes.text(&waiting)).await {
@@ -66,7 +66,7 @@ async fn dump(State(passes): State<Passes>) -> Response {
 }
 
 fn pass_text(waiting: &WaitingPass) -> String {
-    let (pass, waits) = (&waiting.pass, waiting.waits());
+    let pass = &waiting.pass;
     let mut lines = vec![
         format!(
             "{} {}, pass {}, for {:.1} s",
@@ -77,20 +77,29 @@ fn pass_text(waiting: &WaitingPass) -> String {
         ),
         format!("  causes: {}", waiting.causes),
     ];
-    lines.extend(waits.requests.iter().map(|request| format!("  waits for the answer to {request}")));
+    lines.extend(waits_of(waiting).iter().map(|line| format!("  {line}")));
+    lines.join("\n") + "\n"
+}
+
+/// Returns the lines about what a pass waits for: its requests and its stack. Reads the names on the stack, which may take a
+/// second in a large program.
+pub(crate) fn waits_of(waiting: &WaitingPass) -> Vec<String> {
+    let waits = waiting.waits();
+    let requests = waits.requests.iter().map(|request| format!("waits for the answer to {request}"));
+    let mut lines: Vec<_> = requests.collect();
     match &waits.stack {
         Some(stack) => {
-            lines.push(format!("  waits for {}", stack.awaited));
-            lines.extend(stack.program.iter().map(|frame| format!("    in {frame}")));
+            lines.push(format!("waits for {}", stack.awaited));
+            lines.extend(stack.program.iter().map(|frame| format!("  in {frame}")));
         }
-        None if waits.may_be_endless => lines.push(format!("  waits {ENDLESS}")),
+        None if waits.may_be_endless => lines.push(format!("waits {ENDLESS}")),
         None if waiting.has_answered => {
-            lines.push("  no stack: the program has no symbols, or the pass goes on".into())
+            lines.push("no stack: the program has no symbols, or the pass goes on".into());
         }
         None if waits.requests.is_empty() => {
-            lines.push("  its code has not returned for a second: it computes, or blocks a thread".into());
+            lines.push("its code has not returned for a second: it computes, or blocks a thread".into());
         }
         None => {}
     }
-    lines.join("\n") + "\n"
+    lines
 }

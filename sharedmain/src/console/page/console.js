@@ -387,6 +387,7 @@ function requests({ number, requests }) {
 
 function keyView(isCurrent, controller, key) {
   const state = element("div");
+  const waits = element("div");
   const commands = element("div");
   const conditions = table("Conditions", [
     ["Type", ({ type }) => type, "middle"],
@@ -402,7 +403,7 @@ function keyView(isCurrent, controller, key) {
     ["Object", ({ target }) => ({ text: target }), "wide"],
     ["In the cache", ({ exists }) => (exists === false ? { text: "absent", type: "bad" } : exists ? "yes" : "by labels")],
   ]);
-  main.append(element("h1", {}, element("span", { class: "key" }, key)), state, element("h2", {}, "kubectl"), commands,
+  main.append(element("h1", {}, element("span", { class: "key" }, key)), state, waits, element("h2", {}, "kubectl"), commands,
     element("h2", {}, "Object"), conditions.node, element("h2", {}, "Passes"), passes.node, element("h2", {}, "Related objects"), related.node);
   return async (answer) => {
     const waiting = answer.states.map(({ state, due_seconds }) => (due_seconds === null ? state : `${state}, next in ${duration(due_seconds)}`));
@@ -418,6 +419,9 @@ function keyView(isCurrent, controller, key) {
       ["last write in a fight", newest(answer.passes, ({ fights }) => fights.join("; ")), "bad"],
       ["last recorded pass", answer.passes?.find(({ recorded }) => recorded)?.recorded],
     ]), failed ? element("p", { class: "bad" }, failed.causes) : "");
+    if (waits.textContent !== answer.waits.join("")) {
+      waits.replaceChildren(...answer.waits.map((line) => element("div", { class: line.startsWith(" ") ? "frame" : "" }, element("code", {}, line))));
+    }
     const { pause, resume, run_again } = answer.commands ?? {};
     const shown = answer.commands ? [answer.object?.paused ? ["Resume", resume] : ["Pause", pause], ["Run again", run_again]] : [];
     if (commands.dataset.shown !== JSON.stringify(shown)) {

@@ -151,6 +151,21 @@ async fn objects_that_cannot_be_decoded_are_counted_and_named_with_the_reasons()
 }
 
 #[tokio::test]
+async fn a_pass_that_has_run_for_a_second_shows_what_it_waits_for() {
+    let process = Process::start(8).await;
+    process.wait_until_settled(8).await;
+    eventually("what the pass waits for", Duration::from_secs(60), async || {
+        let key = json(&process, "key?controller=lamps.demo.reknit.dev&key=shop/lamp-0007").await;
+        let line = key["waits"][0].as_str().unwrap_or_default();
+        let is_old = key["running"][0]["seconds"].as_f64().unwrap_or_default() >= 1.0;
+        (is_old && line.starts_with("waits for something that keeps no waker")).then_some(()).ok_or(key)
+    })
+    .await;
+    let idle = json(&process, "key?controller=lamps.demo.reknit.dev&key=shop/lamp-0001").await;
+    assert_eq!(idle["waits"], serde_json::json!([]));
+}
+
+#[tokio::test]
 async fn an_invalid_config_map_is_the_reason_why_its_informer_is_unavailable() {
     let server = ApiServer::new();
     let mut wiring =
