@@ -69,6 +69,7 @@ impl Default for IngressConfig {
 
 impl FromConfigMap for IngressConfig {
     const NAME: &'static str = "config-ingress";
+    const KEYS: &'static [&'static str] = &["gateway", "probe-port", "request-timeout"];
 
     fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let mut config = Self::default();

@@ -26,6 +26,7 @@ pub struct ChannelDefaults {
 
 impl FromConfigMap for ChannelDefaults {
     const NAME: &'static str = "default-ch-webhook";
+    const KEYS: &'static [&'static str] = &["default-ch-config"];
 
     fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let yaml = data.get("default-ch-config").ok_or("the key default-ch-config is missing")?;

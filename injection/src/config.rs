@@ -1,5 +1,6 @@
 //! A ConfigMap as a typed value.
 
+mod keys;
 #[cfg(test)]
 mod tests;
 
@@ -8,10 +9,10 @@ use std::{any::Any, cell::RefCell, collections::BTreeMap, error::Error, fmt, mem
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
-use reknit_apis::internal::HashMap;
-use reknit_apis::internal::variable;
+use reknit_apis::internal::{HashMap, variable};
 use tokio::time::{Instant, timeout};
 
+pub use self::keys::warn_of_misspelt_keys;
 use crate::{
     context::Context,
     informer::{Change, GaugeShare, Informer, InformerHandle, InformerState, Unwatched, is_synced, select},
@@ -29,6 +30,11 @@ pub trait FromConfigMap: Default + Send + Sync + 'static {
     /// The ConfigMap's name, such as `config-features`. The environment variable `CONFIG_FEATURES_NAME` replaces it, for
     /// a second installation in one cluster.
     const NAME: &'static str;
+
+    /// The keys that [`from_config_map`](Self::from_config_map) reads, and those that it ignores on purpose. A key that ends
+    /// in `*` stands for all keys with this prefix. A key of the ConfigMap that resembles one of them, but is none of them, is
+    /// probably misspelt: one warning for each version of the ConfigMap names it. Empty by default: no key is checked.
+    const KEYS: &'static [&'static str] = &[];
 
     /// Reads the data of the ConfigMap, without the key `_example`, in which Knative's ConfigMaps document their
     /// settings. The implementation chooses the default of an absent key, and an error names the invalid key.
@@ -76,6 +82,8 @@ struct Latest<T> {
     /// The data from which `value` was parsed; `None` while `value` is the default.
     data: Option<BTreeMap<String, String>>,
     is_absence_logged: bool,
+    /// The resourceVersion whose keys were checked last.
+    checked: Option<Option<String>>,
     /// Set if the ConfigMap was invalid when the process started: the time of the first error, and the latest error.
     /// `None` once the ConfigMap is valid or deleted.
     invalid: watch::Sender<Option<(Instant, String)>>,
@@ -111,6 +119,7 @@ impl<T: FromConfigMap> Config<T> {
             value: Arc::default(),
             data: None,
             is_absence_logged: false,
+            checked: None,
             invalid: watch::Sender::new(None),
             log_limit: LogLimit::default(),
             unsynced: informer.as_ref().map(|informer| informer.0.cache.metrics.unsynced()),
@@ -276,6 +285,11 @@ impl<T: FromConfigMap> Latest<T> {
     fn update(&mut self, config_map: &ConfigMap, at_startup: bool) -> bool {
         let mut data = text_data(config_map);
         data.remove(EXAMPLE_KEY);
+        let version = &config_map.metadata.resource_version;
+        if self.checked.as_ref() != Some(version) {
+            self.checked = Some(version.clone());
+            warn_of_misspelt_keys(config_map, T::KEYS);
+        }
         if self.data.as_ref() == Some(&data) {
             return false;
         }
@@ -296,8 +310,8 @@ impl<T: FromConfigMap> Latest<T> {
                     None => tracing::error!(
                         config_map = self.config_map,
                         %error,
-                        "invalid ConfigMap, keeping the last valid value: the controllers of a process that starts now wait until the \
-                         ConfigMap is valid"
+                        "invalid ConfigMap, keeping the last valid value: the controllers of a process that starts \
+                         now wait until the ConfigMap is valid"
                     ),
                 }
                 false

@@ -18,7 +18,7 @@ pub use crate::{
         retry_after_of, retry_after_of_status, term_began, with_retry_after_in_status, within_term,
     },
     clock::{clock_instant, is_test_clock, next_clock_change},
-    config::{text_data, with_pinned_config},
+    config::{text_data, warn_of_misspelt_keys, with_pinned_config},
     context::optional_informer,
     error_text::{panic_message, with_causes},
     fights::Restored,

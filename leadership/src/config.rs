@@ -82,6 +82,21 @@ impl Default for LeaderElectionConfig {
 }
 
 impl LeaderElectionConfig {
+    /// The keys that [`from_data`](Self::from_data) reads, and those of older Knative components, which it ignores. A key that
+    /// ends in `*` stands for all keys with this prefix.
+    pub const KEYS: &'static [&'static str] = &[
+        LEASE,
+        RENEW,
+        RETRY,
+        BUCKETS,
+        "map-lease-prefix.*",
+        "leaseDuration",
+        "renewDeadline",
+        "retryPeriod",
+        "resourceLock",
+        "enabledComponents",
+    ];
+
     /// Parses the data of the ConfigMap. Unknown keys are ignored.
     ///
     /// The older camelCase keys (`leaseDuration`) are accepted too. If both forms are set, the dashed one takes

@@ -15,6 +15,7 @@ struct Limit(u32);
 
 impl FromConfigMap for Limit {
     const NAME: &'static str = "config-limit";
+    const KEYS: &'static [&'static str] = &["limit"];
 
     fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>> {
         assert!(!data.contains_key("_example"));
@@ -143,6 +144,20 @@ async fn values_that_are_not_text_are_named_in_the_log() {
     assert_eq!(*limit.get(), Limit(10));
     let lines = log.lines("values in binaryData are not read");
     assert!(lines.len() == 1 && lines[0].contains("limit"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn each_version_of_a_config_map_is_checked_once_for_misspelt_keys() {
+    let (log, mut misspelt) = (Log::start(), config_map("config-limit", &[("limits", "5")]));
+    let (limit, maps) = preloaded_with_data(&[("limits", "5")]);
+    assert_eq!(*limit.get(), Limit(10));
+    let lines = || log.lines("limits (is limit meant?)").len();
+    assert_eq!(lines(), 1);
+    for (version, warnings) in [("11", 2), ("11", 2), ("12", 3)] {
+        misspelt.metadata.resource_version = Some(version.into());
+        maps.insert(&misspelt).unwrap();
+        assert_eq!(lines(), warnings, "{version}");
+    }
 }
 
 #[tokio::test]

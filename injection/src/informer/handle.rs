@@ -134,8 +134,9 @@ impl Progress {
         });
     }
 
-    /// Records why the part waits, or is not watched. A synced part stays synced. A part that has waited for long is unavailable if another is
-    /// synced: the failure then concerns this part alone, such as an object that a conversion webhook refuses.
+    /// Records why the part waits, or is not watched. A synced part stays synced. A part that has waited for long is
+    /// unavailable if another is synced: the failure then concerns this part alone, such as an object that a conversion
+    /// webhook refuses.
     pub(crate) fn mark_failed(&self, part: usize, why: &str) {
         self.change(|parts| {
             let is_another_synced = parts.iter().any(InformerState::is_synced);

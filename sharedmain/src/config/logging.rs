@@ -7,6 +7,8 @@ use super::error::invalid;
 
 const ZAP_KEY: &str = "zap-logger-config";
 const COMPONENT_PREFIX: &str = "loglevel.";
+/// The keys of the ConfigMap. Another component may have any name.
+pub(crate) const KEYS: &[&str] = &[ZAP_KEY, "loglevel.*"];
 
 /// The log levels of all components. Of zap's configuration, only the level is used: lines are always text on a
 /// terminal, and JSON elsewhere.

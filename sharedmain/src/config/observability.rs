@@ -10,6 +10,26 @@ use crate::process::listen;
 /// The default of OpenTelemetry's metric readers.
 const EXPORT_INTERVAL: Duration = Duration::from_secs(60);
 
+/// The keys of the ConfigMap, and those that Knative's components read from it too, which have no meaning here.
+pub(crate) const KEYS: &[&str] = &[
+    "metrics-protocol",
+    "metrics-endpoint",
+    "metrics-export-interval",
+    "metrics-temporality",
+    "tracing-protocol",
+    "tracing-endpoint",
+    "tracing-sampling-rate",
+    "runtime-profiling",
+    "runtime-export-interval",
+    "console",
+    "record-failures",
+    "request-metrics-*",
+    "logging.*",
+    "metrics.*",
+    "profiling.*",
+    "sink-event-error-reporting.*",
+];
+
 /// The contents of the ConfigMap.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ObservabilityConfig {

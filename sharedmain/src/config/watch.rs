@@ -8,15 +8,15 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use reknit_injection::{
     Change, Context, InformerHandle,
-    internal::{Recordings, text_data, watch},
+    internal::{Recordings, text_data, warn_of_misspelt_keys, watch},
     select,
 };
 use reknit_leadership::LeaderElectionConfig;
 
 use super::{
-    logging::LoggingConfig,
+    logging::{self, LoggingConfig},
     maps::{ConfigMapNames, ConfigMaps},
-    observability::ObservabilityConfig,
+    observability::{self, ObservabilityConfig},
 };
 use crate::{
     console::Switch,
@@ -69,12 +69,19 @@ impl ConfigWatcher {
         has_leader_election: bool,
     ) -> Vec<Arc<dyn InformerHandle>> {
         let mut informers = vec![
-            self.on_change(cx, namespace, &names.logging, Self::logging_changed),
-            self.on_change(cx, namespace, &names.observability, Self::observability_changed),
+            self.on_change(cx, namespace, &names.logging, logging::KEYS, Self::logging_changed),
+            self.on_change(
+                cx,
+                namespace,
+                &names.observability,
+                observability::KEYS,
+                Self::observability_changed,
+            ),
         ];
         if has_leader_election {
             let name = &names.leader_election;
-            informers.push(self.on_change(cx, namespace, name, Self::leader_election_changed));
+            let keys = LeaderElectionConfig::KEYS;
+            informers.push(self.on_change(cx, namespace, name, keys, Self::leader_election_changed));
         }
         informers
     }
@@ -119,19 +126,24 @@ impl ConfigWatcher {
         Ok(())
     }
 
-    /// Calls `apply` with the data of the ConfigMap after each change. The data of a deleted ConfigMap is empty.
+    /// Calls `apply` with the data of the ConfigMap after each change, and warns of keys that are probably misspelt, since
+    /// they resemble one of `keys`. The data of a deleted ConfigMap is empty.
     fn on_change<E: Display + 'static>(
         &self,
         cx: &Context,
         namespace: &str,
         name: &str,
+        keys: &'static [&'static str],
         apply: fn(&Self, &Data) -> Result<(), E>,
     ) -> Arc<dyn InformerHandle> {
         let informer = cx.informer::<ConfigMap>(select().namespace(namespace).field("metadata.name", name));
         let (watcher, name) = (self.clone(), format!("{namespace}/{name}"));
         informer.on(move |change| {
             let data = match change {
-                Change::Added(map) | Change::Updated { new: map, .. } => text_data(map),
+                Change::Added(map) | Change::Updated { new: map, .. } => {
+                    warn_of_misspelt_keys(map, keys);
+                    text_data(map)
+                }
                 Change::Deleted { .. } => {
                     tracing::info!("ConfigMap {name} was deleted: the defaults are used");
                     Data::new()

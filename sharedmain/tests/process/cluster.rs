@@ -123,6 +123,8 @@ fn changes_of_config_logging_change_the_level() {
     with_cluster(async |cluster| {
         let child = cluster.command("maps").arg("--disable-ha").spawn();
         wait_for_status(&child, "/readiness", 200);
+        cluster.configure("config-logging", json!({"log-level.faulty": "debug"})).await;
+        child.wait_for_line("log-level.faulty (is loglevel.* meant?)");
         cluster.configure("config-logging", json!({"loglevel.faulty": "debug"})).await;
         child.wait_for_line("the log level changes from info to debug");
         // The process logs this message before the change, so the first reconciles may have the old level.
