@@ -166,6 +166,35 @@ pub(crate) struct Part {
     variables: BTreeMap<String, String>,
 }
 
+/// What a Deployment runs, in a namespace.
+pub(crate) struct Deployed {
+    pub(crate) args: Vec<String>,
+    pub(crate) variables: BTreeMap<String, String>,
+    pub(crate) account: String,
+}
+
+impl Deployed {
+    /// Reads the Deployment whose name contains this one.
+    pub(crate) fn read(objects: &BTreeMap<String, Value>, namespace: &str, name: &str) -> TestResult<Self> {
+        let mut deployments = objects.iter().filter(|(key, _)| key.starts_with("Deployment "));
+        let (_, deployment) = deployments.find(|(key, _)| key.contains(name)).ok_or("no Deployment")?;
+        let pod = &deployment["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        let args = container["args"].as_array().into_iter().flatten();
+        let variables = container["env"].as_array().into_iter().flatten();
+        let variables = variables.filter_map(|variable| {
+            Some((variable["name"].as_str()?.to_owned(), variable["value"].as_str()?.to_owned()))
+        });
+        let mut variables: BTreeMap<String, String> = variables.collect();
+        variables.insert("SYSTEM_NAMESPACE".into(), namespace.into());
+        Ok(Self {
+            args: args.filter_map(|arg| Some(arg.as_str()?.to_owned())).collect(),
+            variables,
+            account: pod["serviceAccountName"].as_str().ok_or("no service account")?.to_owned(),
+        })
+    }
+}
+
 /// Starts a part of a release as its Deployment would.
 pub(crate) async fn start_part(
     plane: &ControlPlane,
@@ -173,20 +202,8 @@ pub(crate) async fn start_part(
     namespace: &str,
     name: &str,
 ) -> TestResult<Part> {
-    let mut deployments = objects.iter().filter(|(key, _)| key.starts_with("Deployment "));
-    let (_, deployment) = deployments.find(|(key, _)| key.contains(name)).ok_or("no Deployment")?;
-    let pod = &deployment["spec"]["template"]["spec"];
-    let container = &pod["containers"][0];
-    let args = container["args"].as_array().into_iter().flatten();
-    let args: Vec<String> = args.filter_map(|arg| Some(arg.as_str()?.to_owned())).collect();
-    let variables = container["env"].as_array().into_iter().flatten();
-    let variables = variables.filter_map(|variable| {
-        Some((variable["name"].as_str()?.to_owned(), variable["value"].as_str()?.to_owned()))
-    });
-    let mut variables: BTreeMap<String, String> = variables.collect();
-    variables.insert("SYSTEM_NAMESPACE".into(), namespace.into());
-    let account = pod["serviceAccountName"].as_str().ok_or("no service account")?;
-    let access = plane.kubeconfig_as(namespace, account).await?;
+    let Deployed { args, variables, account } = Deployed::read(objects, namespace, name)?;
+    let access = plane.kubeconfig_as(namespace, &account).await?;
     let log = format!("{namespace}-{name}");
     let process = Process::start_with(&args, &variables, &access, plane.folder(), &log)?;
     Ok(Part { process, variables })

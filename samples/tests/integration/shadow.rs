@@ -1,4 +1,7 @@
-//! The manifests of `config/shadow/`: a process of them works, and its account can change nothing, whatever it sends.
+//! The manifests of `config/shadow/`: the process of their Deployment works, and its account can change nothing,
+//! whatever it sends.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -6,15 +9,19 @@ use k8s_openapi::api::{
     events::v1::Event,
 };
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    client::Body,
 };
-use reknit::testing::{ControlPlane, Program, eventually};
-use reknit_samples::SimpleDeployment;
+use reknit::{
+    injection::internal::Transport,
+    testing::{ControlPlane, Program, eventually},
+};
+use reknit_samples::{POD_OWNER, SimpleDeployment};
 use serde_json::{Value, json};
 
 use crate::{
-    manifests::{SYSTEM_NAMESPACE, TIMEOUT, TestResult, kubectl},
+    manifests::{Deployed, SYSTEM_NAMESPACE, TIMEOUT, TestResult, by_name, kubectl, kustomize},
     webhook::refusal,
 };
 
@@ -35,17 +42,23 @@ async fn start() -> TestResult<ControlPlane> {
     Ok(plane)
 }
 
+fn deployment(name: &str, replicas: i32) -> serde_json::Result<SimpleDeployment> {
+    serde_json::from_value(json!({"apiVersion": "samples.knative.dev/v1alpha1", "kind": "SimpleDeployment",
+        "metadata": {"name": name}, "spec": {"image": "registry.example.com/a", "replicas": replicas}}))
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_with_the_account_of_the_shadow_works_and_writes_nothing() -> TestResult {
+async fn the_deployment_of_the_shadow_works_and_writes_nothing() -> TestResult {
     let plane = start().await?;
     let deployments: Api<SimpleDeployment> = Api::default_namespaced(plane.client()?);
-    let deployment = json!({"apiVersion": "samples.knative.dev/v1alpha1", "kind": "SimpleDeployment",
-        "metadata": {"name": "web"}, "spec": {"image": "registry.example.com/a", "replicas": 2}});
-    deployments.create(&PostParams::default(), &serde_json::from_value(deployment)?).await?;
+    deployments.create(&PostParams::default(), &deployment("web", 2)?).await?;
 
-    let access = plane.kubeconfig_as(SYSTEM_NAMESPACE, ACCOUNT).await?;
-    let command = Program::new(env!("CARGO_BIN_EXE_controller"), access).args(["--shadow"]);
-    let shadow = command.env("SYSTEM_NAMESPACE", SYSTEM_NAMESPACE).spawn();
+    let objects = by_name(kustomize(&plane, "config/shadow")?)?;
+    let Deployed { args, variables, account } = Deployed::read(&objects, SYSTEM_NAMESPACE, "shadow")?;
+    assert_eq!(account, ACCOUNT);
+    let access = plane.kubeconfig_as(SYSTEM_NAMESPACE, &account).await?;
+    let command = Program::new(env!("CARGO_BIN_EXE_controller"), access).args(args);
+    let shadow = variables.iter().fold(command, |command, (name, value)| command.env(name, value)).spawn();
     shadow.wait_until_ready().await;
     let controller = [("controller", "simpledeployments.samples.knative.dev")];
     eventually("a differing key", TIMEOUT, async || {
@@ -82,6 +95,92 @@ async fn a_process_with_the_account_of_the_shadow_works_and_writes_nothing() -> 
     Ok(())
 }
 
+/// Labels the pod `live` until the policy refuses it, and so is in effect.
+async fn wait_for_policy(pods: &Api<Pod>) {
+    let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    eventually("a refusal by the policy", TIMEOUT, async || {
+        let message = refusal(pods.patch("live", &PatchParams::default(), &label).await);
+        if message.contains(POLICY) { Ok(()) } else { Err(message) }
+    })
+    .await;
+}
+
+/// A transport that makes every dry run a real request, as a plan without guards would send it.
+fn without_dry_runs(client: Client) -> Transport {
+    let live = Transport::from(client);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let live = live.clone();
+        async move {
+            let (mut head, body) = request.into_parts();
+            let query = head.uri.query().unwrap_or_default().split('&');
+            let query: Vec<_> = query.filter(|pair| !pair.starts_with("dryRun=")).collect();
+            head.uri = format!("{}?{}", head.uri.path(), query.join("&")).parse()?;
+            let mut body = body.collect_bytes().await?.to_vec();
+            if let Ok(mut options) = serde_json::from_slice::<Value>(&body)
+                && options.as_object_mut().is_some_and(|options| options.remove("dryRun").is_some())
+            {
+                body = serde_json::to_vec(&options)?;
+            }
+            live.send(http::Request::from_parts(head, Body::from(body))).await.map_err(tower::BoxError::from)
+        }
+    });
+    Transport::new(service, "default")
+}
+
+/// The resourceVersions of the objects that the sample reads and writes.
+async fn versions(client: &Client) -> kube::Result<BTreeMap<String, Option<String>>> {
+    let (all, mut versions) = (ListParams::default(), BTreeMap::new());
+    for pod in Api::<Pod>::default_namespaced(client.clone()).list(&all).await? {
+        versions.insert(format!("Pod {}", pod.name_any()), pod.resource_version());
+    }
+    for object in Api::<SimpleDeployment>::default_namespaced(client.clone()).list(&all).await? {
+        versions.insert(format!("SimpleDeployment {}", object.name_any()), object.resource_version());
+    }
+    Ok(versions)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_policy_refuses_each_write_of_a_plan_whose_requests_are_no_dry_runs() -> TestResult {
+    let plane = start().await?;
+    let client = plane.client()?;
+    let (pods, post): (Api<Pod>, _) = (Api::default_namespaced(client.clone()), PostParams::default());
+    let deployments: Api<SimpleDeployment> = Api::default_namespaced(client.clone());
+    deployments.create(&post, &deployment("grows", 1)?).await?;
+    let shrinks = deployments.create(&post, &deployment("shrinks", 0)?).await?;
+    deployments.create(&post, &deployment("adopts", 1)?).await?;
+    pods.create(&post, &pod("live")?).await?;
+    let owner = kube::Resource::controller_owner_ref(&shrinks, &());
+    for (name, label, owner) in [("surplus", "shrinks", owner), ("orphan", "adopts", None)] {
+        let mut pod = pod(name)?;
+        pod.labels_mut().insert(POD_OWNER.into(), label.into());
+        pod.owner_references_mut().extend(owner);
+        pods.create(&post, &pod).await?;
+    }
+    let account = plane.client_as(SYSTEM_NAMESPACE, ACCOUNT).await?;
+    wait_for_policy(&Api::default_namespaced(account.clone())).await;
+
+    let before = versions(&client).await?;
+    let main = reknit_samples::program();
+    let (status, text, plan) = reknit::sharedmain::internal::plan(main, without_dry_runs(account)).await?;
+    assert_eq!(status, 4, "{text}");
+    let refused = plan["refused"].as_array().ok_or("nothing was refused")?;
+    let refused: Vec<&str> = refused.iter().filter_map(Value::as_str).collect();
+    let namespace = "/api/v1/namespaces/default";
+    let group = "/apis/samples.knative.dev/v1alpha1/namespaces/default";
+    for (key, request) in [
+        ("grows", format!("POST {namespace}/pods")),
+        ("shrinks", format!("DELETE {namespace}/pods/surplus")),
+        ("adopts", format!("PATCH {namespace}/pods/orphan")),
+        ("grows", format!("PATCH {group}/simpledeployments/grows/status")),
+    ] {
+        let is_of = |text: &&&str| text.contains(&format!("default/{key}: {request}: "));
+        let message = refused.iter().find(is_of).ok_or_else(|| format!("{request} is missing in {text}"))?;
+        assert!(message.ends_with(POLICY), "{message}");
+    }
+    assert_eq!(versions(&client).await?, before);
+    Ok(())
+}
+
 /// Sends a deletion with a body, and a query that the API server ignores.
 async fn delete_with_body(client: &Client, name: &str, body: Value) -> kube::Result<Value> {
     let path = format!("/api/v1/namespaces/default/pods/{name}?dryRun=All");
@@ -101,12 +200,7 @@ async fn the_policy_and_the_roles_refuse_every_write_that_is_not_a_dry_run() -> 
     let dry_patch = PatchParams { dry_run: true, ..PatchParams::default() };
     let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
 
-    // The label tells whether the policy is in effect yet.
-    eventually("a refusal by the policy", TIMEOUT, async || {
-        let message = refusal(pods.patch("live", &patch, &label).await);
-        if message.contains(POLICY) { Ok(()) } else { Err(message) }
-    })
-    .await;
+    wait_for_policy(&pods).await;
     let live = all.get("live").await?.metadata.resource_version;
     for message in [
         refusal(pods.create(&post, &pod("new")?).await),

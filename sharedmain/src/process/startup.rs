@@ -1,7 +1,7 @@
 //! The first requests of a process. Transient errors are retried until the startup timeout ends.
 use std::{fmt, future::Future, io, time::Duration};
 
-use kube::Client;
+use kube::{Client, core::Status};
 use reknit_injection::internal::retry_after_of;
 use semver::Version;
 use tokio::time::{Instant, sleep, timeout};
@@ -40,7 +40,7 @@ impl<'a> Startup<'a> {
     pub(crate) async fn check_version(&self, client: &Client, minimum: &Version) -> Result<String, Failure> {
         let info = match self.retry(|| client.apiserver_version()).await {
             Ok(info) => info,
-            Err(kube::Error::Api(status)) if status.code == 403 => {
+            Err(kube::Error::Api(status)) if refuses_only_the_version(&status) => {
                 let error = status.message;
                 tracing::warn!(error, %minimum, "the version of the API server may not be read, and is not checked");
                 return Ok("unknown".into());
@@ -118,6 +118,12 @@ impl<'a> Startup<'a> {
     }
 }
 
+/// Returns true for the refusal of a path that is no resource. One that names a resource, such as that of an
+/// impersonation, is the answer to each request.
+fn refuses_only_the_version(status: &Status) -> bool {
+    status.code == 403 && status.details.as_ref().is_none_or(|details| details.kind.is_empty())
+}
+
 /// Describes the error of a request. The text for a request without a response is kubectl's.
 fn describe(error: &kube::Error, server: &dyn fmt::Display, cause: &str) -> String {
     match error {
@@ -131,8 +137,6 @@ fn describe(error: &kube::Error, server: &dyn fmt::Display, cause: &str) -> Stri
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-
-    use kube::core::Status;
 
     use super::*;
     use crate::client::kubeconfig::Origin;

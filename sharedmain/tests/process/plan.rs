@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    child::{Child, parse_line},
+    child::{Child, TestCommand, failed_with_one_line, parse_line},
     cluster::{TestCluster, with_cluster},
     life_cycle::{get, wait_for_status},
     number_of,
@@ -21,7 +21,9 @@ use crate::{
 
 trials![
     a_shadow_is_silent_beside_the_same_version_and_logs_the_differences_from_another,
+    a_program_that_does_not_allow_plans_ends_with_status_2,
     a_plan_has_the_permissions_of_the_impersonated_account,
+    a_plan_whose_impersonation_is_refused_ends_with_status_1,
     a_plan_shows_the_status_of_a_kind_without_a_status_subresource;
     ignored: the_cost_of_a_plan,
 ];
@@ -108,6 +110,17 @@ fn a_shadow_is_silent_beside_the_same_version_and_logs_the_differences_from_anot
     });
 }
 
+fn a_program_that_does_not_allow_plans_ends_with_status_2() {
+    for flag in ["--plan", "--shadow"] {
+        let (status, lines) = TestCommand::with_scenario("maps").arg(flag).run();
+        let [line] = &lines[..] else { panic!("{lines:#?}") };
+        let message = parse_line(line)["message"].as_str().unwrap().to_owned();
+        assert_eq!(status, 2, "{message}");
+        assert!(message.starts_with(&format!("{flag}: the program does not allow it")), "{message}");
+        assert!(message.ends_with("call Main::plannable"), "{message}");
+    }
+}
+
 fn a_plan_has_the_permissions_of_the_impersonated_account() {
     with_cluster(async |cluster| {
         let namespace = cluster.namespace.clone();
@@ -140,6 +153,17 @@ fn a_plan_has_the_permissions_of_the_impersonated_account() {
         );
         assert!(text.contains(&refused), "{text}");
         assert!(text.contains(&format!("  + NetworkPolicy {namespace}/a\n")), "{text}");
+    });
+}
+
+fn a_plan_whose_impersonation_is_refused_ends_with_status_1() {
+    with_cluster(async |cluster| {
+        let namespace = &cluster.namespace;
+        let access = cluster.plane.kubeconfig_as(namespace, "planner").await.unwrap();
+        let command = TestCommand::with_scenario("painter").arg("--kubeconfig").arg(access).arg("--plan");
+        let account = format!("system:serviceaccount:{namespace}:controller");
+        let message = failed_with_one_line(command.env("WATCHED", namespace).args(["--as", &account]).run());
+        assert!(message.contains("cannot impersonate resource \"serviceaccounts\""), "{message}");
     });
 }
 

@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use kube::api::Preconditions;
 use reknit_reconciler::Event;
 
 use super::*;
@@ -273,4 +274,35 @@ async fn a_name_in_the_path_of_a_request_is_not_generated() {
     })
     .await;
     assert!(planned.text.contains("  + ConfigMap default/own-b9d2m\n"), "{}", planned.text);
+}
+
+/// The options of a deletion that expects this uid.
+fn deletion_of(uid: Option<String>) -> DeleteParams {
+    let preconditions = Preconditions { uid, resource_version: None };
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+}
+
+#[tokio::test]
+async fn the_uid_that_a_deletion_of_a_planned_object_expects_is_checked_and_not_sent() {
+    let server = server();
+    server.insert(&map_in_default("live"));
+    let planned = plan_script(&server, |client, _, _| {
+        async move {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client);
+            let live = maps.get("live").await?;
+            let _ = maps.delete("live", &deletion_of(live.uid())).await?;
+            for name in ["live", "new"] {
+                let planned = maps.create(&PostParams::default(), &map(name, json!({}))).await?;
+                let refused = maps.delete(name, &deletion_of(Some("other".into()))).await.unwrap_err();
+                assert!(refused.to_string().contains("the object has been modified"), "{refused}");
+                let _ = maps.delete(name, &deletion_of(planned.uid())).await?;
+            }
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+    let objects = planned.json["objects"].as_array().unwrap().iter();
+    let objects: Vec<_> = objects.map(|object| [&object["action"], &object["key"]]).collect();
+    assert_eq!(objects, [["delete", "default/live"]], "{}", planned.text);
 }
