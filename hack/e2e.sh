@@ -8,7 +8,8 @@
 #   hack/e2e.sh --reuse   takes the image of an earlier run
 #   hack/e2e.sh --down    removes a cluster that was left
 #
-# REKNIT_E2E_LIMITS=4 allows four times the time for each object, for a machine that does other work.
+# REKNIT_E2E_LIMITS=4 allows four times the time for each object and until the Deployments are Available, for a machine
+# that does other work.
 set -euo pipefail
 # shellcheck source=hack/help.sh
 source "$(dirname "${BASH_SOURCE[0]}")/help.sh"

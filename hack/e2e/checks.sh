@@ -37,6 +37,12 @@ wait_for_buckets() {
   die "objects do not become Ready"
 }
 
+# within CHECK SECONDS LIMIT: fails the check if it took more seconds than the limit allows on this machine.
+within() {
+  local limit=$(($3 * ${REKNIT_E2E_LIMITS:-1}))
+  awk -v took="$2" -v limit="$limit" 'BEGIN { exit took > limit }' || die "$1: $2 s, more than $limit s"
+}
+
 # load SECONDS RATE: the result of load.py.
 load() { run_client python3 "$here/e2e/load.py" "$(kubectl_path)" "$1" "$2"; }
 field() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p"; }
@@ -45,7 +51,7 @@ field() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p"; }
 # invalid, and adds a row. More failed admissions than ALLOWED, or an object that is not Ready after LIMIT seconds, fail the
 # check.
 under_load() {
-  local check=$1 seconds=$2 allowed=$3 limit=$(($4 * ${REKNIT_E2E_LIMITS:-1})) result loader
+  local check=$1 seconds=$2 allowed=$3 limit=$4 result loader
   shift 4
   settle
   load "$seconds" 20 >"$work/load.json" &
@@ -57,8 +63,7 @@ under_load() {
   row "$check" "$(describe_load "$result")"
   [ "$(field failed <<<"$result")" -le "$allowed" ] || die "$check: more than $allowed failed admissions: $result"
   [ "$(field not_ready <<<"$result")" = 0 ] || die "$check: objects are not Ready: $result"
-  awk -v slowest="$(field slowest_ready <<<"$result")" -v limit="$limit" 'BEGIN { exit slowest > limit }' ||
-    die "$check: an object was not Ready after $limit s: $result"
+  within "$check: the slowest object was Ready after" "$(field slowest_ready <<<"$result")" "$limit"
 }
 
 describe_load() {
@@ -128,12 +133,14 @@ kill_twice() {
 }
 
 check_deploy() {
-  local began
+  local began took
   write_layer
   began=$(now)
   k apply -k "$work/layer" >/dev/null
   wait_available
-  row "\`kubectl apply -k\`" "Available after $(since "$began") s"
+  took=$(since "$began")
+  row "\`kubectl apply -k\`" "Available after $took s"
+  within "kubectl apply -k: Available after" "$took" 10
   began=$(now)
   k apply -f config/example/ >/dev/null
   k wait addressableservice/hello --for=condition=Ready --timeout=30s >/dev/null
