@@ -1,6 +1,11 @@
 //! The report of a failed run: a text for the terminal, and a page with a picture.
 
-use std::{env, fmt::Write, fs, path::PathBuf};
+use std::{
+    env,
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 
@@ -41,7 +46,7 @@ pub(crate) fn failure(failure: &Failure<'_>) -> String {
 
 /// Writes the page beside the other files of the build, and returns its path.
 fn write_page(failure: &Failure<'_>) -> Option<PathBuf> {
-    let folder = target()?.join("simulation");
+    let folder = target(&env::current_exe().ok()?)?.join("simulation");
     fs::create_dir_all(&folder).ok()?;
     let name: String =
         failure.test.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect();
@@ -50,12 +55,12 @@ fn write_page(failure: &Failure<'_>) -> Option<PathBuf> {
     Some(path)
 }
 
-/// The target folder, in whose `deps` the test binary lies.
-fn target() -> Option<PathBuf> {
-    let binary = env::current_exe().ok()?;
+/// The target folder, in whose `deps` the test binary lies, or else the folder of the binary. In /tmp another user could
+/// create the folder first, since its name is known.
+fn target(binary: &Path) -> Option<PathBuf> {
     let deps = binary.ancestors().find(|folder| folder.ends_with("deps"));
-    let target = deps.and_then(|deps| deps.parent()?.parent()).map(Into::into);
-    Some(target.unwrap_or_else(env::temp_dir))
+    let target = deps.and_then(|deps| deps.parent()?.parent()).or_else(|| binary.parent());
+    target.map(Into::into)
 }
 
 /// The message for a program whose runs of one seed differ, with the first request in which they do.
@@ -84,4 +89,16 @@ pub(crate) fn nondeterminism(seed: u64, first: &Trace, second: &Trace) -> String
     }
     text + "A controller that is simulated depends on nothing but objects, the time of reknit's Clock or tokio's, and the \
             order of a BTreeMap: not on SystemTime, Instant, random numbers, threads, or the order of a HashMap."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_written_beside_the_binary_if_that_lies_in_no_target_folder() {
+        let target = |binary: &str| target(Path::new(binary)).unwrap();
+        assert_eq!(target("/src/target/debug/deps/tests-1"), Path::new("/src/target"));
+        assert_eq!(target("/home/user/bin/tests"), Path::new("/home/user/bin"));
+    }
 }

@@ -4,14 +4,18 @@ use std::{env, path::Path, process::Command, time::Duration};
 
 use k8s_openapi::{
     api::{
-        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        admissionregistration::v1::{
+            MutatingWebhookConfiguration, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+        },
+        apps::v1::Deployment,
         core::v1::Secret,
+        networking::v1::NetworkPolicy,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client, Resource,
-    api::{ApiResource, DynamicObject, PostParams},
+    api::{ApiResource, DynamicObject, ListParams, PostParams},
     core::GroupVersionKind,
 };
 use reknit_testing::{ControlPlane, Program, RunningProgram, eventually};
@@ -229,6 +233,7 @@ impl Deployed {
             }
         }
         assert_bounded(&plane, &namespace).await;
+        assert_each_deployment_is_bounded(&plane, &namespace).await;
     }
 }
 
@@ -271,4 +276,29 @@ async fn assert_bounded(plane: &ControlPlane, namespace: &str) {
         other => Err(format!("{other:?}")),
     })
     .await;
+}
+
+/// Asserts that a policy matches the account of each Deployment, and that its pods are refused connections by default.
+async fn assert_each_deployment_is_bounded(plane: &ControlPlane, namespace: &str) {
+    let (client, all) = (plane.client().unwrap(), ListParams::default());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+    let bindings = json!(bindings.list(&all).await.unwrap().items);
+    let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), namespace);
+    let denied = json!(policies.get("default-deny").await.unwrap())["spec"].take();
+    assert_eq!((&denied["policyTypes"], &denied["ingress"]), (&json!(["Ingress"]), &Value::Null));
+    let deployments: Api<Deployment> = Api::namespaced(client, namespace);
+    let deployments = deployments.list(&all).await.unwrap().items;
+    assert_eq!(deployments.len(), 2);
+    for deployment in deployments {
+        let template = json!(deployment)["spec"]["template"].take();
+        let bound = [&template["spec"]["serviceAccountName"], &json!(namespace)];
+        let is_bound = |binding: &Value| {
+            let param = &binding["spec"]["paramRef"];
+            [&param["name"], &param["namespace"]] == bound
+        };
+        assert!(bindings.as_array().unwrap().iter().any(is_bound), "{bound:?} {bindings}");
+        let selected = denied["podSelector"]["matchLabels"].as_object().unwrap();
+        let labels = &template["metadata"]["labels"];
+        assert!(selected.iter().all(|(key, value)| labels[key] == *value), "{labels}");
+    }
 }

@@ -160,6 +160,12 @@ async fn a_destination_without_an_address_is_a_permanent_error_with_knatives_mes
             "absolute URI is not allowed when Ref or [apiVersion, kind, name] exists".into(),
         ),
         (
+            sink_at("http://sink"),
+            sink_ref_and("uri", "//evil/x"),
+            r#"URI with a host is not allowed when Ref or [apiVersion, kind, name] exists: "//evil/x""#
+                .into(),
+        ),
+        (
             sink(json!({"address": {"url": null}})),
             sink_ref(),
             format!("URL missing in address of {SINK}, Address = "),

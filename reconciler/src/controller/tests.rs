@@ -11,7 +11,11 @@ use reknit_injection::{Context, Filter, Informer, Shutdown, ShutdownTrigger, lab
 use reknit_leadership::{Leadership, internal::elected};
 use reknit_testing::{ApiServer, InformerExt};
 use serde_json::{Value, json};
-use tokio::{sync::watch, task::JoinHandle, time::Instant};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
 
 use super::*;
 use crate::{Error, PerKey, ReconcileKey, ReconcileKind, metrics::testing::value};
@@ -173,6 +177,26 @@ async fn a_key_waits_as_long_as_the_server_asked_and_its_worker_takes_other_keys
     ["a", "b"].iter().for_each(|name| running.queue.add(key(name)));
     let starts: Vec<_> = running.wait_for_passes(4).await.iter().map(Duration::as_secs).collect();
     assert_eq!(starts, [0, 0, 60, 60]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_pass_delays_other_namespaces_only_if_there_is_one_worker() {
+    for (workers, seconds) in [(1, 60), (2, 0)] {
+        let maps = ["a", "b"].iter().map(|name| map(name));
+        let mut of_another_namespace = map("other");
+        of_another_namespace["metadata"]["namespace"] = json!("other");
+        let objects = maps.chain([of_another_namespace]).collect();
+        let cx = Context::preloaded("test", ApiServer::new().client(), objects);
+        let act =
+            |_: usize| -> PassFuture { sleep(Duration::from_secs(60)).map(|()| Ok(Outcome::done())).boxed() };
+        let running = start(&cx, Leadership::always(), act, |build| build.workers(workers));
+        ["a", "b"].iter().take(workers).for_each(|name| running.queue.add(key(name)));
+        running.wait_for_passes(workers).await; // all workers are busy
+        running.queue.add(Key::new("other", "other"));
+        let starts = running.wait_for_passes(workers + 1).await;
+        assert_eq!(starts[workers], Duration::from_secs(seconds), "{workers} workers");
+        assert_eq!(running.passes.borrow()[workers].0, "other", "{workers} workers");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,6 +20,9 @@ use tokio::sync::mpsc;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The limit for an honest object. It takes less than a second on a machine that does nothing else.
+const LIMIT: Duration = Duration::from_secs(5);
+
 /// Kinds that the controller's account may not list.
 const FORBIDDEN: [(&str, &str); 28] = [
     ("v1", "Pod"),
@@ -52,11 +55,13 @@ const FORBIDDEN: [(&str, &str); 28] = [
     ("example.com/v1", "Unknown"),
 ];
 
-/// Does what the data of a ConfigMap says: follows a reference, is slow, or fails. Reports the ConfigMaps that succeed.
+/// Does what the data of a ConfigMap says: follows a reference, is slow, storms, or fails. Reports the ConfigMaps that
+/// succeed.
 struct Obedient {
     objects: TrackedAny,
     succeeded: mpsc::UnboundedSender<Key>,
     failures: Arc<AtomicUsize>,
+    storms: Arc<AtomicUsize>,
 }
 
 impl ReconcileKind for Obedient {
@@ -74,6 +79,10 @@ impl ReconcileKind for Obedient {
         }
         if data.contains_key("slow") {
             tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        if data.contains_key("storms") {
+            self.storms.fetch_add(1, Ordering::Relaxed);
+            return Ok(Outcome::after(Duration::from_millis(10)));
         }
         if data.contains_key("fails") {
             self.failures.fetch_add(1, Ordering::Relaxed);
@@ -107,8 +116,7 @@ async fn permit(plane: &ControlPlane, namespace: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_with_thousands_of_failing_and_slow_objects_and_forbidden_kinds_does_not_delay_another_one()
- {
+async fn thousands_of_failing_slow_and_storming_objects_and_forbidden_kinds_do_not_delay_another_namespace() {
     let plane = ControlPlane::shared().await.unwrap();
     let (hostile, honest) =
         (plane.namespace("hostile").await.unwrap(), plane.namespace("honest").await.unwrap());
@@ -121,6 +129,7 @@ async fn a_namespace_with_thousands_of_failing_and_slow_objects_and_forbidden_ki
     let rest = (0..2000).map(|n| {
         let data = match n % 100 {
             0 => json!({"slow": "yes", "fails": "yes"}),
+            1..=33 => json!({"storms": "yes"}),
             _ => json!({"fails": "yes"}),
         };
         let (client, hostile) = (client.clone(), hostile.clone());
@@ -129,28 +138,31 @@ async fn a_namespace_with_thousands_of_failing_and_slow_objects_and_forbidden_ki
     stream::iter(rest).buffer_unordered(20).collect::<Vec<_>>().await;
 
     let (succeeded, mut successes) = mpsc::unbounded_channel();
-    let failures = Arc::new(AtomicUsize::new(0));
-    let counted = failures.clone();
+    let (failures, storms) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counted = (failures.clone(), storms.clone());
     let controllers = Controllers::new(plane.client_as(&honest, "controller").await.unwrap());
     let controllers = controllers.controller(move |cx| {
         let mut build = Controller::selected::<ConfigMap>(cx, select().label("tenants", "yes"));
         let objects = build.track_any(Kinds::any());
-        Ok(build.reconciler(Obedient { objects, succeeded, failures: counted }).build())
+        let (failures, storms) = counted;
+        Ok(build.reconciler(Obedient { objects, succeeded, failures, storms }).build())
     });
     let running = controllers.start();
     running.synced(TIMEOUT).await;
-    eventually("failures", TIMEOUT, async || failures.load(Ordering::Relaxed) > 100).await;
+    for (what, count) in [("failures", &failures), ("passes of storming objects", &storms)] {
+        eventually(what, TIMEOUT, async || count.load(Ordering::Relaxed) > 100).await;
+    }
 
-    let mut longest = Duration::ZERO;
+    let mut times = Vec::new();
     for n in 0..10 {
         let (name, start) = (format!("honest-{n}"), Instant::now());
         // The first one opens the informer of its Kind.
         create(&client, &honest, &name, json!({"apiVersion": "v1", "kind": "ServiceAccount"})).await;
         let success = tokio::time::timeout(TIMEOUT, successes.recv()).await;
         assert_eq!(success.unwrap(), Some(Key::new(honest.as_str(), &name)));
-        longest = longest.max(start.elapsed());
+        times.push(start.elapsed());
     }
-    println!("an honest object was reconciled after {longest:?} at most");
-    assert!(longest < Duration::from_secs(10), "{longest:?}");
+    println!("honest objects were reconciled after {times:.1?}");
+    assert!(times.iter().all(|time| *time < LIMIT), "{times:?}");
     running.stop().await;
 }

@@ -194,10 +194,11 @@ impl Release<'_> {
         Ok(())
     }
 
-    fn configurations(&self) -> [(ApiResource, &'static str); 2] {
+    fn configurations(&self) -> [(ApiResource, &'static str); 3] {
         [
             (ApiResource::erase::<MutatingWebhookConfiguration>(&()), "defaulting"),
             (ApiResource::erase::<ValidatingWebhookConfiguration>(&()), "validation"),
+            (ApiResource::erase::<ValidatingWebhookConfiguration>(&()), "config"),
         ]
     }
 

@@ -24,6 +24,7 @@ trials![
     only_the_leader_reconciles_and_after_its_sigterm_another_replica_takes_over,
     replicas_of_a_stateful_set_share_the_keys_without_leases,
     a_restart_after_sigkill_reconciles_new_objects,
+    a_program_with_leases_in_kube_system_warns_of_its_permission,
 ];
 
 fn a_running_reconcile_ends_before_the_lease_is_released() {
@@ -198,5 +199,23 @@ fn a_restart_after_sigkill_reconciles_new_objects() {
         cluster.apply_map("new", json!({})).await;
         let child = cluster.command("maps").arg("--disable-ha").spawn();
         wait_for_reconcile(&child, "new");
+    });
+}
+
+fn a_program_with_leases_in_kube_system_warns_of_its_permission() {
+    with_cluster(async |cluster| {
+        let command = |namespace: &str| cluster.command("maps").env("SYSTEM_NAMESPACE", namespace);
+        let is_warning = |line: &String| line.contains("the program runs in kube-system");
+        for (command, is_warned) in [
+            (command("kube-system"), true),
+            (command("kube-system").arg("--disable-ha"), false),
+            (command(&cluster.namespace), false),
+        ] {
+            let child = command.spawn();
+            wait_for_status(&child, "/readiness", 200);
+            assert_eq!(child.lines().iter().any(is_warning), is_warned, "{:#?}", child.lines());
+            child.signal("TERM");
+            child.wait();
+        }
     });
 }

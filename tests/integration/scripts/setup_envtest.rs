@@ -95,9 +95,14 @@ impl TestFolder {
 
     /// The command that runs the script with an index of releases at this URL.
     fn command(&self, releases: &str, arguments: &[&str]) -> Command {
+        self.command_of(Path::new(SCRIPT), releases, arguments)
+    }
+
+    /// The same command with a copy of the script.
+    fn command_of(&self, script: &Path, releases: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("bash");
         command
-            .arg(SCRIPT)
+            .arg(script)
             .args(arguments)
             .env("PATH", format!("{}:/usr/bin:/bin", self.folder.join("bin").display()))
             .env("XDG_CACHE_HOME", self.folder.join("cache"))
@@ -107,6 +112,17 @@ impl TestFolder {
             .env("no_proxy", "127.0.0.1")
             .stdin(Stdio::null());
         command
+    }
+
+    /// Copies the script, for which this checksum of an archive is pinned. Returns the path of the copy.
+    fn pin(&self, checksum: &str, archive: &str) -> io::Result<PathBuf> {
+        let (hack, copy) = (Path::new(SCRIPT).parent().unwrap_or(Path::new("")), self.folder.join("hack"));
+        fs::create_dir_all(copy.join("envtest"))?;
+        for file in ["setup-envtest.sh", "help.sh", "find-go.sh", "envtest/go.mod"] {
+            fs::copy(hack.join(file), copy.join(file))?;
+        }
+        fs::write(copy.join("envtest/archives.sha512"), format!("{checksum}  {archive}\n"))?;
+        Ok(copy.join("setup-envtest.sh"))
     }
 
     fn run(&self, releases: &str, arguments: &[&str]) -> Result<Installation, Box<dyn Error>> {
@@ -216,6 +232,7 @@ fn the_published_archive_is_used_and_cached() -> TestResult {
     let installation = test_folder.run(&releases, &["--control-plane"])?;
     assert_eq!(installation.origin_of("kube-apiserver"), "downloaded");
     assert_eq!(installation.origin_of("etcd"), "downloaded");
+    assert!(installation.log.contains("is not pinned, and comes from its own index"), "{}", installation.log);
     assert!(
         installation.log.contains("from the official archive of v1.36.10: kube-apiserver"),
         "{}",
@@ -267,6 +284,24 @@ fn an_archive_with_a_wrong_checksum_is_not_used() -> TestResult {
         "{}",
         installation.log
     );
+    Ok(())
+}
+
+#[test]
+fn a_pinned_checksum_outweighs_that_of_the_index() -> TestResult {
+    let test_folder = TestFolder::new("pinned")?;
+    let (archive, checksum) = test_folder.archive()?;
+    let wrong = checksum.replace(['0', '1'], "2");
+    for (pinned, published, origin) in [(&checksum, &wrong, "downloaded"), (&wrong, &checksum, "built")] {
+        let releases = serve(&index(&["v1.36.3"], published), ArchiveResponse::complete(archive.clone()))?;
+        let address = format!("{releases}/v1.36.3/envtest-v1.36.3-{}.tar.gz", platform());
+        let script = test_folder.pin(pinned, &address)?;
+        let output = test_folder.command_of(&script, &releases, &["--control-plane"]).output()?;
+        let installation = Installation::from_output(output)?;
+        assert_eq!(installation.origin_of("kube-apiserver"), origin, "{}", installation.log);
+        assert!(!installation.log.contains("is not pinned"), "{}", installation.log);
+        fs::remove_dir_all(test_folder.folder.join("cache"))?;
+    }
     Ok(())
 }
 
