@@ -118,10 +118,9 @@ impl<'a> Startup<'a> {
     }
 }
 
-/// Returns true for the refusal of a path that is no resource. One that names a resource, such as that of an
-/// impersonation, is the answer to each request.
+/// Returns false for the refusal of an impersonation, which is the answer to each request.
 fn refuses_only_the_version(status: &Status) -> bool {
-    status.code == 403 && status.details.as_ref().is_none_or(|details| details.kind.is_empty())
+    status.code == 403 && !status.message.contains(" cannot impersonate")
 }
 
 /// Describes the error of a request. The text for a request without a response is kubectl's.

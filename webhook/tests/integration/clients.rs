@@ -3,22 +3,18 @@
 use std::{fs, time::Duration};
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use kube::{
-    Api,
-    api::{ApiResource, PostParams},
-};
+use kube::{Api, api::PostParams};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
-use reknit_apis::Request;
 use reknit_testing::{ControlPlane, eventually};
-use reknit_webhook::{Mutator, Webhook, internal::require_client_certificate};
+use reknit_webhook::{Webhook, internal::require_client_certificate};
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -88,48 +84,6 @@ async fn post(server: &LocalServer, client: Option<&Pem>, head: &str) -> Option<
     let _ = stream.read_to_string(&mut response).await;
     let code = response.split(' ').nth(1)?.parse().ok()?;
     Some((code, response.split_once("\r\n\r\n")?.1.to_owned()))
-}
-
-/// Adds to each lamp what it reads of the namespace of the lamp, as a mutator of bindings does.
-struct Telling([ApiResource; 1]);
-
-impl Mutator for Telling {
-    fn path(&self) -> &'static str {
-        "/bindings"
-    }
-
-    fn resources(&self) -> &[ApiResource] {
-        &self.0
-    }
-
-    fn mutate(&self, _: &Request, _: Option<&Value>, object: &mut Value) -> Result<(), String> {
-        object["spec"]["room"] = json!("a binding of another namespace");
-        Ok(())
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_forged_review_gets_what_a_mutator_adds_unless_clients_need_a_certificate() {
-    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
-    let ca_file = folder.path().join("ca.pem");
-    fs::write(&ca_file, authority.0.pem()).unwrap();
-    let webhook = || Webhook::new("demo.reknit.dev").mutator(Telling([ApiResource::erase::<Lamp>(&())]));
-    let open = serve(webhook()).await;
-    let (code, body) = post(&open, None, "/bindings HTTP/1.1").await.unwrap();
-    let review: Value = serde_json::from_str(&body).unwrap();
-    let patch: k8s_openapi::ByteString = serde_json::from_value(review["response"]["patch"].clone()).unwrap();
-    let patch = String::from_utf8(patch.0).unwrap();
-    assert!(code == 200 && patch.contains("a binding of another namespace"), "{code} {patch}");
-
-    let closed = require_client_certificate(webhook(), ca_file, vec!["kube-apiserver".into()]);
-    let closed = serve(closed).await;
-    for client in [None, Some(&authority.issue("system:node:a"))] {
-        let (code, body) = post(&closed, client, "/bindings HTTP/1.1").await.unwrap();
-        assert_eq!((code, &*body), (401, "a client certificate that this webhook accepts is required\n"));
-    }
-    let (code, _) =
-        post(&closed, Some(&authority.issue("kube-apiserver")), "/bindings HTTP/1.1").await.unwrap();
-    assert_eq!(code, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
