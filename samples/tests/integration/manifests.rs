@@ -166,7 +166,7 @@ pub(crate) struct Part {
     variables: BTreeMap<String, String>,
 }
 
-/// What a Deployment runs, in a namespace.
+/// The program that a Deployment runs, in a namespace.
 pub(crate) struct Deployed {
     pub(crate) args: Vec<String>,
     pub(crate) variables: BTreeMap<String, String>,

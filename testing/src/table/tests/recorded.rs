@@ -146,7 +146,7 @@ async fn a_read_that_the_file_does_not_know_fails_the_test() {
     recorded(file).reconcile(copier("other", "")).await;
 }
 
-/// What a pass reads before it fails.
+/// The objects that a pass reads before it fails.
 #[derive(Clone, Copy)]
 enum Reads {
     Nothing,
