@@ -448,9 +448,11 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_cause_replaces_the_earlier_one_and_needs_no_allocation() {
-        let mut causes = Causes::default();
-        add(&mut causes, object("1"));
+    fn a_cause_needs_no_allocation_and_a_repeated_one_replaces_it() {
+        let (mut causes, writers) = (Causes::default(), Writers::default());
+        let first = object("1");
+        let allocations = allocation_counter::measure(|| causes.add(first, false, &writers));
+        assert_eq!((causes.to_string().as_str(), allocations.count_total), ("the object changed (1)", 0));
         add(&mut causes, object("2"));
         assert_eq!((causes.to_string().as_str(), causes.others.is_empty()), ("the object changed (2)", true));
         (0..2).for_each(|_| add(&mut causes, service("a")));

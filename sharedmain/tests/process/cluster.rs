@@ -18,6 +18,7 @@ use serde_json::json;
 use crate::{
     child::{Child, TestCommand, failed_with_one_line, parse_line},
     life_cycle::{get, wait_for_status},
+    observability::scrape_sum,
     scenarios::{LABEL, Lamp},
     trials,
 };
@@ -204,6 +205,7 @@ fn a_missing_kind_is_reported_and_takes_nothing_else_down() {
         let (_, metrics) = get(&child.wait_for_address("metrics"), "/metrics");
         let metric = metrics.lines().find(|line| line.starts_with("reflector_unsynced{name=\"lamps."));
         assert!(metric.is_some_and(|line| line.ends_with(" 1")), "{metrics}");
+        assert!(scrape_sum(&child, "reflector_failures_total") >= 1.0);
 
         cluster.plane.install::<Lamp>().await.unwrap();
         let lamps: Api<Lamp> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
@@ -271,6 +273,10 @@ fn a_panic_of_a_reconciler_is_logged_in_one_line_with_the_key() {
         let panic = parse_line(&child.wait_for_line("panicked: no lamp"));
         assert_eq!(panic["severity"], "ERROR");
         assert_eq!(panic["knative.dev/key"], format!("{}/wrong", cluster.namespace));
+        eventually("the panic to be counted", TIMEOUT, async || {
+            scrape_sum(&child, "controller_runtime_reconcile_panics_total") >= 1.0
+        })
+        .await;
         cluster.apply_map("right", json!({})).await;
         wait_for_reconcile(&child, "right");
         child.lines().iter().for_each(|message| drop(parse_line(message)));

@@ -1,7 +1,7 @@
 //! Tests of what a process shows of itself on request: profiles, running passes, the console and recorded passes.
 use std::{net::TcpListener, time::Duration};
 
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use prost::Message;
 use reknit_testing::eventually;
 use serde_json::{Value, json};
@@ -9,14 +9,15 @@ use serde_json::{Value, json};
 use crate::{
     cluster::{TIMEOUT, TestCluster, with_cluster},
     life_cycle::{self, wait_for_status},
-    observability::wait_for_all_reconciles,
+    observability::{scrape_sum, wait_for_all_reconciles},
     server, trials,
 };
 
 trials![
     profiles_are_served_while_the_config_map_enables_them,
     the_console_is_on_localhost_at_the_port_of_its_flag_and_refuses_other_names,
-    log_event_and_dump_say_where_a_pass_waits_for_a_silent_server,
+    the_console_is_on_localhost_while_the_config_map_enables_it,
+    log_event_and_dump_say_where_passes_wait_and_what_is_paused,
     failed_passes_are_recorded_while_the_config_map_names_a_folder,
 ];
 
@@ -119,18 +120,46 @@ fn the_console_is_on_localhost_at_the_port_of_its_flag_and_refuses_other_names()
     });
 }
 
-fn log_event_and_dump_say_where_a_pass_waits_for_a_silent_server() {
+/// Another process of the machine may have the port. Then the log says so, and only the switch is tested.
+fn the_console_is_on_localhost_while_the_config_map_enables_it() {
+    with_cluster(async |cluster| {
+        let child = cluster.command("maps").arg("--disable-ha").spawn();
+        wait_for_status(&child, "/readiness", 200);
+        let address = "127.0.0.1:8009";
+        assert!(!child.lines().iter().any(|line| line.contains(address)));
+        cluster.configure_observability(json!({"console": "enabled"})).await;
+        let line = child.wait_for_line(address);
+        if line.contains("listening for the console") {
+            let (status, page) = life_cycle::get_as("localhost", address, "/debug/reknit/v1/process");
+            assert_eq!(status, 200);
+            assert!(String::from_utf8_lossy(&page).contains("\"component\":\"faulty\""));
+            cluster.configure_observability(json!({"console": "disabled"})).await;
+            child.wait_for_line("the console is disabled");
+        } else {
+            assert!(line.contains(&format!("cannot listen on {address} for the console")), "{line}");
+        }
+    });
+}
+
+fn log_event_and_dump_say_where_passes_wait_and_what_is_paused() {
     with_cluster(async |cluster| {
         let server = TcpListener::bind("127.0.0.1:0").unwrap(); // accepts, and never answers
         let address = server.local_addr().unwrap().to_string();
         cluster.apply_map("asking", json!({"ask": address})).await;
         cluster.apply_map("blocking", json!({"block": "30000"})).await;
+        cluster.apply_map("paused", json!({})).await;
+        let annotate = async |value: Value| {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {"reknit.dev/paused": value}}}));
+            cluster.config_maps().patch("paused", &PatchParams::default(), &patch).await.unwrap();
+        };
+        annotate(json!("")).await;
         let child = cluster.command("slow maps").arg("--disable-ha").spawn();
         let line = child.wait_for_line("the pass is slow");
         println!("{line}");
         assert!(line.contains("\"waits\":\"in ") && line.contains("scenarios.rs:"), "{line}");
         let again = format!("{:?}", Duration::from_secs(3));
         child.wait_for_line(&format!("\"age\":\"{again}\""));
+        assert!(scrape_sum(&child, "reknit_slow_reconciles") >= 1.0);
         let note = eventually("the event of the slow pass", TIMEOUT, async || {
             cluster.notes("SlowReconcile").await.into_iter().next().ok_or("none")
         })
@@ -153,6 +182,17 @@ fn log_event_and_dump_say_where_a_pass_waits_for_a_silent_server() {
         assert!(dump.contains("running passes: 2\n") && dump.contains(&asking), "{dump}");
         assert!(dump.contains("TcpStream") && dump.contains("scenarios.rs:"), "{dump}");
         assert!(dump.contains("  its code has not returned for a second"), "{dump}");
+        assert_eq!(dump.matches("\n  causes: the object added (").count(), 2, "{dump}");
+
+        let line = child.wait_for_line("the object is paused: it is not reconciled until");
+        assert!(line.contains("\"annotation\":\"reknit.dev/paused\""), "{line}");
+        let paused = format!("\npaused keys:\n  maps {}/paused\n", cluster.namespace);
+        assert!(line.contains(&format!("{}/paused", cluster.namespace)) && dump.ends_with(&paused), "{dump}");
+        assert!(!child.lines().iter().any(|line| line.contains("reconcile of paused begins")));
+        annotate(Value::Null).await;
+        child.wait_for_line("the object is no longer paused");
+        child.wait_for_line("reconcile of paused ends");
+        assert!(life_cycle::get(&address, "/debug/passes").1.ends_with("\npaused keys:\n"));
     });
 }
 

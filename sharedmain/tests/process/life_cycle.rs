@@ -26,7 +26,7 @@ trials![
     signals_are_handled_while_all_threads_are_blocked,
     probes_and_metrics_respond,
     clients_with_unfinished_heads_take_little_memory_and_shut_no_others_out,
-    the_flags_of_kubebuilder_set_addresses_and_switch_metrics_off,
+    the_flags_of_kubebuilder_set_addresses_and_ports_and_switch_metrics_off,
     readiness_of_a_starting_process_has_a_reason,
     log_lines_have_the_field_names_of_knative,
     absent_config_maps_are_named,
@@ -214,11 +214,15 @@ fn probes_and_metrics_respond() {
 
 fn clients_with_unfinished_heads_take_little_memory_and_shut_no_others_out() {
     let (command, _server) = command_with_server("none");
-    let child = command.env("SYSTEM_NAMESPACE", "system").spawn();
+    let command = command.arg("--console-bind-address=:0").env("SYSTEM_NAMESPACE", "system");
+    let child = command.spawn();
     child.wait_for_line("greeter runs");
-    for (port, path, status) in
-        [("probes", "/health", 200), ("metrics", "/metrics", 200), ("profiling", "/debug/pprof/", 404)]
-    {
+    for (port, path, status) in [
+        ("probes", "/health", 200),
+        ("metrics", "/metrics", 200),
+        ("profiling", "/debug/pprof/", 404),
+        ("the console", "/debug/reknit/", 403), // since the host is not localhost
+    ] {
         let (address, before) = (child.wait_for_address(port), child.resident_mib());
         let mut clients = Vec::new();
         for _ in 0..400 {
@@ -238,7 +242,7 @@ fn clients_with_unfinished_heads_take_little_memory_and_shut_no_others_out() {
     }
 }
 
-fn the_flags_of_kubebuilder_set_addresses_and_switch_metrics_off() {
+fn the_flags_of_kubebuilder_set_addresses_and_ports_and_switch_metrics_off() {
     let server = HttpServer::without_objects();
     let arguments = ["--leader-elect=false", "--server", &server.url(), "--metrics-bind-address=0"];
     let child = TestCommand::with_scenario("task hangs")
@@ -253,6 +257,12 @@ fn the_flags_of_kubebuilder_set_addresses_and_switch_metrics_off() {
         .env("METRICS_PROMETHEUS_PORT", "1")
         .spawn();
     assert_eq!(get(&child.wait_for_address("metrics"), "/metrics").0, 200);
+    let child = TestCommand::with_scenario("webhook alone")
+        .args(["--leader-elect=false", "--server", &server.url(), "--webhook-port=0"])
+        .env("SYSTEM_NAMESPACE", "system")
+        .env("WEBHOOK_PORT", "1")
+        .spawn();
+    assert!(!child.wait_for_address("the webhook").ends_with(":1"), "the environment sets the port");
 }
 
 fn readiness_of_a_starting_process_has_a_reason() {

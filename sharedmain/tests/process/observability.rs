@@ -1,7 +1,7 @@
 //! Tests of metrics and traces, with a fake collector and a real API server.
 use std::{net::TcpListener, time::Instant};
 
-use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 use reknit_testing::eventually;
 use serde_json::{Value, json};
 
@@ -18,6 +18,8 @@ trials![
     the_metrics_pushed_over_http_and_scraped_by_prometheus_are_the_same,
     reconciles_are_traced_over_grpc_with_key_and_result,
     reconciles_are_traced_over_http_with_key_and_result,
+    the_span_of_a_pass_is_linked_with_that_of_the_pass_that_led_to_it,
+    failures_and_panics_of_conversions_are_counted,
     traces_on_standard_output_are_lines_of_json,
     nothing_is_traced_at_a_sampling_rate_of_zero,
     an_unreachable_collector_is_logged_once_and_gets_the_spans_later,
@@ -172,11 +174,73 @@ fn reconciles_are_traced(protocol: &str) {
             assert_eq!(span.name, "reconcile");
             assert_eq!(span_attributes["knative.dev/controller"], "maps");
             assert_eq!(span_attributes["knative.dev/kind"], "ConfigMap");
+            assert!(span_attributes["causes"].starts_with("the object added ("), "{span_attributes:?}");
             assert_eq!(span_attributes["result"], result);
             assert_eq!(span.status.as_ref().map_or(0, |status| status.code), status as i32, "{span:#?}");
             let begins = format!("reconcile of {name} begins");
             assert!(span.events.iter().any(|event| event.name == begins), "{span:#?}");
         }
+    });
+}
+
+fn the_span_of_a_pass_is_linked_with_that_of_the_pass_that_led_to_it() {
+    with_cluster(async |cluster| {
+        let collector = Collector::new("grpc");
+        let settings = json!({
+            "tracing-protocol": "grpc", "tracing-endpoint": collector.url(), "tracing-sampling-rate": "1",
+        });
+        cluster.configure_observability(settings).await;
+        cluster.apply_map("a", json!({})).await;
+        let command = cluster.command("children").env("COLOR", "red").arg("--disable-ha");
+        let _child = command.env("OTEL_BSP_SCHEDULE_DELAY", "100").spawn();
+        let is_linked = |span: &&Span| span.name == "reconcile" && !span.links.is_empty();
+        let spans = eventually("a span with a link", TIMEOUT, async || {
+            let spans = collector.spans();
+            if spans.iter().any(|span| is_linked(&span)) { Ok(spans) } else { Err(format!("{spans:#?}")) }
+        })
+        .await;
+        let led = spans.iter().find(is_linked).unwrap();
+        let causes = &attributes(&led.attributes)["causes"];
+        let namespace = &cluster.namespace;
+        assert!(causes.starts_with(&format!("configmaps {namespace}/a-child added (")), "{causes}");
+        assert!(causes.ends_with(&format!(" of maps {namespace}/a, owned")), "{causes}");
+        let [link] = &led.links[..] else { panic!("{led:#?}") };
+        let writer = spans.iter().find(|span| span.span_id == link.span_id).unwrap();
+        assert_eq!((&writer.trace_id, &*writer.name), (&link.trace_id, "reconcile"));
+        let key = format!("{namespace}/a");
+        assert_eq!(attributes(&writer.attributes)["knative.dev/key"], key);
+    });
+}
+
+/// Sends a review of the conversion of an oven to a webhook, and returns the answer.
+async fn convert_oven(address: &str, degrees: i64) -> kube::Result<String> {
+    let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
+    config.accept_invalid_certs = true;
+    let oven = json!({"apiVersion": "process.reknit.dev/v1alpha1", "kind": "Oven", "metadata": {"name": "a"},
+        "spec": {"degrees": degrees}});
+    let review = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": {
+        "uid": "1", "desiredAPIVersion": "process.reknit.dev/v1", "objects": [oven]}});
+    let request = http::Request::post("/resource-conversion").header("content-type", "application/json");
+    let request = request.body(serde_json::to_vec(&review).unwrap()).unwrap();
+    kube::Client::try_from(config).unwrap().request_text(request).await
+}
+
+fn failures_and_panics_of_conversions_are_counted() {
+    with_cluster(async |cluster| {
+        let child = cluster.command("ovens").env("WEBHOOK_PORT", "0").spawn();
+        let address = child.wait_for_address("the webhook");
+        let converted = eventually("an answer", TIMEOUT, async || convert_oven(&address, 180).await).await;
+        assert!(converted.contains(r#""status":"Success""#), "{converted}");
+        let counts = || {
+            ["reknit_webhook_conversion_failures_total", "controller_runtime_conversion_webhook_panics_total"]
+                .map(|name| scrape_sum(&child, name))
+        };
+        assert_eq!(counts(), [0.0, 0.0]);
+        let failed = convert_oven(&address, -1).await.unwrap();
+        assert!(failed.contains("an oven does not freeze"), "{failed}");
+        assert_eq!(counts(), [1.0, 0.0]);
+        convert_oven(&address, 0).await.unwrap_err();
+        assert_eq!(counts(), [1.0, 1.0]);
     });
 }
 

@@ -14,7 +14,7 @@ use kube::{
     core::GroupVersionKind,
     discovery::ApiResource,
 };
-use reknit_apis::{Key, kind};
+use reknit_apis::{ConversionError, Convertible, Key, kind};
 use reknit_injection::{Context, Selection, select};
 use reknit_reconciler::{
     Controller, Outcome, Owned, OwnedOptions, Queue, ReconcileKey, ReconcileKind, Result,
@@ -60,6 +60,38 @@ pub(crate) struct LampSpec {}
 
 kind!(Lamp {});
 
+/// A Kind with two versions, of which no test installs the CustomResourceDefinition.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "process.reknit.dev", version = "v1", kind = "Oven", namespaced)]
+struct OvenSpec {
+    degrees: u32,
+}
+
+kind!(Oven {});
+
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "process.reknit.dev", version = "v1alpha1", kind = "Oven", namespaced, root = "OldOven")]
+struct OldOvenSpec {
+    degrees: i32,
+}
+
+kind!(OldOven {});
+
+impl Convertible for OldOven {
+    type Hub = Oven;
+
+    fn into_hub(self) -> Result<Oven, ConversionError> {
+        assert_ne!(self.spec.degrees, 0, "as planned");
+        let degrees = self.spec.degrees.try_into().map_err(|_| "an oven does not freeze")?;
+        Ok(Oven { metadata: self.metadata, spec: OvenSpec { degrees } })
+    }
+
+    fn from_hub(hub: Oven) -> Result<Self, ConversionError> {
+        let degrees = hub.spec.degrees.try_into().map_err(|_| "an oven does not melt")?;
+        Ok(Self { metadata: hub.metadata, spec: OldOvenSpec { degrees } })
+    }
+}
+
 pub(crate) fn run() -> ExitCode {
     let main = Main::new("faulty").version("1.2.3").flags::<OwnFlags>().task(|cx| {
         let (flags, shutdown) = (cx.provided::<OwnFlags>()?, cx.shutdown());
@@ -80,6 +112,7 @@ fn add_scenario(main: Main, scenario: &str) -> Main {
     match scenario {
         "maps" => main.controller(maps),
         "webhook alone" => main.webhook(|_| Ok(Webhook::new("process.reknit.dev"))),
+        "ovens" => main.webhook(|_| Ok(Webhook::new("process.reknit.dev").conversion::<OldOven>())),
         "maps and a webhook" => main.controller(maps).webhook(webhook),
         "maps and lamps" => main.controller(maps).controller(lamps),
         "maps, lamps and a webhook" => main.controller(maps).controller(lamps).webhook(webhook),
