@@ -1,5 +1,7 @@
 //! Plans against a real API server: what they print, that they change nothing, and that the real run does the same.
 
+mod sample;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{
@@ -16,25 +18,19 @@ use kube::{
     api::{
         ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams,
     },
-    core::GroupVersionKind,
 };
 use reknit::{
-    injection::Selection,
     prelude::*,
-    reconciler::{OwnedOptions, keys},
-    sharedmain::NamespaceFlag,
-    testing::{ControlPlane, ControllerExt, eventually},
+    testing::{ControlPlane, eventually},
 };
-use reknit_samples::{
-    ClusterDomain, POD_OWNER, SimpleDeployment, SimpleDeploymentSpec, addressable_service, simple_deployment,
-};
+use reknit_samples::{SimpleDeployment, SimpleDeploymentSpec};
 use serde_json::{Value, json};
 
 use crate::support::{objects::Objects, server::Server, wait::TIMEOUT};
 
 const NOTHING: &str = "Plan: 0 to create, 0 to change, 0 to change in status only, 0 to delete; 0 failed\n";
 /// Logs writes with their bodies, since the body of a deletion decides whether it is a dry run.
-const AUDIT_POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/plan-audit-policy.yaml");
+const AUDIT_POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/plan/audit-policy.yaml");
 
 /// A server with the Kinds of the samples, which logs writes.
 async fn server() -> Server {
@@ -96,172 +92,6 @@ async fn plan(server: &Server, objects: &Objects, main: Main) -> Planned {
     let real: Vec<_> = writes(server).into_iter().skip(logged).filter(|event| !is_dry_run(event)).collect();
     assert!(real.is_empty(), "{real:#?}");
     Planned(status.into(), text, json)
-}
-
-fn sample() -> Main {
-    Main::new("controller")
-        .flags::<NamespaceFlag>()
-        .controller(addressable_service::controller)
-        .controller(simple_deployment::controller)
-        .plannable()
-}
-
-/// The next version of the sample: it labels the pods, and publishes addresses in another domain.
-fn next_version() -> Main {
-    let addresses = |cx: &Context| {
-        cx.provide(ClusterDomain::new("next.example.com"));
-        addressable_service::controller(cx)
-    };
-    let pods = |cx: &Context| {
-        let mut build = Controller::of::<SimpleDeployment>(cx);
-        let pods = cx.informer::<Pod>(cx.get::<Selection>());
-        build.watch(&pods).keys(keys::label(POD_OWNER));
-        let pods = build.owns_in(&pods, OwnedOptions::default());
-        Ok(build.reconciler(Labelling { pods, client: cx.client() }).build())
-    };
-    Main::new("controller").flags::<NamespaceFlag>().controller(addresses).controller(pods).plannable()
-}
-
-/// Labels the pods of each object.
-struct Labelling {
-    pods: Owned<Pod>,
-    client: Client,
-}
-
-impl ReconcileKind for Labelling {
-    type Kind = SimpleDeployment;
-
-    async fn reconcile_kind(
-        &self,
-        object: &SimpleDeployment,
-        _: &mut reknit_samples::SimpleDeploymentStatus,
-    ) -> Result<Outcome> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &object.namespace().unwrap_or_default());
-        let label = Patch::Merge(json!({"metadata": {"labels": {"version": "next"}}}));
-        for pod in self.pods.of(object).filter(|pod| !pod.labels().contains_key("version")) {
-            api.patch(&pod.name_any(), &PatchParams::default(), &label).await?;
-        }
-        Ok(Outcome::done())
-    }
-}
-
-/// Runs a program for real, until no key is queued.
-async fn run(objects: &Objects, main: Main) {
-    let (controllers, informers) = {
-        let cx = Context::new("controller", objects.client.clone());
-        (main.construct(&cx).expect("the controllers").0, cx.informers())
-    };
-    informers.start();
-    for informer in controllers.iter().flat_map(Controller::informers) {
-        informer.synced().await;
-    }
-    loop {
-        let mut is_idle = true;
-        for controller in &controllers {
-            for key in controller.take_queued() {
-                let _ = controller.once(&key).await.expect("the pass succeeds");
-                is_idle = false;
-            }
-        }
-        if is_idle {
-            return;
-        }
-    }
-}
-
-/// Asserts that the real run has left an object as planned.
-async fn assert_as_planned(objects: &Objects, planned: &Value) {
-    let text = |field: &str| planned[field].as_str().expect("a text");
-    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("kind")));
-    let api: Api<DynamicObject> = Api::namespaced_with(objects.client.clone(), &objects.namespace, &resource);
-    let live = api.get(text("key").rsplit('/').next().unwrap_or_default()).await.expect("the object");
-    let live = serde_json::to_value(live).expect("JSON");
-    let metadata = ["labels", "annotations", "finalizers", "ownerReferences"];
-    for part in metadata
-        .map(|field| format!("/metadata/{field}"))
-        .into_iter()
-        .chain(["/spec".into(), "/status".into()])
-    {
-        assert_eq!(planned["after"].pointer(&part), live.pointer(&part), "{part} of {}", text("key"));
-    }
-}
-
-/// The image and the labels of each pod: what the sample decides about it.
-async fn pods(objects: &Objects) -> Vec<(Value, Value)> {
-    let pods = objects.pods().list(&ListParams::default()).await.expect("a list").items.into_iter();
-    pods.map(|pod| decided(&serde_json::to_value(pod).expect("JSON"))).collect()
-}
-
-fn decided(pod: &Value) -> (Value, Value) {
-    (pod["spec"]["containers"][0]["image"].clone(), pod["metadata"]["labels"].clone())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_sample_does_what_its_plan_says() {
-    let server = server().await;
-    let objects = server.objects_in_new_namespace("plan").await;
-    let object = SimpleDeployment::new("web", SimpleDeploymentSpec { image: "old".into(), replicas: 3 });
-    objects.deployments().create(&PostParams::default(), &object).await.expect("the object is created");
-
-    for (image, deleted) in [("old", 0), ("new", 3)] {
-        let change = Patch::Merge(json!({ "spec": { "image": image } }));
-        objects
-            .deployments()
-            .patch("web", &PatchParams::default(), &change)
-            .await
-            .expect("the object is changed");
-        let Planned(status, text, json) = plan(&server, &objects, sample()).await;
-        let summary = format!(
-            "Plan: 3 to create, 0 to change, 1 to change in status only, {deleted} to delete; 0 failed"
-        );
-        assert_eq!((status, text.lines().last()), (3, Some(&*summary)));
-        assert!(
-            text.contains(&format!("  + Pod {}/web-(generated) (3 times)\n", objects.namespace)),
-            "{text}"
-        );
-
-        run(&objects, sample()).await;
-        let planned = json["objects"].as_array().expect("a list").iter();
-        let created =
-            planned.clone().filter(|object| object["kind"] == "Pod" && object["action"] == "create");
-        assert_eq!(created.map(|object| decided(&object["after"])).collect::<Vec<_>>(), pods(&objects).await);
-        let status = objects.deployments().get("web").await.expect("the object").status;
-        let status = serde_json::to_value(status).expect("JSON");
-        let mut planned = planned.filter(|object| object["kind"] == "SimpleDeployment");
-        let planned = &planned.next().expect("the object is planned")["after"]["status"];
-        for field in ["observedGeneration", "readyReplicas"] {
-            assert_eq!(planned[field], status[field], "{field}");
-        }
-        let Planned(status, text, _) = plan(&server, &objects, sample()).await;
-        assert_eq!((status, &*text), (0, NOTHING));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_next_version_of_the_sample_does_what_its_plan_says() {
-    let server = server().await;
-    let objects = server.objects_in_new_namespace("plan").await;
-    let object = SimpleDeployment::new("web", SimpleDeploymentSpec { image: "a".into(), replicas: 3 });
-    objects.deployments().create(&PostParams::default(), &object).await.expect("the object is created");
-    objects.create_service("web").await;
-    objects.create_addressable("hello", "web").await;
-    run(&objects, sample()).await;
-    let Planned(status, text, _) = plan(&server, &objects, sample()).await;
-    assert_eq!((status, &*text), (0, NOTHING));
-
-    let Planned(status, text, json) = plan(&server, &objects, next_version()).await;
-    let summary = "Plan: 0 to create, 3 to change, 1 to change in status only, 0 to delete; 0 failed";
-    assert_eq!((status, text.lines().last()), (3, Some(summary)));
-    run(&objects, next_version()).await;
-    for planned in json["objects"].as_array().expect("a list") {
-        assert_as_planned(&objects, planned).await;
-    }
-    let address = objects.get_addressable("hello").await.status.and_then(|status| status.address?.url);
-    let expected = format!("http://web.{}.svc.next.example.com", objects.namespace);
-    assert_eq!(address.map(|url| url.to_string()), Some(expected));
-    let Planned(status, text, _) = plan(&server, &objects, next_version()).await;
-    assert_eq!((status, &*text), (0, NOTHING));
 }
 
 /// Makes writes of every kind.
