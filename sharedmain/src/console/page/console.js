@@ -107,6 +107,7 @@ function table(caption, columns) {
   /** Shows these rows in this order. Long tables take several frames, so that the page stays responsive. */
   async function show(list, keyOf, isCurrent) {
     const own = ++turn;
+    node.classList.toggle("empty", !list.length);
     const wanted = new Set(list.map(keyOf));
     for (const [key, row] of rows) {
       if (!wanted.has(key)) { row.node.remove(); rows.delete(key); }
