@@ -58,7 +58,7 @@ const CHANGED_ELSEWHERE: &[(&str, &str, &str)] = &[
     (
         "reknit_slow_reconciles",
         "sharedmain/tests/process/debugging.rs",
-        "log_event_and_dump_say_where_passes_wait_and_what_is_paused",
+        "log_event_and_dump_say_where_a_pass_waits_for_a_silent_server",
     ),
     (
         "reknit_unprompted_writes_total",

@@ -72,8 +72,8 @@ pub(super) fn one(state: &State, parameters: &Parameters) -> Result<Value, Strin
     }))
 }
 
-/// The requests and code that the pass of the key waits for, if it has run for a second. Only the view of one key shows it, and so resolves the stack
-/// of at most one pass. Called on a blocking thread.
+/// The requests and code that the pass of the key waits for, if it has run for a second. Only the view of one key shows
+/// them, so the stack of at most one pass is resolved. Called on a blocking thread.
 fn waits(state: &State, controller: &str, key: &Key) -> Vec<String> {
     let (Some(running), Ok(runtime)) = (state.running.get(), Handle::try_current()) else {
         return Vec::new();

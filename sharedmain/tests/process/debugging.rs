@@ -7,6 +7,7 @@ use reknit_testing::eventually;
 use serde_json::{Value, json};
 
 use crate::{
+    child::parse_line,
     cluster::{TIMEOUT, TestCluster, with_cluster},
     life_cycle::{self, wait_for_status},
     observability::{scrape_sum, wait_for_all_reconciles},
@@ -17,7 +18,8 @@ trials![
     profiles_are_served_while_the_config_map_enables_them,
     the_console_is_on_localhost_at_the_port_of_its_flag_and_refuses_other_names,
     the_console_is_on_localhost_while_the_config_map_enables_it,
-    log_event_and_dump_say_where_passes_wait_and_what_is_paused,
+    log_event_and_dump_say_where_a_pass_waits_for_a_silent_server,
+    a_paused_object_is_named_in_log_and_dump_until_it_is_resumed,
     failed_passes_are_recorded_while_the_config_map_names_a_folder,
 ];
 
@@ -141,18 +143,12 @@ fn the_console_is_on_localhost_while_the_config_map_enables_it() {
     });
 }
 
-fn log_event_and_dump_say_where_passes_wait_and_what_is_paused() {
+fn log_event_and_dump_say_where_a_pass_waits_for_a_silent_server() {
     with_cluster(async |cluster| {
         let server = TcpListener::bind("127.0.0.1:0").unwrap(); // accepts, and never answers
         let address = server.local_addr().unwrap().to_string();
         cluster.apply_map("asking", json!({"ask": address})).await;
         cluster.apply_map("blocking", json!({"block": "30000"})).await;
-        cluster.apply_map("paused", json!({})).await;
-        let annotate = async |value: Value| {
-            let patch = Patch::Merge(json!({"metadata": {"annotations": {"reknit.dev/paused": value}}}));
-            cluster.config_maps().patch("paused", &PatchParams::default(), &patch).await.unwrap();
-        };
-        annotate(json!("")).await;
         let child = cluster.command("slow maps").arg("--disable-ha").spawn();
         let line = child.wait_for_line("the pass is slow");
         println!("{line}");
@@ -183,16 +179,36 @@ fn log_event_and_dump_say_where_passes_wait_and_what_is_paused() {
         assert!(dump.contains("TcpStream") && dump.contains("scenarios.rs:"), "{dump}");
         assert!(dump.contains("  its code has not returned for a second"), "{dump}");
         assert_eq!(dump.matches("\n  causes: the object added (").count(), 2, "{dump}");
+    });
+}
 
-        let line = child.wait_for_line("the object is paused: it is not reconciled until");
-        assert!(line.contains("\"annotation\":\"reknit.dev/paused\""), "{line}");
-        let paused = format!("\npaused keys:\n  maps {}/paused\n", cluster.namespace);
-        assert!(line.contains(&format!("{}/paused", cluster.namespace)) && dump.ends_with(&paused), "{dump}");
+fn a_paused_object_is_named_in_log_and_dump_until_it_is_resumed() {
+    with_cluster(async |cluster| {
+        let paused = format!("{}/paused", cluster.namespace);
+        cluster.apply_map("paused", json!({})).await;
+        let annotate = async |value: Value| {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {"reknit.dev/paused": value}}}));
+            cluster.config_maps().patch("paused", &PatchParams::default(), &patch).await.unwrap();
+        };
+        annotate(json!("")).await;
+        cluster.configure_observability(json!({"runtime-profiling": "enabled"})).await;
+        let child = cluster.command("maps").arg("--disable-ha").spawn();
+        let line = parse_line(&child.wait_for_line("the object is paused: it is not reconciled until"));
+        assert_eq!(
+            (&line["knative.dev/key"], &line["annotation"]),
+            (&json!(paused), &json!("reknit.dev/paused"))
+        );
+        child.wait_for_line("profiling is enabled");
+        let address = child.wait_for_address("profiling");
+        let (_, dump) = life_cycle::get(&address, "/debug/passes");
+        assert!(dump.ends_with(&format!("\npaused keys:\n  maps {paused}\n")), "{dump}");
         assert!(!child.lines().iter().any(|line| line.contains("reconcile of paused begins")));
+
         annotate(Value::Null).await;
         child.wait_for_line("the object is no longer paused");
         child.wait_for_line("reconcile of paused ends");
-        assert!(life_cycle::get(&address, "/debug/passes").1.ends_with("\npaused keys:\n"));
+        let (_, dump) = life_cycle::get(&address, "/debug/passes");
+        assert!(dump.ends_with("\npaused keys:\n"), "{dump}");
     });
 }
 
