@@ -1,7 +1,11 @@
 //! Tests of what a process shows of itself on request: profiles, running passes, the console and recorded passes.
-use std::{net::TcpListener, time::Duration};
+use std::{fs, net::TcpListener, time::Duration};
 
-use kube::api::{ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
 use prost::Message;
 use reknit_testing::eventually;
 use serde_json::{Value, json};
@@ -215,11 +219,18 @@ fn a_paused_object_is_named_in_log_and_dump_until_it_is_resumed() {
 fn failed_passes_are_recorded_while_the_config_map_names_a_folder() {
     with_cluster(async |cluster| {
         let (_closed, address) = server::closed_port();
-        let asking = json!({"ask": address.to_string()});
+        let asking = json!({"secret": "credentials", "ask": address.to_string()});
+        let secrets = Api::<Secret>::namespaced(cluster.client.clone(), &cluster.namespace);
+        let secret: Secret = serde_json::from_value(
+            json!({"metadata": {"name": "credentials"}, "stringData": {"password": "correct horse"}}),
+        )
+        .unwrap();
+        secrets.create(&PostParams::default(), &secret).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let is_recorded = |name: &str| {
-            let mut files = std::fs::read_dir(folder.path()).unwrap();
-            files.any(|file| file.unwrap().file_name().to_str().unwrap().ends_with(&format!("_{name}.json")))
+        let recorded = |name: &str| {
+            let files = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+            let mut files = files.filter(|file| file.to_str().unwrap().ends_with(&format!("_{name}.json")));
+            files.next().map(|file| fs::read_to_string(file).unwrap())
         };
         let child = cluster.command("maps").arg("--disable-ha").spawn();
         let fails = async |name: &str| {
@@ -237,13 +248,14 @@ fn failed_passes_are_recorded_while_the_config_map_names_a_folder() {
         cluster.configure_observability(json!({"record-failures": folder.path()})).await;
         child.wait_for_line("failed passes are recorded");
         fails("meanwhile").await;
-        eventually("the pass to be recorded", TIMEOUT, async || {
-            is_recorded("meanwhile").then_some(()).ok_or("none")
-        })
-        .await;
+        let pass = eventually("the pass to be recorded", TIMEOUT, async || recorded("meanwhile")).await;
+        assert!(pass.contains("credentials"), "{pass}");
+        for value in ["correct horse", "Y29ycmVjdCBob3JzZQ"] {
+            assert!(!pass.contains(value), "{pass}");
+        }
         cluster.configure_observability(json!({})).await;
         child.wait_for_line("failed passes are no longer recorded");
         fails("after").await;
-        assert!(!is_recorded("after"));
+        assert!(recorded("after").is_none());
     });
 }

@@ -165,13 +165,13 @@ pub(crate) fn selection() -> Selection {
 
 fn maps(cx: &Context) -> Result<Controller> {
     let build = Controller::selected::<ConfigMap>(cx, selection().label(LABEL, "yes"));
-    Ok(build.name("maps").reconciler(Maps).build())
+    Ok(build.name("maps").reconciler(Maps(cx.client())).build())
 }
 
 /// A controller whose passes are slow after a second.
 fn slow_maps(cx: &Context) -> Result<Controller> {
     let build = Controller::selected::<ConfigMap>(cx, selection().label(LABEL, "yes"));
-    Ok(build.name("maps").slow_after(Duration::from_secs(1)).reconciler(Maps).build())
+    Ok(build.name("maps").slow_after(Duration::from_secs(1)).reconciler(Maps(cx.client())).build())
 }
 
 /// A version of a controller that gives each ConfigMap a child, whose color the environment sets.
@@ -201,7 +201,7 @@ impl ReconcileKind for ChildPainter {
 
 /// A controller whose name is too long for a lease.
 fn long_name(cx: &Context) -> Result<Controller> {
-    Ok(Controller::selected::<ConfigMap>(cx, selection()).name(&"x".repeat(300)).reconciler(Maps).build())
+    Ok(Controller::selected::<ConfigMap>(cx, selection()).name(&"x".repeat(300)).reconciler(Maps(cx.client())).build())
 }
 
 fn lamps(cx: &Context) -> Result<Controller> {
@@ -303,8 +303,8 @@ async fn ask(address: &str) -> Result<u8> {
     Ok(TcpStream::connect(address).await?.read_u8().await?)
 }
 
-/// A reconciler that asks a server, sleeps, blocks its thread or panics as the data of the ConfigMap says.
-struct Maps;
+/// A reconciler that reads a Secret, asks a server, sleeps, blocks its thread or panics as the data of the ConfigMap says.
+struct Maps(Client);
 
 impl ReconcileKind for Maps {
     type Kind = ConfigMap;
@@ -316,6 +316,10 @@ impl ReconcileKind for Maps {
         let value = |key: &str| map.data.as_ref().and_then(|data| data.get(key));
         if let Some(why) = value("panic") {
             panic!("{why}");
+        }
+        if let Some(secret) = value("secret") {
+            let namespace = map.namespace().unwrap_or_default();
+            Api::<Secret>::namespaced(self.0.clone(), &namespace).get(secret).await?;
         }
         if let Some(address) = value("ask") {
             ask(address).await?;
