@@ -193,33 +193,20 @@ async fn handlers_are_called_once_if_the_response_precedes_the_watch_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_this_process_recreates_after_a_foreign_deletion_is_reported_as_new() {
-    let fixture = Fixture::new("recreation").await;
-    create(&fixture.other_client, "x", "old").await;
-    fixture.wait_until_cached("x", "old").await;
-    let lines = fixture.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
-    delete(&fixture.other_client, "x").await;
-    let new = create(&fixture.own_client, "x", "new").await;
-    fixture.wait_until_cached("x", "new").await;
-    lines.wait_for_arrivals(1).await;
-    lines.open();
-    fixture.assert_handler_calls(&["added x old", "deleted x old", "added x new"]).await;
-    assert_eq!(fixture.cached("x").and_then(|map| map.uid()), new.uid());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_this_process_deletes_and_recreates_is_reported_as_new() {
-    let fixture = Fixture::new("own-recreation").await;
-    create(&fixture.other_client, "x", "old").await;
-    fixture.wait_until_cached("x", "old").await;
-    let lines = fixture.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
-    delete(&fixture.own_client, "x").await;
-    let new = create(&fixture.own_client, "x", "new").await;
-    fixture.wait_until_cached("x", "new").await;
-    lines.wait_for_arrivals(1).await;
-    lines.open();
-    fixture.assert_handler_calls(&["added x old", "deleted x old", "added x new"]).await;
-    assert_eq!(fixture.cached("x").and_then(|map| map.uid()), new.uid());
+async fn an_object_that_this_process_recreates_is_reported_as_new_whichever_client_deleted_it() {
+    for (namespace, is_own_deletion) in [("recreation", false), ("own-recreation", true)] {
+        let fixture = Fixture::new(namespace).await;
+        create(&fixture.other_client, "x", "old").await;
+        fixture.wait_until_cached("x", "old").await;
+        let lines = fixture.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
+        delete(if is_own_deletion { &fixture.own_client } else { &fixture.other_client }, "x").await;
+        let new = create(&fixture.own_client, "x", "new").await;
+        fixture.wait_until_cached("x", "new").await;
+        lines.wait_for_arrivals(1).await;
+        lines.open();
+        fixture.assert_handler_calls(&["added x old", "deleted x old", "added x new"]).await;
+        assert_eq!(fixture.cached("x").and_then(|map| map.uid()), new.uid());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
