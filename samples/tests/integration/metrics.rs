@@ -53,7 +53,7 @@ const CHANGED_ELSEWHERE: &[(&str, &str, &str)] = &[
     (
         "reknit_shadow_differing_keys",
         "samples/tests/integration/shadow.rs",
-        "a_process_with_the_account_of_the_shadow_works_and_writes_nothing",
+        "the_deployment_of_the_shadow_works_and_writes_nothing",
     ),
     (
         "reknit_slow_reconciles",

@@ -1,5 +1,6 @@
 //! Plans of the sample and of its next version, and real runs that do the same.
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
