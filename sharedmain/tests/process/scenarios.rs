@@ -201,7 +201,10 @@ impl ReconcileKind for ChildPainter {
 
 /// A controller whose name is too long for a lease.
 fn long_name(cx: &Context) -> Result<Controller> {
-    Ok(Controller::selected::<ConfigMap>(cx, selection()).name(&"x".repeat(300)).reconciler(Maps(cx.client())).build())
+    Ok(Controller::selected::<ConfigMap>(cx, selection())
+        .name(&"x".repeat(300))
+        .reconciler(Maps(cx.client()))
+        .build())
 }
 
 fn lamps(cx: &Context) -> Result<Controller> {
