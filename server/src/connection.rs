@@ -1,6 +1,6 @@
 //! The activity of one connection: its current phase, and the time that the client may take for it.
 
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{any::Any, fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
@@ -38,15 +38,21 @@ struct State {
 /// The phase of a connection and the start time of the phase. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Activity {
+    client: IpAddr,
     state: watch::Sender<State>,
     /// Notified when another phase is entered.
     phase_changed: Arc<Notify>,
 }
 
 impl Activity {
-    pub(crate) fn new(phase_changed: &Arc<Notify>) -> Self {
+    pub(crate) fn new(client: IpAddr, phase_changed: &Arc<Notify>) -> Self {
         let state = State { phase: Phase::Opening, since: Instant::now(), open: 0 };
-        Self { state: watch::Sender::new(state), phase_changed: phase_changed.clone() }
+        Self { client, state: watch::Sender::new(state), phase_changed: phase_changed.clone() }
+    }
+
+    /// The address of the client.
+    pub const fn client(&self) -> IpAddr {
+        self.client
     }
 
     /// Enters another phase, from now on.

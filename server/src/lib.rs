@@ -4,6 +4,7 @@
 
 mod connection;
 mod server;
+mod turns;
 
 use std::time::Duration;
 
@@ -15,13 +16,15 @@ use tokio::{
 pub use self::{
     connection::{Activity, HeldByResponse, Phase},
     server::Server,
+    turns::{Turn, Turns},
 };
 
 /// The limits of one port.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The number of open connections. To make room for another, the server closes the connection that has waited
-    /// longest for its client. If all clients wait for responses, the new connection waits until one has its response.
+    /// The number of open connections. To make room for another, the server closes one of the client with the most
+    /// connections: the one that has waited longest for that client, or else for its response. No client is shut out by one
+    /// that has more. If the only client waits for responses on all of them, the new connection waits until it has one.
     pub connections: usize,
     /// The bytes that the head of a request may have, at least 8,192. Each connection may hold as many.
     pub head: usize,

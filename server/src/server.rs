@@ -52,7 +52,6 @@ pub struct Server<H> {
 
 /// An open connection.
 struct Connection {
-    client: IpAddr,
     activity: Activity,
     task: JoinHandle<()>,
 }
@@ -105,8 +104,9 @@ impl<H: Handshake> Server<H> {
             match listener.accept().await {
                 Ok((stream, address)) => {
                     let client = address.ip().to_canonical();
-                    self.make_room(&mut connections, client).await;
-                    connections.push(self.spawn_connection(stream, client));
+                    if self.make_room(&mut connections, client).await {
+                        connections.push(self.spawn_connection(stream, client));
+                    }
                 }
                 // Most likely, the process has too many open files. The accept is repeated, since the end of a
                 // connection closes one.
@@ -118,13 +118,14 @@ impl<H: Handshake> Server<H> {
         }
     }
 
-    /// Returns once there is room for another connection of this client. At the limit, it closes the connection that
-    /// [`to_close`](Self::to_close) returns. If there is none, it waits until one of them has its answer.
-    async fn make_room(&self, connections: &mut Vec<Connection>, client: IpAddr) {
+    /// Makes room for another connection of this client. At the limit, it closes the connection that
+    /// [`to_close`](Self::to_close) returns. If there is none, it returns false, so that the client does not hold up others;
+    /// without others, it waits until the client has one of its answers.
+    async fn make_room(&self, connections: &mut Vec<Connection>, client: IpAddr) -> bool {
         loop {
             connections.retain(|connection| !connection.task.is_finished());
             if connections.len() < self.limits.connections {
-                return;
+                return true;
             }
             match self.to_close(connections, client) {
                 Some(index) => {
@@ -132,29 +133,39 @@ impl<H: Handshake> Server<H> {
                     task.abort();
                     let _ = task.await;
                 }
+                None if connections.iter().any(|connection| connection.activity.client() != client) => {
+                    return false;
+                }
                 None => self.phase_changed.notified().await,
             }
         }
     }
 
-    /// The connection that has waited longest for its client. If all clients wait for answers, which may take any time
-    /// over HTTP/2, the oldest connection of the client that would have the most.
+    /// The connection that makes room for another one of the newcomer: of the clients that have at least as many, the one
+    /// that has most makes room by the connection that has waited longest for it. If they all wait for answers, it is the
+    /// oldest connection of the client that has most, unless that is the newcomer. Over HTTP/2 it is in any case, since
+    /// answers may take any time.
     fn to_close(&self, connections: &[Connection], newcomer: IpAddr) -> Option<usize> {
-        let waiting = connections
+        let mut counts = HashMap::from([(newcomer, 1)]);
+        connections
+            .iter()
+            .for_each(|connection| *counts.entry(connection.activity.client()).or_default() += 1);
+        let own_count = counts[&newcomer];
+        let counted = connections
             .iter()
             .enumerate()
-            .filter_map(|(index, connection)| Some((connection.activity.waiting_since()?, index)));
-        waiting.min().map(|(_, index)| index).or_else(|| {
-            self.streams?;
-            let mut counts = HashMap::from([(newcomer, 1)]);
-            connections.iter().for_each(|connection| *counts.entry(connection.client).or_default() += 1);
-            (0..connections.len()).max_by_key(|index| (counts[&connections[*index].client], Reverse(*index)))
-        })
+            .map(|(index, Connection { activity, .. })| (counts[&activity.client()], index, activity));
+        let waiting = counted.clone().filter_map(|(count, index, activity)| {
+            (count >= own_count).then_some((count, Reverse(activity.waiting_since()?), index))
+        });
+        let oldest = counted.filter(|(count, ..)| self.streams.is_some() || *count > own_count);
+        let oldest = oldest.map(|(count, index, _)| (count, Reverse(index)));
+        waiting.max().map(|(.., index)| index).or_else(|| oldest.max().map(|(_, Reverse(index))| index))
     }
 
     fn spawn_connection(self: &Arc<Self>, stream: TcpStream, client: IpAddr) -> Connection {
         let (server, closing) = (self.clone(), self.closing.subscribe());
-        let activity = Activity::new(&self.phase_changed);
+        let activity = Activity::new(client, &self.phase_changed);
         let task_activity = activity.clone();
         let task = tokio::spawn(async move {
             tokio::select! {
@@ -163,7 +174,7 @@ impl<H: Handshake> Server<H> {
             }
             task_activity.enter(Phase::Idle);
         });
-        Connection { client, activity, task }
+        Connection { activity, task }
     }
 
     async fn serve_connection(
