@@ -138,6 +138,7 @@ mod admission;
 mod assemble;
 mod certificates;
 mod conversion;
+mod decoded_size;
 mod endpoints;
 mod health;
 #[doc(hidden)]

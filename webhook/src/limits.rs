@@ -19,18 +19,25 @@ pub struct Limits {
     /// the old object of up to 3 MB each. A larger body is answered 413. The body of a conversion may hold a whole list
     /// and be as large as [`bodies`](Self::bodies); then this is the limit for each of its objects, and a larger object
     /// fails the conversion.
+    ///
+    /// A review is also answered 413 if it would take more than forty times this limit of memory once it is decoded, as
+    /// estimated from its fields and items: 280 MiB. Deletions and updates of only the metadata are allowed nevertheless.
     pub body: usize,
     /// The bytes of bodies that are held at once: 32 MiB. They count as they arrive and until the response is sent. One
     /// half is for the first 64 KiB of every body and the other half for the bytes beyond, so small requests do not
-    /// wait for large requests. While a half is full, one body at a time may exceed it and the other bodies wait.
+    /// wait for large requests. While a half is full, one body at a time may exceed it and the other bodies wait, in turns
+    /// by client. Then a body for which its client has taken more than a second, and another for each 8 MiB, is answered
+    /// 408.
     pub bodies: usize,
-    /// The bytes of bodies that are decoded and checked at once: 3 MiB. Decoded they take up to fifty times the memory.
-    /// A request counts for 64 KiB at least, and for half of this limit at most. Requests of more than 64 KiB share one
-    /// half. The objects of a conversion are decoded one after another.
+    /// The bytes of bodies that are decoded and checked at once: 3 MiB. Decoded they take up to forty times the memory; a
+    /// body with so many fields and items that it takes more counts as a larger one. A request counts for 64 KiB at least,
+    /// and for half of this limit at most. Requests of more than 64 KiB share one
+    /// half. Clients take turns. The objects of a conversion are decoded one after another.
     pub decoded_bodies: usize,
-    /// The number of open connections: 1,000. To make room for another, the server closes the connection that has
-    /// waited longest for its client: for a handshake, a request, the rest of a body, or for the client to read a
-    /// response. If all clients wait for responses, the new connection waits until one of them has its response.
+    /// The number of open connections: 1,000. To make room for another, the server closes one of the client with the most
+    /// connections: the one that has waited longest for it, for a handshake, a request, the rest of a body, or for the
+    /// client to read a response. No client is shut out by one that has more. If the only client waits for responses on all
+    /// of them, the new connection waits until it has one.
     pub connections: usize,
     /// The time that a client may take for the TLS handshake and the head of its first request, for each body, and to
     /// read each response: 10 s. A late body is answered 408. If the handshake, the head or the reading is late, the

@@ -20,9 +20,12 @@ use serde_json::{
 };
 
 use super::partial;
-use crate::admission::{
-    decoding::{Decoded, Definition, Definitions, decode},
-    group_version_kind::GroupVersionKind,
+use crate::{
+    admission::{
+        decoding::{Decoded, Definition, Definitions, decode},
+        group_version_kind::GroupVersionKind,
+    },
+    decoded_size::{DECODED_PER_BYTE, DecodedSize},
 };
 
 type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
@@ -189,6 +192,10 @@ impl Conversions {
         let text = object.get();
         if text.len() > max_bytes {
             return Err(format!("an object has {} bytes, more than {max_bytes}", text.len()));
+        }
+        // Twice that of a review: a list that has an object fails with it, so an object that etcd stores has to be less.
+        if DecodedSize::of(text).bytes() > max_bytes.saturating_mul(2 * DECODED_PER_BYTE) {
+            return Err("an object has too many fields and items".into());
         }
         let object: Value = serde_json::from_str(text).map_err(|error| {
             let ObjectName { kind, metadata } = serde_json::from_str(text).unwrap_or_default();

@@ -1,6 +1,11 @@
 //! The HTTP routes of a webhook.
 
-use std::{any::Any, sync::Arc, time::Instant};
+use std::{
+    any::Any,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     BoxError, Extension, Json, Router,
@@ -33,6 +38,7 @@ use crate::{
     admission::{
         denial::name_version, group_version_kind::GroupVersionKind, outcome::ReviewOutcome, review::Review,
     },
+    decoded_size::{DECODED_PER_BYTE, DecodedSize},
     endpoints::{Endpoint, ReviewHandler},
     health::Health,
     webhook::Webhook,
@@ -75,6 +81,14 @@ struct Route {
     shared: Shared,
 }
 
+/// What is known of a request once its body has arrived.
+#[derive(Clone, Copy)]
+struct Received {
+    /// The address of the client, by which clients take turns. Requests without a connection share one.
+    client: IpAddr,
+    decoded_size: DecodedSize,
+}
+
 /// The result of decoding and checking a body.
 enum CheckedBody {
     Answered(Response),
@@ -100,7 +114,7 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     for Endpoint { path, review, .. } in webhook.endpoints() {
         shared.metrics.add_path(path);
         shared.metrics.add_admission(path);
-        let check = move |webhook: &Webhook, body| check_review(webhook, body, &review);
+        let check = move |webhook: &Webhook, body, size| check_review(webhook, body, size, &review);
         router = router.merge(serve(route(path, limits.body), check));
     }
     if !webhook.conversions.is_empty() {
@@ -175,13 +189,16 @@ async fn unknown_path(request: Request) -> Refusal {
 /// Creates a route that receives and answers requests within the limits. `check` runs on a blocking thread.
 fn serve<F>(route: Route, check: F) -> Router
 where
-    F: Fn(&Webhook, Bytes) -> Result<CheckedBody, Refusal> + Clone + Send + Sync + 'static,
+    F: Fn(&Webhook, Bytes, DecodedSize) -> Result<CheckedBody, Refusal> + Clone + Send + Sync + 'static,
 {
     let (shared, metrics, path) = (route.shared.clone(), route.shared.metrics.clone(), route.path);
     let timeout_layer =
         TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, shared.webhook.limits.response_timeout);
     Router::new()
-        .route(path, any(async move |body: Bytes| process(&shared, body, check).await))
+        .route(
+            path,
+            any(async move |Extension(received), body: Bytes| process(&shared, received, body, check).await),
+        )
         .route_layer(DefaultBodyLimit::disable())
         .route_layer(timeout_layer)
         .route_layer(CatchPanicLayer::custom(move |panic| answer_panic(path, &metrics, panic)))
@@ -192,18 +209,21 @@ where
 /// sent.
 async fn receive(State(route): State<Route>, request: Request, next: Next) -> Response {
     let _in_flight = route.shared.metrics.start_request(route.path);
-    let (parts, body) = request.into_parts();
-    let enter =
-        |phase| parts.extensions.get::<Activity>().into_iter().for_each(|activity| activity.enter(phase));
+    let (mut parts, body) = request.into_parts();
+    let activity = parts.extensions.get::<Activity>().cloned();
+    let client = activity.as_ref().map_or(Ipv4Addr::UNSPECIFIED.into(), Activity::client);
+    let enter = |phase| activity.iter().for_each(|activity| activity.enter(phase));
     enter(Phase::Receiving);
-    let received = timeout(route.shared.webhook.limits.receive_timeout, collect_body(&route, body)).await;
+    let collected = collect_body(&route, client, body);
+    let collected = timeout(route.shared.webhook.limits.receive_timeout, collected).await;
     let timed_out = |_| Err(Refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long".into()));
-    let (body, held) = match received.unwrap_or_else(timed_out) {
-        Ok(received) => received,
+    let Collected { body, held, received } = match collected.unwrap_or_else(timed_out) {
+        Ok(collected) => collected,
         Err(refusal) => {
             return route.shared.metrics.record_response(route.path, None, refusal.into_response());
         }
     };
+    parts.extensions.insert(received);
     enter(Phase::Answering);
     let start = Instant::now();
     let mut response = next.run(Request::from_parts(parts, Body::from(body))).await;
@@ -211,7 +231,14 @@ async fn receive(State(route): State<Route>, request: Request, next: Next) -> Re
     route.shared.metrics.record_response(route.path, Some(start.elapsed()), response)
 }
 
-async fn collect_body(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes), Refusal> {
+/// The body of a request, and the bytes that it holds.
+struct Collected {
+    body: Bytes,
+    held: HeldBytes,
+    received: Received,
+}
+
+async fn collect_body(route: &Route, client: IpAddr, mut body: Body) -> Result<Collected, Refusal> {
     let too_large = || {
         let reason = format!("the body has more than {} bytes", route.max_bytes);
         Refusal(StatusCode::PAYLOAD_TOO_LARGE, reason)
@@ -219,18 +246,32 @@ async fn collect_body(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes
     if body.size_hint().lower() > route.max_bytes as u64 {
         return Err(too_large());
     }
-    let (mut collected, mut held) = (BytesMut::new(), HeldBytes::default());
-    while let Some(frame) = body.frame().await {
+    let (mut collected, mut held) = (BytesMut::new(), HeldBytes::of(client));
+    let (bodies, mut decoded_size, mut taken) =
+        (&route.shared.bodies, DecodedSize::default(), Duration::ZERO);
+    loop {
+        let asked = Instant::now();
+        let frame = tokio::select! {
+            biased;
+            frame = body.frame() => frame,
+            () = bodies.wait_until_overdue(&held, taken) => {
+                let reason = "the body arrives too slowly while other requests wait";
+                return Err(Refusal(StatusCode::REQUEST_TIMEOUT, reason.into()));
+            }
+        };
+        taken += asked.elapsed();
+        let Some(frame) = frame else { break };
         let frame = frame
             .map_err(|error| Refusal(StatusCode::BAD_REQUEST, format!("could not read body: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if collected.len() + data.len() > route.max_bytes {
             return Err(too_large());
         }
-        route.shared.bodies.add(&mut held, data.len()).await;
+        bodies.add(&mut held, data.len()).await;
+        decoded_size.add(&data);
         collected.extend_from_slice(&data);
     }
-    Ok((collected.freeze(), held))
+    Ok(Collected { body: collected.freeze(), held, received: Received { client, decoded_size } })
 }
 
 /// Decodes and checks a body, and evaluates the rules that read other objects. Blocking code counts against the work
@@ -238,11 +279,14 @@ async fn collect_body(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes
 /// wait for the budget.
 async fn process(
     shared: &Shared,
+    received: Received,
     body: Bytes,
-    check: impl FnOnce(&Webhook, Bytes) -> Result<CheckedBody, Refusal> + Send + 'static,
+    check: impl FnOnce(&Webhook, Bytes, DecodedSize) -> Result<CheckedBody, Refusal> + Send + 'static,
 ) -> Result<Response, Refusal> {
-    let (size, webhook) = (body.len(), shared.webhook.clone());
-    let pending = match run_blocking(shared, size, move || check(&webhook, body)).await?? {
+    let (webhook, Received { client, decoded_size }) = (shared.webhook.clone(), received);
+    let weight = body.len().max(decoded_size.bytes() / DECODED_PER_BYTE);
+    let check = move || check(&webhook, body, decoded_size);
+    let pending = match run_blocking(shared, client, weight, check).await?? {
         CheckedBody::Answered(response) => return Ok(response),
         CheckedBody::Pending(pending) => *pending,
     };
@@ -256,10 +300,11 @@ async fn process(
 /// so that the kubelet restarts the process.
 async fn run_blocking<T: Send + 'static>(
     shared: &Shared,
-    size: usize,
+    client: IpAddr,
+    weight: usize,
     code: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
-    let permits = shared.work.acquire(size).await;
+    let permits = shared.work.acquire(client, weight).await;
     let health = shared.health.clone();
     let task = tokio::task::spawn_blocking(move || {
         let (_permits, _running) = (permits, health.track());
@@ -271,12 +316,13 @@ async fn run_blocking<T: Send + 'static>(
     })
 }
 
-fn check_review(webhook: &Webhook, body: Bytes, handler: &ReviewHandler) -> Result<CheckedBody, Refusal> {
-    let review = decode(&body).or_else(|refusal: Refusal| {
-        let is_too_deep = refusal.1.contains("recursion limit exceeded");
-        let of_deep_objects = || Review::of_deep_object(&body).or_else(|| Review::of_cut_objects(&body));
-        is_too_deep.then(of_deep_objects).flatten().ok_or(refusal)
-    })?;
+fn check_review(
+    webhook: &Webhook,
+    body: Bytes,
+    size: DecodedSize,
+    handler: &ReviewHandler,
+) -> Result<CheckedBody, Refusal> {
+    let review = decode_review(&body, size, webhook.limits.body)?;
     drop(body);
     let (kind, converted_from) = (review.kind.clone(), review.converted_from.clone());
     let name = review.change.as_ref().map(|change| change.request.name.clone()).unwrap_or_default();
@@ -287,7 +333,24 @@ fn check_review(webhook: &Webhook, body: Bytes, handler: &ReviewHandler) -> Resu
     })
 }
 
-fn convert(webhook: &Webhook, body: Bytes) -> Result<CheckedBody, Refusal> {
+/// Decodes a review. One that would take too much memory, or whose object is nested too deep, is not refused if it deletes
+/// the object or changes only its metadata.
+fn decode_review(body: &[u8], size: DecodedSize, max_bytes: usize) -> Result<Review, Refusal> {
+    let max_size = max_bytes.saturating_mul(DECODED_PER_BYTE);
+    if size.bytes() > max_size {
+        let [size, max_size] = [size.bytes(), max_size].map(|bytes| bytes >> 20);
+        let reason =
+            format!("the fields and items of the body take about {size} MiB, more than {max_size} MiB");
+        return Review::of_deep_object(body).ok_or(Refusal(StatusCode::PAYLOAD_TOO_LARGE, reason));
+    }
+    decode(body).or_else(|refusal: Refusal| {
+        let is_too_deep = refusal.1.contains("recursion limit exceeded");
+        let of_deep_objects = || Review::of_deep_object(body).or_else(|| Review::of_cut_objects(body));
+        is_too_deep.then(of_deep_objects).flatten().ok_or(refusal)
+    })
+}
+
+fn convert(webhook: &Webhook, body: Bytes, _: DecodedSize) -> Result<CheckedBody, Refusal> {
     let converted = webhook.conversions.convert_all(decode(&body)?, webhook.limits.body);
     let (is_success, review) = converted.map_err(decode_failure)?;
     Ok(CheckedBody::Answered(respond(Decision::Conversion { is_success }, review)))

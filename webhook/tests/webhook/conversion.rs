@@ -67,6 +67,18 @@ async fn an_object_larger_than_the_body_limit_fails_the_conversion() {
     assert_eq!(answer["response"]["convertedObjects"], json!([]));
 }
 
+#[tokio::test]
+async fn an_object_of_too_many_tiny_objects_fails_the_conversion() {
+    let limits = Limits { body: 1 << 20, ..Limits::default() };
+    let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>().limits(limits);
+    let tiny = vec![r#"{"":0}"#; 50_000].join(",");
+    let body = review(1, 1).replace("[0]", &format!("[{tiny}]"));
+    let (code, message) = internal::answer(&webhook, "/resource-conversion", body).await;
+    let answer: Value = serde_json::from_slice(&message).unwrap();
+    let message = &answer["response"]["result"]["message"];
+    assert_eq!((code, message), (200, &json!("an object has too many fields and items")));
+}
+
 /// Converts one object, and returns the answer's result and the converted object.
 async fn convert(object: &str, version: &str) -> (Value, Value) {
     let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();

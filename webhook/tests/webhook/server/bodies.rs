@@ -9,7 +9,8 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use super::{
-    assert_answered_promptly, connect, lamp_webhook, post, read, review, short_limits, start_request,
+    assert_answered_promptly, connect, connect_from, lamp_webhook, post, read, review, send_part,
+    short_limits, start_request,
 };
 use crate::{
     local_server::{serve, tls_client},
@@ -78,6 +79,51 @@ fn many_large_bodies_take_little_memory_and_do_not_block_small_ones() {
         assert!(codes.iter().all(|code| [200, 408, 504].contains(code)) && codes.contains(&200), "{codes:?}");
         assert!(answered > 0 && peak < 700, "{answered} other requests, {peak} MiB");
     });
+}
+
+/// An AdmissionReview whose object has this many entries of managed fields. Each takes about two hundred times its bytes once
+/// it is decoded.
+fn review_with_entries(entries: usize) -> String {
+    let entries = vec![r#"{"fieldsV1":{"f:a":{}}}"#; entries].join(",");
+    review("hall")
+        .to_string()
+        .replace(r#""metadata":{}"#, &format!(r#""metadata":{{"managedFields":[{entries}]}}"#))
+}
+
+#[test]
+fn bodies_of_many_tiny_objects_take_little_memory() {
+    in_own_process(async || {
+        let server = serve(lamp_webhook(Limits::default())).await;
+        let (large, small) = (review_with_entries(200_000), review_with_entries(2_500));
+        let before = resident_mib();
+        let (code, message) = post(&server, "/defaulting", large.as_bytes()).await;
+        let peak = resident_mib().saturating_sub(before);
+        assert!(code == 413 && message.contains("more than 280 MiB"), "{code} {message}");
+        let many = (0..60).map(|_| post(&server, "/defaulting", small.as_bytes()));
+        let codes: Vec<_> = futures::future::join_all(many).await.into_iter().map(|(code, _)| code).collect();
+        let together = resident_mib().saturating_sub(before);
+        println!("a body of 200,000 entries: {peak} MiB; 60 bodies of 2,500: {together} MiB, {codes:?}");
+        assert!(codes.iter().all(|code| *code == 200), "{codes:?}");
+        assert!(peak < 100 && together < 250, "{peak} MiB, {together} MiB");
+    });
+}
+
+/// Else an object that is stored would keep its finalizers for ever.
+#[tokio::test]
+async fn an_object_of_too_many_tiny_objects_can_be_deleted_and_lose_its_finalizers() {
+    let server = serve(lamp_webhook(Limits { body: 1 << 20, ..short_limits() })).await;
+    let mut body: serde_json::Value = serde_json::from_str(&review_with_entries(20_000)).unwrap();
+    let object = body["request"]["object"].clone();
+    for (operation, object, old, expected) in [
+        ("CREATE", object.clone(), json!(null), 413),
+        ("UPDATE", object.clone(), object.clone(), 200),
+        ("DELETE", json!(null), object.clone(), 200),
+    ] {
+        let request = &mut body["request"];
+        (request["operation"], request["object"], request["oldObject"]) = (operation.into(), object, old);
+        let (code, message) = post(&server, "/resource-validation", body.to_string().as_bytes()).await;
+        assert_eq!(code, expected, "{operation}: {message}");
+    }
 }
 
 #[tokio::test]
@@ -156,6 +202,21 @@ async fn declared_bodies_that_do_not_arrive_do_not_delay_others() {
         silent.push(start_request(&server, "/defaulting", 7_340_032, b"").await);
     }
     assert_answered_promptly(&server).await;
+}
+
+/// Each fills its part of the half for small bodies, or of that for large ones, and its end does not come.
+#[tokio::test]
+async fn unfinished_bodies_that_fill_the_budget_do_not_delay_other_clients() {
+    for sent in [64 << 10, 300 << 10] {
+        let server = serve(lamp_webhook(Limits { bodies: 1 << 20, ..Limits::default() })).await;
+        let mut unfinished = Vec::new();
+        for _ in 0..20 {
+            let mut stream = connect_from("127.0.0.2", &server).await;
+            send_part(&mut stream, "/defaulting", 400 << 10, &vec![b' '; sent]).await;
+            unfinished.push(stream);
+        }
+        assert_answered_promptly(&server).await;
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use rustls::version::TLS13;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     time::Instant,
 };
 
@@ -39,7 +39,14 @@ fn short_limits() -> Limits {
 }
 
 async fn connect(server: &LocalServer) -> Stream {
-    let tcp = TcpStream::connect(server.address).await.unwrap();
+    connect_from("127.0.0.1", server).await
+}
+
+/// Connects from this address of the loopback network.
+async fn connect_from(ip: &str, server: &LocalServer) -> Stream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(format!("{ip}:0").parse().unwrap()).unwrap();
+    let tcp = socket.connect(server.address).await.unwrap();
     tls_client(&server.ca, &TLS13).connect(server.address.ip().into(), tcp).await.unwrap()
 }
 
@@ -85,13 +92,18 @@ fn review(room: &str) -> Value {
 /// Starts a request whose head declares a body of `length` bytes, and sends only the bytes `sent` of the body.
 async fn start_request(server: &LocalServer, path: &str, length: usize, sent: &[u8]) -> Stream {
     let mut stream = connect(server).await;
+    send_part(&mut stream, path, length, sent).await;
+    stream
+}
+
+/// Sends the head of such a request, and these bytes of its body.
+async fn send_part(stream: &mut Stream, path: &str, length: usize, sent: &[u8]) {
     let head =
         format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json");
     let head = format!("{head}\r\ncontent-length: {length}\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(sent).await.unwrap();
     stream.flush().await.unwrap();
-    stream
 }
 
 /// Asserts that a review of about 200 kB is answered within five seconds, before the limits of silent clients end.
