@@ -124,7 +124,7 @@ async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
     let (mut ticks, start) = (interval(Duration::from_millis(20)), Instant::now());
     let (mut certificates, mut handshakes) = (Vec::<ByteString>::new(), 0);
     for tick in 0.. {
-        if certificates.len() == 4 {
+        if certificates.len() >= 4 && requested.load(Ordering::Relaxed) >= 200 {
             break;
         }
         assert!(start.elapsed() < TIMEOUT * 2, "{} certificates", certificates.len());
@@ -157,6 +157,5 @@ async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
         "{} certificates, {requested} requests, {handshakes} handshakes, {failed} failed",
         certificates.len()
     );
-    assert!(requested >= 200, "{requested} requests");
     assert_eq!(failed, 0);
 }
