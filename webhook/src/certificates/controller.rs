@@ -140,7 +140,11 @@ impl CertificateReconciler {
                 if let Some(current) = current.filter(|_| !is_published) {
                     self.warn_about_missing_trust(&current.bundle());
                 }
-                self.write_secret(secret, &certificates).await?;
+                let written = self.write_secret(secret, &certificates).await;
+                written.context(format_args!(
+                    "failed to write new certificates to the Secret {}",
+                    self.secret
+                ))?;
                 tracing::info!(secret = %self.secret, "updated the certificates of the webhook");
                 Ok(Outcome::after(POLL_INTERVAL))
             }

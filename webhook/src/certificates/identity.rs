@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use parking_lot::RwLock;
 use reknit_apis::Key;
 use reknit_injection::{Change, Context, Informer, select};
-use reknit_reconciler::Result;
+use reknit_reconciler::{Error, Result};
 use rustls::{
     ServerConfig,
     crypto::ring,
@@ -41,20 +41,37 @@ impl Identity {
         Ok(())
     }
 
-    /// Serves the certificate of a Secret after each change, while the caller keeps the returned informer. A certificate
-    /// that cannot be served leaves the previous one in use.
+    /// Serves the certificate of a Secret after each change, while the caller keeps the returned informer. A Secret without a
+    /// certificate that can be served leaves the previous one in use.
     pub(crate) fn follow(&self, cx: &Context, secret: &Key) -> Informer<Secret> {
         let (informer, identity) = (secret_informer(cx, secret), self.clone());
         let metrics = CertificateMetrics::new(cx.metrics());
         informer.on(move |change| {
-            let (Change::Added(secret) | Change::Updated { new: secret, .. }) = change else { return };
-            let Some(Certificates { server, .. }) = Certificates::from_secret(secret) else { return };
-            let replaced = identity.replace(server.certificate.as_bytes(), server.key.as_bytes());
-            let certificate = read_certificate(&server.certificate).filter(|_| replaced.is_ok());
-            metrics.record_read(certificate.map(|certificate| certificate.not_after));
-            match replaced {
-                Ok(()) => tracing::info!("serving the certificate of the webhook's Secret"),
-                Err(error) => tracing::error!(%error, "failed to serve the certificate of the webhook's Secret: keeping the previous one"),
+            let certificates = match change {
+                Change::Added(secret) | Change::Updated { new: secret, .. } => Certificates::from_secret(secret),
+                Change::Deleted { .. } => None,
+            };
+            // A new Secret is empty until the controller has written it.
+            let read = match certificates {
+                None if !identity.is_set() => return,
+                None => Err(Error::from("it has none")),
+                Some(Certificates { server, .. }) => {
+                    let replaced = identity.replace(server.certificate.as_bytes(), server.key.as_bytes());
+                    replaced.map(|()| read_certificate(&server.certificate).map(|read| read.not_after))
+                }
+            };
+            match read {
+                Ok(not_after) => {
+                    metrics.record_read(not_after);
+                    tracing::info!("serving the certificate of the webhook's Secret");
+                }
+                Err(error) => {
+                    metrics.record_read(None);
+                    tracing::error!(
+                        %error,
+                        "failed to serve the certificate of the webhook's Secret: keeping the previous one, until it expires"
+                    );
+                }
             }
         });
         informer

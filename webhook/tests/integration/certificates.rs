@@ -69,6 +69,8 @@ async fn an_empty_secret_is_filled_and_a_deleted_one_is_created_again_with_its_l
             .await;
     assert_eq!(created.metadata.labels.unwrap_or_default()["app"], "lamps");
     process.wait_for_watts(Some(40)).await;
+    // The Secret had no certificate when it was empty and when it was gone, after one had been served.
+    assert_eq!(process.counter("certwatcher_read_certificate_errors_total"), 2.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

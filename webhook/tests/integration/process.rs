@@ -146,8 +146,13 @@ impl Process {
     }
 
     pub(crate) fn reconcile_count(&self) -> f64 {
+        self.counter("controller_runtime_reconcile_total")
+    }
+
+    /// The sum of the series of a counter.
+    pub(crate) fn counter(&self, name: &str) -> f64 {
         let families = self.registry.gather();
-        let family = families.iter().filter(|family| family.name() == "controller_runtime_reconcile_total");
+        let family = families.iter().filter(|family| family.name() == name);
         family.flat_map(|family| family.get_metric()).map(|metric| metric.get_counter().get_value()).sum()
     }
 
