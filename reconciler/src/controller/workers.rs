@@ -105,27 +105,23 @@ impl Controller {
         }
     }
 
-    /// Returns the key unless it is held. Reports the first key that the brake holds. Without a brake, the pass itself finds
-    /// out whether its object asks for it, since it decodes the object anyhow.
+    /// Returns the key unless it is held. Reports a key that the brake holds, once a minute. Without a brake, the pass
+    /// itself finds out whether its object asks for it, since it decodes the object anyhow.
     fn begin_or_hold(&self, mut claimed: ClaimedKey) -> Option<ClaimedKey> {
-        if self.parts.queue.has_brake() && !claimed.causes.is_prompted() && self.driver.is_asked_for(&claimed)
-        {
+        let queue = &self.parts.queue;
+        let has_brake = queue.has_brake();
+        if has_brake && !claimed.causes.is_prompted() && self.driver.is_asked_for(&claimed) {
             claimed.set_prompted();
         }
-        let key = claimed.key.clone();
-        match self.parts.queue.begin_or_hold(claimed) {
-            Ok(claimed) => Some(claimed),
-            Err(report) => {
-                if let Some(per_minute) = report {
-                    tracing::warn!(
-                        "knative.dev/controller" = &*self.parts.name, %key, per_minute,
-                        "unprompted changes are paced: the key waits"
-                    );
-                    self.driver.report_held(&key, per_minute);
-                }
-                None
-            }
+        let begun = queue.begin_or_hold(claimed);
+        if has_brake && let Some((key, per_minute)) = queue.held_to_report() {
+            tracing::warn!(
+                "knative.dev/controller" = &*self.parts.name, %key, per_minute,
+                "unprompted changes are paced: the key waits"
+            );
+            self.driver.report_held(&key, per_minute);
         }
+        begun
     }
 
     /// Runs a pass. Without the lead, or while the bucket is handed over, the pass only observes. With it, the pass

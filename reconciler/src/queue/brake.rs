@@ -13,10 +13,11 @@ use std::{
     time::Duration,
 };
 
+use reknit_apis::Key;
 use reknit_injection::internal::{CurrentPass, LogLimit};
 use tokio::time::Instant;
 
-use super::{Queue, token_bucket::TokenBucket};
+use super::{Queue, lanes::Lane, token_bucket::TokenBucket};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -53,8 +54,8 @@ impl Brake {
         self.bucket.has_token(now)
     }
 
-    /// Returns the number of changes per minute if the first held key is to be reported now.
-    pub(super) fn report(&mut self) -> Option<u32> {
+    /// Returns the number of changes per minute if a held key is to be reported now.
+    fn report(&mut self) -> Option<u32> {
         self.reports.allows(&()).then_some(self.per_minute)
     }
 
@@ -75,6 +76,18 @@ impl Queue {
         self.0.state.lock().brake.is_some()
     }
 
+    /// Returns the key that the brake has held for the longest time, and the limit in changes per minute, if they are to be
+    /// reported now. They are reported when the brake begins to hold keys, and then once a minute.
+    pub(crate) fn held_to_report(&self) -> Option<(Arc<Key>, u32)> {
+        let mut state = self.0.state.lock();
+        let state = &mut *state;
+        let brake = state.brake.as_mut().filter(|_| state.lanes.len_of(Lane::HeldByBrake) > 0)?;
+        let per_minute = brake.report()?;
+        let held = state.lanes.queued().filter(|(_, lane, ..)| *lane == Lane::HeldByBrake);
+        let (key, ..) = held.min_by_key(|(_, _, queued_at, _)| *queued_at)?;
+        Some((key.clone(), per_minute))
+    }
+
     /// Makes the changes of a pass count.
     pub(crate) fn count_changes_of(&self, pass: &CurrentPass) {
         if let Some(brake) = &self.0.state.lock().brake {
@@ -86,7 +99,6 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use reknit_apis::Key;
 
     use super::*;
     use crate::queue::Cause;
@@ -95,7 +107,7 @@ mod tests {
     async fn run_passes(queue: &Queue) -> Vec<String> {
         let mut names = Vec::new();
         while let Some(Some(claimed)) = queue.next().now_or_never() {
-            let Ok(claimed) = queue.begin_or_hold(claimed) else { continue };
+            let Some(claimed) = queue.begin_or_hold(claimed) else { continue };
             let prompted = claimed.causes.is_prompted();
             let pass = CurrentPass::begin(&"web".into(), &claimed.key, prompted);
             queue.count_changes_of(&pass);
@@ -135,16 +147,31 @@ mod tests {
         let queue = Queue::new();
         queue.set_brake(60);
         queue.add_slow_for(Key::new("shop", "a"), Cause::Start);
-        let claimed = queue.begin_or_hold(queue.next().await.unwrap()).ok().unwrap();
+        let claimed = queue.begin_or_hold(queue.next().await.unwrap()).unwrap();
         let pass = CurrentPass::begin(&"web".into(), &claimed.key, false);
         queue.count_changes_of(&pass);
         (0..100).for_each(|_| pass.count_change());
         drop(claimed);
         queue.add_slow_for(Key::new("shop", "b"), Cause::Start);
-        let Err(held) = queue.begin_or_hold(queue.next().await.unwrap()) else { panic!("it is not held") };
-        assert_eq!(held, Some(60));
+        assert!(queue.begin_or_hold(queue.next().await.unwrap()).is_none(), "it is held");
+        assert_eq!(queue.held_to_report(), Some((Arc::new(Key::new("shop", "b")), 60)));
         let start = Instant::now();
-        let claimed = queue.begin_or_hold(queue.next().await.unwrap()).ok().unwrap();
+        let claimed = queue.begin_or_hold(queue.next().await.unwrap()).unwrap();
         assert_eq!((claimed.name.as_str(), start.elapsed().as_secs()), ("b", 95));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_held_key_is_reported_once_a_minute_for_as_long_as_keys_wait() {
+        let queue = Queue::new();
+        queue.set_brake(60);
+        (0..200).for_each(|n| queue.add_slow_for(Key::new("shop", &n.to_string()), Cause::Start));
+        let mut reports = 0;
+        for _ in 0..150 {
+            run_passes(&queue).await;
+            reports += usize::from(queue.held_to_report().is_some());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!(queue.state().held > 0);
+        assert_eq!(reports, 3);
     }
 }

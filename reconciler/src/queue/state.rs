@@ -231,12 +231,12 @@ mod tests {
         let (queue, second) = (Queue::new(), Duration::from_secs(1));
         queue.set_brake(1);
         queue.add_slow_for(Key::new("shop", "a"), Cause::Start);
-        let claimed = queue.begin_or_hold(queue.next().await.unwrap()).ok().unwrap();
+        let claimed = queue.begin_or_hold(queue.next().await.unwrap()).unwrap();
         let pass = CurrentPass::begin(&"web".into(), &claimed.key, false);
         queue.count_changes_of(&pass);
         (0..9).for_each(|_| pass.count_change());
         queue.add_slow_for(Key::new("shop", "b"), Cause::Start);
-        assert!(queue.begin_or_hold(queue.next().await.unwrap()).is_err(), "the brake holds it");
+        assert!(queue.begin_or_hold(queue.next().await.unwrap()).is_none(), "the brake holds it");
         tokio::time::advance(20 * second).await;
         assert_eq!(queue.0.oldest_queued(), [Duration::ZERO; 2], "it is held");
         queue.add(Key::new("shop", "b"));

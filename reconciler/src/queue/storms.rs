@@ -253,7 +253,7 @@ mod tests {
     async fn run(queue: &Queue, act: impl Fn(&ClaimedKey, &Arc<CurrentPass>)) -> ([usize; 10], usize) {
         let (mut passes, mut storms, start) = ([0; 10], 0, Instant::now());
         while let Ok(Some(claimed)) = timeout_at(start + Duration::from_secs(600), queue.next()).await {
-            let Ok(claimed) = queue.begin_or_hold(claimed) else { continue };
+            let Some(claimed) = queue.begin_or_hold(claimed) else { continue };
             let Some(passes) = passes.get_mut(start.elapsed().as_secs() as usize / 60) else { break };
             *passes += 1;
             storms += usize::from(claimed.in_a_row.storm.as_ref().is_some_and(|storm| storm.is_new));
@@ -387,7 +387,7 @@ mod tests {
         })
         .await;
         queue.add(key("a"));
-        let claimed = queue.begin_or_hold(queue.next().await.unwrap()).ok().unwrap();
+        let claimed = queue.begin_or_hold(queue.next().await.unwrap()).unwrap();
         assert!(claimed.in_a_row.storm.is_none());
         assert!(queue.0.state.lock().storms.rows.is_empty());
     }

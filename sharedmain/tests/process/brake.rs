@@ -108,7 +108,7 @@ fn an_upgrade_changes_children_at_the_pace_of_the_brake_while_new_objects_are_re
         let paced = events.list(&ListParams::default()).await.unwrap().into_iter();
         let paced: Vec<_> =
             paced.filter(|event| event.reason.as_deref() == Some("UnpromptedChangesPaced")).collect();
-        assert_eq!(paced.len(), 1, "{paced:#?}");
+        assert!((1..5).contains(&paced.len()), "one a minute, and not one for each key: {paced:#?}");
         println!("{}", serde_json::to_string_pretty(&paced[0]).unwrap());
     });
 }

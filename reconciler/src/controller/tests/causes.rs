@@ -28,7 +28,7 @@ fn meta(name: &str) -> ObjectMeta {
 fn take_causes(queue: &Queue) -> Vec<(String, String)> {
     let mut taken = Vec::new();
     while let Some(claimed) = queue.next().now_or_never().flatten() {
-        let Ok(claimed) = queue.begin_or_hold(claimed) else { continue };
+        let Some(claimed) = queue.begin_or_hold(claimed) else { continue };
         taken.push((claimed.name.clone(), claimed.causes.to_string()));
     }
     taken.sort();
