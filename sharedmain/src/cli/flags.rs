@@ -117,22 +117,29 @@ pub(crate) struct Flags {
     pub(crate) record_failures: Option<PathBuf>,
 
     /// Print what this version of the program would change, change nothing, and exit
-    #[arg(long)]
+    #[arg(long, group = "rehearsal")]
     pub(crate) plan: bool,
 
     /// Change nothing, and log what this version would change beside the running one; takes no Lease
-    #[arg(long, conflicts_with = "plan")]
+    #[arg(long, group = "rehearsal", conflicts_with = "plan")]
     pub(crate) shadow: bool,
 
     /// The format of the plan
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text", requires = "plan")]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "text",
+        requires = "plan",
+        conflicts_with = "shadow"
+    )]
     pub(crate) plan_output: PlanOutput,
 
-    /// The user to impersonate for the plan, as in kubectl
-    #[arg(long = "as", value_name = "USER", requires = "plan")]
+    /// The user to impersonate for the plan or the shadow, as in kubectl
+    #[arg(long = "as", value_name = "USER", requires = "rehearsal")]
     pub(crate) as_user: Option<String>,
 
-    /// The group to impersonate for the plan; repeat it for several
+    /// The group to impersonate for the plan or the shadow; repeat it for several
     #[arg(long, value_name = "GROUP", requires = "as_user")]
     pub(crate) as_group: Vec<String>,
 }
@@ -264,6 +271,18 @@ mod tests {
         mine: Option<String>,
         #[arg(long = "my-cluster")]
         cluster: Option<String>,
+    }
+
+    #[test]
+    fn a_shadow_impersonates_as_a_plan_does_and_has_no_format() {
+        for mode in ["--plan", "--shadow"] {
+            assert_eq!(parse_flags(&[mode, "--as", "jane"]).unwrap().as_user.as_deref(), Some("jane"));
+        }
+        for refused in
+            [&["--as", "jane"][..], &["--shadow", "--plan-output", "json"], &["--plan", "--shadow"]]
+        {
+            assert!(parse_flags(refused).is_err(), "{refused:?}");
+        }
     }
 
     #[test]
