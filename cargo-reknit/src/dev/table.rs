@@ -93,7 +93,7 @@ impl Table {
 fn text(cell: Option<&Value>) -> String {
     match cell {
         None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => visible(text).into_owned(),
+        Some(Value::String(text)) => visible(text).replace('\n', "\\n"), // a cell has one line
         Some(other) => visible(&other.to_string()).into_owned(),
     }
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_without_ages_and_columns_of_kubectl_wide() {
+    fn columns_are_aligned_without_ages_and_columns_of_kubectl_wide_and_each_row_is_one_line() {
         let column =
             |name: &str, kind: &str, priority: i64| json!({"name": name, "type": kind, "priority": priority});
         let table: Table = serde_json::from_value(json!({
@@ -113,11 +113,11 @@ mod tests {
                 column("Name", "string", 0), column("Ready", "string", 0), column("Age", "date", 0),
                 column("Reason", "string", 1),
             ],
-            "rows": [{"cells": ["hello", null, "5s", "why"], "object": {"metadata": {"namespace": "default"}}}],
+            "rows": [{"cells": ["hello", "no\nyes", "5s", "why"], "object": {"metadata": {"namespace": "default"}}}],
         }))
         .unwrap();
-        assert_eq!(table.render(true), "NAMESPACE   NAME    READY\ndefault     hello\n");
-        assert_eq!(table.render(false), "NAME    READY\nhello\n");
+        assert_eq!(table.render(true), "NAMESPACE   NAME    READY\ndefault     hello   no\\nyes\n");
+        assert_eq!(table.render(false), "NAME    READY\nhello   no\\nyes\n");
     }
 
     #[test]

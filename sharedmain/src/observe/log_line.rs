@@ -157,9 +157,11 @@ impl Line<'_> {
     }
 }
 
-/// Returns a string without quotes, and any other value as JSON, without characters that control a terminal.
+/// Returns a string without quotes, and any other value as JSON, without characters that control a terminal. Further lines are
+/// indented, so that none passes for a line of the log.
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| visible(&value.to_string()).into_owned(), |text| visible(text).into_owned())
+    let text = value.as_str().map_or_else(|| value.to_string(), Into::into);
+    visible(&text).replace('\n', "\n    ")
 }
 
 /// Writes the characters that control a terminal as escapes of JSON. They are all in strings: a JSON text has no others,
@@ -224,7 +226,7 @@ mod tests {
         let has_colors = false;
         let text = example_line().text(has_colors);
         assert!(
-            text.ends_with(" WARNING it \"failed\"\nbadly knative.dev/key=default/a tries=3\n"),
+            text.ends_with(" WARNING it \"failed\"\n    badly knative.dev/key=default/a tries=3\n"),
             "{text}"
         );
     }

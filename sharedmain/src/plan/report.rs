@@ -200,8 +200,8 @@ impl Report {
                 );
                 for object in self.objects.iter().filter(|object| object.causes.contains(&cause)) {
                     let lines = diff(&object.previous.value(), &object.after.value());
-                    let _ = write!(text, "\n    {} {}", object.kind, object.key);
-                    lines.iter().for_each(|line| text.extend(["\n      ", line]));
+                    let _ = write!(text, "\n{} {}", object.kind, object.key);
+                    lines.iter().for_each(|line| text.extend(["\n  ", line]));
                 }
                 text
             }),
@@ -429,7 +429,8 @@ fn write_section(
     if lines.peek().is_some() {
         writeln!(f, "{title}:")?;
     }
-    lines.by_ref().take(MAX_SECTION).try_for_each(|line| writeln!(f, "  {}", line.as_ref()))?;
+    let indent = |line: &str| line.replace('\n', "\n    ");
+    lines.by_ref().take(MAX_SECTION).try_for_each(|line| writeln!(f, "  {}", indent(line.as_ref())))?;
     match lines.count() {
         0 => Ok(()),
         others => writeln!(f, "  and {others} more, which --plan-output json prints"),

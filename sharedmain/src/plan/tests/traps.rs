@@ -117,19 +117,20 @@ async fn events_are_listed_and_times_are_not_printed() {
 }
 
 #[tokio::test]
-async fn a_plan_prints_no_characters_that_control_a_terminal() {
+async fn a_plan_prints_no_characters_that_control_a_terminal_and_no_lines_of_others() {
     let planned = plan_script(&server(), |client, _, _| {
         async move {
             let maps: Api<ConfigMap> = Api::default_namespaced(client);
             let data = json!({"lines": "one\n\u{1b}[2Jtwo", "line": "\u{9b}31m"});
             maps.create(&PostParams::default(), &map("a", data)).await?;
-            Err("no\u{1b}[1A".into())
+            Err("no\u{1b}[1A\nPlan: 0 to create".into())
         }
         .boxed()
     })
     .await;
     assert!(!planned.text.contains(|c: char| c != '\n' && c.is_control()), "{:?}", planned.text);
-    assert!(planned.text.contains(r"\u{1b}[1A"), "{}", planned.text);
+    assert!(planned.text.contains("\\u{1b}[1A\n    Plan: 0 to create\n"), "{}", planned.text);
+    assert_eq!(planned.text.lines().filter(|line| line.starts_with("Plan: ")).count(), 1, "{}", planned.text);
 }
 
 #[tokio::test]
