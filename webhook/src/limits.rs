@@ -31,8 +31,8 @@ pub struct Limits {
     pub bodies: usize,
     /// The bytes of bodies that are decoded and checked at once: 3 MiB. Decoded they take up to forty times the memory; a
     /// body with so many fields and items that it takes more counts as a larger one. A request counts for 64 KiB at least,
-    /// and for half of this limit at most. Requests of more than 64 KiB share one
-    /// half. Clients take turns. The objects of a conversion are decoded one after another.
+    /// and for half of this limit at most. Requests of more than 64 KiB share one half. Clients take turns. The objects of
+    /// a conversion are decoded one after another.
     pub decoded_bodies: usize,
     /// The number of open connections: 1,000. To make room for another, the server closes one of the client with the most
     /// connections: the one that has waited longest for it, for a handshake, a request, the rest of a body, or for the

@@ -273,7 +273,8 @@ async fn the_metrics_that_docs_dashboard_and_alerts_name_are_exported_and_no_oth
     }
 }
 
-/// Waits until the metrics have changed, except for those that other tests change. A metric has changed if a series of it is not zero.
+/// Waits until the metrics have changed, except for those that other tests change. A metric has changed if a series of it
+/// is not zero.
 async fn wait_until_changed(metrics: &Metrics, programs: [&RunningProgram; 2]) {
     let elsewhere = CHANGED_ELSEWHERE.iter().chain(CHANGED_IN_REGISTRY);
     let unchanged: BTreeSet<&str> = elsewhere.map(|(name, ..)| *name).collect();

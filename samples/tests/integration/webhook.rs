@@ -386,7 +386,9 @@ async fn no_request_fails_if_the_leader_is_killed_during_a_rotation() -> TestRes
     let client = plane.client()?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     // With one bucket, one replica leads and the other stands by.
-    let election = json!({"data": {"lease-duration": "12s", "renew-deadline": "9s", "retry-period": "3s", "buckets": "1"}});
+    let election = json!({"data": {
+        "lease-duration": "12s", "renew-deadline": "9s", "retry-period": "3s", "buckets": "1",
+    }});
     maps.patch("config-leader-election", &PatchParams::default(), &Patch::Merge(election)).await?;
     let (mut replicas, mut webhooks) = (Vec::new(), Vec::new());
     for number in ["one", "two"] {
