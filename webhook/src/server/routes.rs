@@ -81,7 +81,7 @@ struct Route {
     shared: Shared,
 }
 
-/// What is known of a request once its body has arrived.
+/// The client of a request and the size of its body, once that has arrived.
 #[derive(Clone, Copy)]
 struct Received {
     /// The address of the client, by which clients take turns. Requests without a connection share one.
