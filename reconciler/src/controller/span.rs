@@ -6,7 +6,7 @@ use tracing::{Span, field::Empty};
 
 use crate::{metrics::PassResult, queue::Causes};
 
-/// Creates a span with Knative's fields. Its level is error, so that every log line has the fields, whatever the log
+/// Creates a span with Knative's fields; that of a controller without a Kind has no Kind. Its level is error, so that every log line has the fields, whatever the log
 /// level.
 pub(crate) fn pass_span(controller: &str, kind: &str, key: &Key, causes: &Causes) -> Span {
     tracing::error_span!(
@@ -16,7 +16,7 @@ pub(crate) fn pass_span(controller: &str, kind: &str, key: &Key, causes: &Causes
         "knative.dev/traceid" = random_uuid(format_args!("trace/{controller}/{key}")),
         "knative.dev/namespace" = key.namespace,
         "knative.dev/name" = key.name,
-        "knative.dev/kind" = kind,
+        "knative.dev/kind" = (!kind.is_empty()).then_some(kind),
         causes = (!causes.is_empty()).then(|| display(causes)),
         result = Empty,
         otel.status_code = Empty,
