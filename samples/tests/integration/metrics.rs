@@ -56,6 +56,11 @@ const CHANGED_ELSEWHERE: &[(&str, &str, &str)] = &[
         "the_deployment_of_the_shadow_works_and_writes_nothing",
     ),
     (
+        "reknit_shadow_uncompared_keys",
+        "samples/tests/integration/shadow.rs",
+        "the_deployment_of_the_shadow_works_and_writes_nothing",
+    ),
+    (
         "reknit_slow_reconciles",
         "sharedmain/tests/process/debugging.rs",
         "log_event_and_dump_say_where_a_pass_waits_for_a_silent_server",

@@ -61,13 +61,16 @@ async fn the_deployment_of_the_shadow_works_and_writes_nothing() -> TestResult {
     let shadow = variables.iter().fold(command, |command, (name, value)| command.env(name, value)).spawn();
     shadow.wait_until_ready().await;
     let controller = [("controller", "simpledeployments.samples.knative.dev")];
-    eventually("a differing key", TIMEOUT, async || {
-        match shadow.metric("reknit_shadow_differing_keys", &controller).await {
-            1.0 => Ok(()),
-            _ => Err(shadow.last_lines()),
-        }
-    })
-    .await;
+    for (name, value) in [
+        ("reknit_shadow_uncompared_keys", 1.0),
+        ("reknit_shadow_differing_keys", 1.0),
+        ("reknit_shadow_uncompared_keys", 0.0),
+    ] {
+        eventually(&format!("{name} {value}"), TIMEOUT, async || {
+            if shadow.metric(name, &controller).await == value { Ok(()) } else { Err(shadow.last_lines()) }
+        })
+        .await;
+    }
     let line = shadow.wait_for_line("the changes", |line| line["changes"].is_string()).await;
     let changes = line["changes"].as_str().unwrap_or_default();
     assert!(changes.contains("  + Pod default/web-(generated) (2 times)\n"), "{changes}");

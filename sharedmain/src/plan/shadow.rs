@@ -47,11 +47,14 @@ pub(crate) struct Shadow {
     /// The dry runs of the running passes, by controller.
     passes: Mutex<HashMap<Arc<str>, Arc<DryRun>>>,
     differing: IntGaugeVec,
+    uncompared: IntGaugeVec,
 }
 
 /// The keys of a controller.
 #[derive(Default)]
 struct Keys {
+    /// The keys that existed at the start and have not been compared since.
+    uncompared: BTreeSet<Key>,
     /// The times of the next passes.
     due: BTreeMap<Key, Instant>,
     /// The hash of the changes of each key as they were logged last. The changes themselves may be large.
@@ -63,10 +66,17 @@ struct Keys {
 impl Shadow {
     /// Creates the shadow of a process, which sends through this guarded transport.
     pub(crate) fn new(guarded: Transport, registry: &Registry) -> Arc<Self> {
-        let help = "The number of keys that this version would reconcile differently than the running one.";
-        let gauge = IntGaugeVec::new(Opts::new("reknit_shadow_differing_keys", help), &["controller"]);
-        let differing = register_metric(registry, gauge);
-        Arc::new(Self { live: guarded, passes: Mutex::default(), differing })
+        let gauge =
+            |name, help| register_metric(registry, IntGaugeVec::new(Opts::new(name, help), &["controller"]));
+        let differing = gauge(
+            "reknit_shadow_differing_keys",
+            "The number of keys that this version would reconcile differently than the running one.",
+        );
+        let uncompared = gauge(
+            "reknit_shadow_uncompared_keys",
+            "The number of keys that existed at the start and have not been compared since.",
+        );
+        Arc::new(Self { live: guarded, passes: Mutex::default(), differing, uncompared })
     }
 
     /// The transport of the controllers.
@@ -88,16 +98,15 @@ impl Shadow {
 
     /// Runs the quiet keys of a controller, one after another, until the shutdown.
     pub(crate) async fn run(&self, controller: Controller, stop: Shutdown) -> Drained {
-        let differing = self.differing.with_label_values(&[controller.name()]);
         tokio::select! {
             biased;
             () = stop.wait() => {}
-            () = self.follow(&controller, &differing) => {}
+            () = self.follow(&controller) => {}
         }
         Drained::default()
     }
 
-    async fn follow(&self, controller: &Controller, differing: &IntGauge) {
+    async fn follow(&self, controller: &Controller) {
         join_all(controller.informers().iter().map(|informer| informer.synced())).await;
         tracing::info!(
             "knative.dev/controller" = controller.name(),
@@ -105,13 +114,18 @@ impl Shadow {
         );
         enqueue_all(controller);
         let mut keys = Keys::default();
+        keys.postpone_queued(controller);
+        keys.uncompared = keys.due.keys().cloned().collect();
+        let [differing, uncompared] =
+            [&self.differing, &self.uncompared].map(|gauge| gauge.with_label_values(&[controller.name()]));
         loop {
-            keys.postpone_queued(controller);
+            set(&differing, keys.logged.len());
+            set(&uncompared, keys.uncompared.len());
             match keys.next() {
                 Some(key) => self.run_key(controller, &key, &mut keys).await,
                 None => sleep(POLL).await,
             }
-            differing.set(i64::try_from(keys.logged.len()).unwrap_or(i64::MAX));
+            keys.postpone_queued(controller);
         }
     }
 
@@ -136,6 +150,10 @@ impl Shadow {
             keys.log(&name, key, &changes);
         }
     }
+}
+
+fn set(gauge: &IntGauge, number: usize) {
+    gauge.set(i64::try_from(number).unwrap_or(i64::MAX));
 }
 
 impl Keys {
@@ -174,14 +192,17 @@ impl Keys {
     fn log(&mut self, controller: &str, key: &Key, changes: &str) {
         let hash = || BuildHasherDefault::<DefaultHasher>::default().hash_one(changes);
         let hash = (!changes.is_empty()).then(hash);
-        if self.logged.get(key).copied() == hash {
-            self.unconfirmed.remove(key);
-            return;
-        }
-        if self.unconfirmed.insert(key.clone()) {
+        let is_logged = self.logged.get(key).copied() == hash;
+        if !is_logged && self.unconfirmed.insert(key.clone()) {
             return self.run_after(key, QUIET);
         }
         self.unconfirmed.remove(key);
+        if self.uncompared.remove(key) && self.uncompared.is_empty() {
+            tracing::info!("knative.dev/controller" = controller, "each object has been compared once");
+        }
+        if is_logged {
+            return;
+        }
         match hash {
             None => {
                 tracing::info!("knative.dev/controller" = controller, %key, "no difference any more");

@@ -31,11 +31,15 @@ impl Log {
         (tracing::subscriber::set_default(subscriber), other)
     }
 
-    /// Takes the lines about differences.
+    /// Takes the lines of the shadows about keys.
     fn take(&self) -> Vec<String> {
         let text = String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap();
-        let is_shadow = |line: &&str| line.contains("plan::shadow") && !line.contains("only shows");
-        text.lines().filter(is_shadow).map(str::to_owned).collect()
+        let is_of_a_key = |line: &&str| line.contains("plan::shadow") && line.contains(" key=");
+        text.lines().filter(is_of_a_key).map(str::to_owned).collect()
+    }
+
+    fn has(&self, text: &str) -> bool {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).contains(text)
     }
 }
 
@@ -69,7 +73,14 @@ impl Running {
     }
 
     fn differing(&self) -> f64 {
-        self.registry.gather()[0].get_metric()[0].get_gauge().get_value()
+        self.gauge("reknit_shadow_differing_keys").expect("a value")
+    }
+
+    /// The value of a gauge, which it has once the caches are filled.
+    fn gauge(&self, name: &str) -> Option<f64> {
+        let families = self.registry.gather();
+        let family = families.iter().find(|family| family.name() == name)?;
+        Some(family.get_metric()[0].get_gauge().get_value())
     }
 }
 
@@ -126,4 +137,18 @@ async fn a_key_runs_once_it_is_quiet() {
     lamps.delete("desk", &DeleteParams::default()).await.unwrap();
     rest().await;
     assert_eq!(other.differing(), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_says_when_it_has_compared_each_object_once() {
+    const UNCOMPARED: &str = "reknit_shadow_uncompared_keys";
+    let (server, log) = (server(), Log::default());
+    let _guard = log.install();
+    let other = Running::start(&server, "blue");
+    sleep(QUIET * 3 / 2).await;
+    assert_eq!(other.gauge(UNCOMPARED), Some(1.0), "the difference is not confirmed");
+    assert!(!log.has("each object has been compared once"));
+    sleep(QUIET).await;
+    assert_eq!(other.gauge(UNCOMPARED), Some(0.0));
+    assert!(log.has("each object has been compared once"));
 }
