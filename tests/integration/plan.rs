@@ -1,5 +1,6 @@
 //! Plans against a real API server: what they print, that they change nothing, and that the real run does the same.
 
+mod meanwhile;
 mod sample;
 
 use std::{collections::BTreeMap, time::Duration};
