@@ -3,6 +3,7 @@
 //! Each verb of `Owned`, such as `apply`, is a file in `verbs`. [`OwnedAny`] finds a Kind at run time and returns an
 //! `Owned` with the same verbs.
 
+mod admitted;
 mod annotation;
 mod any;
 mod applied;

@@ -15,6 +15,7 @@ use crate::{
     object_client::status_code,
     owned::{
         Applied, NotApplied, Owned,
+        admitted::is_as_admitted,
         desired::{Desired, Observed, with_kind},
         existing::ApplyResult,
         owner::Owner,
@@ -107,11 +108,11 @@ impl<T: Cached> Owned<T> {
     /// Applies a child as [`apply`](Self::apply) does, but first deletes the existing one if `must_replace` returns
     /// true for it. Use it for a child with an immutable field, such as the pod template of a Job.
     ///
-    /// `must_replace` is called only if the wanted child differs from the one that was last applied, or if the existing
-    /// one lacks a value that is wanted: otherwise the new child would be like the existing one. It gets the stored
-    /// child, in which the API server has filled in defaults. So compare only what you set, by
-    /// [`has_set_fields`](reknit_apis::equality::has_set_fields). `==` would replace the child for any change, of a
-    /// label for example.
+    /// `must_replace` is called only if the wanted child differs from the one that was last applied, or if another client
+    /// has changed a value that is wanted: otherwise the new child would be like the existing one, such as one that an
+    /// admission webhook has changed. It gets the stored child, in which the API server has filled in defaults. So compare
+    /// only what you set, by [`has_set_fields`](reknit_apis::equality::has_set_fields). `==` would replace the child for any
+    /// change, of a label for example.
     ///
     /// A child with a finalizer is created anew by the pass that follows the end of its deletion.
     ///
@@ -147,7 +148,9 @@ impl<T: Cached> Owned<T> {
         let may_differ = |existing: &Arc<T>| {
             !self.check_up_to_date(&desired, existing) && !self.is_as_applied(&desired, existing)
         };
-        if let Some(outdated) = existing.filter(may_differ).filter(|existing| must_replace(existing)) {
+        if let Some(outdated) = existing.filter(may_differ).filter(|existing| must_replace(existing))
+            && !self.is_as_admitted(owner, &desired, &outdated).await?
+        {
             self.delete(&outdated).await.map_err(|error| desired.refused(error))?;
         }
         self.apply_desired(owner, desired).await
@@ -206,6 +209,19 @@ impl<T: Cached + Serialize> Owned<T> {
             && observed.is_ok_and(|observed| has_set_fields(&observed.fields, &desired.body))
     }
 
+    /// Returns true if the same content was applied last, and only [admission](is_as_admitted) has changed it.
+    async fn is_as_admitted(&self, owner: &impl Owner, desired: &Desired, existing: &T) -> ApplyResult<bool> {
+        if !desired.was_applied_to(existing) {
+            return Ok(false);
+        }
+        let live = self.read_live(owner, desired).await?; // the cache has no managedFields
+        Ok(live.is_some_and(|live| self.has_admitted(owner, desired, &live)))
+    }
+
+    fn has_admitted(&self, owner: &impl Owner, desired: &Desired, live: &T) -> bool {
+        desired.was_applied_to(live) && is_as_admitted(live, &self.manager_for(owner), &desired.body)
+    }
+
     /// A hash of the applied and the stored content.
     fn state_hash(&self, desired: &Desired, observed: &Observed) -> u64 {
         self.shared.hash_builder.hash_one((&desired.applied, &observed.fields, observed.content_hash))
@@ -235,7 +251,7 @@ impl<T: Cached + Serialize> Owned<T> {
                 });
                 Ok(applied)
             }
-            Err(error) => Err(self.name_taken_or_refused(owner, desired, error).await),
+            Err(error) => self.after_refusal(owner, desired, error).await,
         }
     }
 
@@ -250,20 +266,29 @@ impl<T: Cached + Serialize> Owned<T> {
         Some(reverts_others(&desired.body, &json(existing)?, &json(answer)?))
     }
 
-    /// The error of a failed apply. If another owner has applied the child in between, the API server answers that the
-    /// fields conflict (409), or that a second controller is invalid (422).
-    async fn name_taken_or_refused(
+    /// The result of an apply that failed. If another owner has applied the child in between, the API server answers that the
+    /// fields conflict (409), or that a second controller is invalid (422). It also answers that a field is immutable (422)
+    /// if admission has changed that field when the same content was applied before: such a child stays as it is.
+    async fn after_refusal(
         &self,
         owner: &impl Owner,
         desired: Desired,
         error: kube::Error,
-    ) -> NotApplied {
-        if let Some(409 | 422) = status_code(&error)
-            && let Err(taken @ NotApplied::Taken { .. }) = self.read_live(owner, &desired).await
-        {
-            return taken;
+    ) -> ApplyResult<Applied<T>> {
+        if !matches!(status_code(&error), Some(409 | 422)) {
+            return Err(desired.refused(error));
         }
-        desired.refused(error)
+        match self.read_live(owner, &desired).await {
+            Err(taken @ NotApplied::Taken { .. }) => Err(taken),
+            Ok(Some(live))
+                if status_code(&error) == Some(422) && self.has_admitted(owner, &desired, &live) =>
+            {
+                self.remember(owner, desired, &live);
+                self.shared.metrics.record(ChildResult::Unchanged);
+                Ok(Applied::Unchanged(live))
+            }
+            _ => Err(desired.refused(error)),
+        }
     }
 
     /// Remembers that the child is up to date, if it is in the cache. For any other child, the informer would not
