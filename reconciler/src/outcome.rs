@@ -50,6 +50,7 @@ impl Outcome {
     }
 
     /// The key is enqueued again after this time, even if another pass of the key runs before. The backoff is reset.
+    /// The time in which the machine was suspended, or by which its clock was set forward, counts too, within a minute.
     pub const fn after(wait: Duration) -> Self {
         Self { next: Next::After(wait), event: None }
     }

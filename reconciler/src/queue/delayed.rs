@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, hash_map::Entry},
     sync::Arc,
+    time::Duration,
 };
 
 use reknit_apis::{Key, internal::HashMap};
@@ -37,6 +38,14 @@ impl Delayed {
         }
         self.by_time.insert(position, key);
         self.by_time.first_key_value().is_some_and(|(first, _)| *first == position)
+    }
+
+    /// Makes all keys due earlier by this time.
+    pub(super) fn bring_forward(&mut self, by: Duration) {
+        let earlier = |due: Instant| due.checked_sub(by).unwrap_or_else(Instant::now);
+        let by_time = std::mem::take(&mut self.by_time).into_iter();
+        self.by_time = by_time.map(|((due, ticket), key)| ((earlier(due), ticket), key)).collect();
+        self.by_key.values_mut().for_each(|((due, _), _)| *due = earlier(*due));
     }
 
     /// Removes and returns a key that is due, if any, and whether it is prompted.

@@ -9,6 +9,7 @@ mod begin;
 mod brake;
 mod cause;
 mod change;
+mod clock_jumps;
 mod delayed;
 mod lanes;
 mod own_objects;
@@ -40,6 +41,7 @@ pub use self::state::{KeyState, QueueState};
 use self::{
     brake::Brake,
     cause::is_user_prompted,
+    clock_jumps::ClockJumps,
     lanes::{AddResult, Lane, Lanes},
     own_objects::PendingWrites,
     resync::KeySources,
@@ -83,6 +85,7 @@ struct Shared {
 struct State {
     lanes: Lanes,
     delayed: Delayed,
+    clock_jumps: ClockJumps,
     retries: Retries,
     pending_writes: PendingWrites,
     writers: Writers,
@@ -109,6 +112,7 @@ impl Queue {
         let state = State {
             lanes: Lanes::default(),
             delayed: Delayed::default(),
+            clock_jumps: ClockJumps::new(),
             retries: Retries::new(Instant::now()),
             pending_writes: Vec::new(),
             writers,
@@ -163,7 +167,8 @@ impl Queue {
     }
 
     /// Enqueues a key after this time. The earliest of several times counts. The time is measured by the [`Clock`] of
-    /// the Context, which a test can set.
+    /// the Context, which a test can set. The time in which the machine was suspended, or by which its clock was set forward,
+    /// counts too, within a minute.
     pub fn add_after(&self, key: Key, wait: Duration) {
         self.add_delayed(Arc::new(key), wait, is_user_prompted());
     }
@@ -318,6 +323,7 @@ impl Queue {
         let Some(due) = clock_instant(&self.0.clock).checked_add(wait) else { return }; // beyond the range of the clock
         let is_first_due = {
             let mut state = self.0.state.lock();
+            state.follow_wall_clock(&self.0.clock);
             !state.closed && state.delayed.add(key, due, prompted)
         };
         if is_first_due {
@@ -342,6 +348,7 @@ impl State {
     }
 
     fn enqueue_due(&mut self, clock: &Clock) {
+        self.follow_wall_clock(clock);
         let (now, set_time) = (Instant::now(), clock_instant(clock));
         while let Some((key, prompted)) = self.delayed.pop_due(set_time) {
             self.add(key, Lane::Fast, (Cause::After, prompted));
@@ -354,10 +361,21 @@ impl State {
         }
     }
 
-    /// The time at which the next delayed, failed or held key is due. The time of delayed keys is not known if a test
-    /// sets the clock.
+    /// Brings the due times of delayed keys forward if the wall clock has jumped forward. A clock that a test sets is one
+    /// of its own.
+    fn follow_wall_clock(&mut self, clock: &Clock) {
+        if !is_test_clock(clock)
+            && let Some(jump) = self.clock_jumps.take()
+        {
+            self.delayed.bring_forward(jump);
+        }
+    }
+
+    /// The time at which the next delayed, failed or held key is due, or at which to look for a jump of the wall clock. The
+    /// time of delayed keys is not known if a test sets the clock.
     fn next_due(&self, clock: &Clock) -> Option<Instant> {
         let delayed = self.delayed.next_due().filter(|_| !is_test_clock(clock));
+        let delayed = delayed.map(|due| due.min(Instant::now() + clock_jumps::INTERVAL));
         let brake = self.brake.as_ref().filter(|_| self.lanes.len_of(Lane::HeldByBrake) > 0);
         let released = brake.and_then(|brake| brake.next_release(Instant::now()));
         let dues = delayed.into_iter().chain(self.retries.next_due()).chain(released);
