@@ -98,7 +98,7 @@
 //! | --- | --- |
 //! | user agent `kube-probe/…`, any path | 200; 503 `shutting down` while the process stops; 503 while code is stuck |
 //! | another content type than `application/json` | 415 |
-//! | a path for which the webhook has no Kind or ConfigMap | 400 `no controller registered for: …` |
+//! | a path for which the webhook has no Kind or ConfigMap | 400 `no controller registered for: …`, and a warning in the log |
 //! | a body that is not a review | 400 `could not decode body: …` |
 //! | a body of more than 7 MiB, or of more than 32 MiB for a conversion, which may hold a list (see [`Limits`]) | 413 |
 //! | a body that does not arrive in time | 408 |

@@ -47,6 +47,9 @@ use crate::{
 /// The path of conversions between versions.
 pub const CONVERSION: &str = "/resource-conversion";
 
+/// The maximum length of a path in the log.
+const MAX_LOGGED_PATH: usize = 100;
+
 /// The state that all requests share.
 #[derive(Clone)]
 struct Shared {
@@ -58,6 +61,8 @@ struct Shared {
     drain: Drain,
     /// Of warnings of clients without an accepted certificate.
     log_limit: Arc<Mutex<LogLimit>>,
+    /// Of warnings of paths that are not served.
+    path_log_limit: Arc<Mutex<LogLimit>>,
 }
 
 impl Shared {
@@ -107,8 +112,9 @@ struct PendingReview {
 pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
     let (limits, health) = (&webhook.limits, Health::new(webhook.running.clone(), &webhook.limits));
     let (bodies, work) = (BodyBudget::new(limits.bodies), WorkBudget::new(limits.decoded_bodies));
-    let log_limit = Arc::default();
-    let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain, log_limit };
+    let (log_limit, path_log_limit) = (Arc::default(), Arc::default());
+    let shared =
+        Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain, log_limit, path_log_limit };
     let route = |path, max_bytes| Route { path, max_bytes, shared: shared.clone() };
     let mut router = Router::new();
     for Endpoint { path, review, .. } in webhook.endpoints() {
@@ -122,7 +128,9 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
         // A body may contain a whole list. `convert` limits the size of each object.
         router = router.merge(serve(route(CONVERSION, limits.bodies), convert));
     }
-    router.fallback(unknown_path).layer(from_fn_with_state(shared, gate))
+    let limit = shared.path_log_limit.clone();
+    let fallback = async move |request: Request| unknown_path(request.uri().path(), &limit);
+    router.fallback(fallback).layer(from_fn_with_state(shared, gate))
 }
 
 /// Answers a request with this path and body as the server does, for fuzzers and tests. Returns the HTTP status and the
@@ -182,8 +190,19 @@ fn header_text(headers: &HeaderMap, name: HeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-async fn unknown_path(request: Request) -> Refusal {
-    Refusal(StatusCode::BAD_REQUEST, format!("no controller registered for: {}", request.uri().path()))
+/// Refuses a request for a path that no step of this program has. The API server sends such requests because of a webhook
+/// configuration that another release has left, and refuses what its clients ask for. Nothing else shows the reason. Any
+/// client can cause the line, so it is logged once a minute.
+fn unknown_path(path: &str, limit: &Mutex<LogLimit>) -> Refusal {
+    if limit.lock().allows(&()) {
+        let path = &path[..path.floor_char_boundary(MAX_LOGGED_PATH)];
+        tracing::warn!(
+            path,
+            "refused a review, because this program has no webhook at its path: if the API server sent it, a webhook \
+             configuration of another release is left; delete it, or its entry with this path"
+        );
+    }
+    Refusal(StatusCode::BAD_REQUEST, format!("no controller registered for: {path}"))
 }
 
 /// Creates a route that receives and answers requests within the limits. `check` runs on a blocking thread.

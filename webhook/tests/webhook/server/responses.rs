@@ -140,18 +140,43 @@ impl std::io::Write for Log {
     }
 }
 
+impl Log {
+    /// Records the log lines of this thread until the guard is dropped.
+    fn record(&self) -> tracing::subscriber::DefaultGuard {
+        let writer = self.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        tracing::subscriber::set_default(subscriber.finish())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// The API server sends them if a webhook configuration of another release is left.
+#[tokio::test]
+async fn a_review_at_a_path_that_is_not_served_is_logged_once_a_minute() {
+    let log = Log::default();
+    let _guard = log.record();
+    let server = serve(lamp_webhook(short_limits())).await;
+    for path in ["/bindings", "/other"] {
+        assert_eq!(post(&server, path, review("hall").to_string().as_bytes()).await.0, 400);
+    }
+    let log = log.text();
+    assert_eq!(log.matches("this program has no webhook at its path").count(), 1, "{log}");
+    assert!(log.contains("path=\"/bindings\""), "{log}");
+}
+
 #[tokio::test]
 async fn invalid_requests_are_counted_and_not_logged_as_warnings() {
     let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
-    let _guard = tracing::subscriber::set_default(subscriber.finish());
+    let _guard = log.record();
     let server = serve(lamp_webhook(short_limits())).await;
     for _ in 0..10 {
         assert_eq!(post(&server, "/defaulting", b"no review").await.0, 400);
     }
     assert_eq!(server.counter("controller_runtime_webhook_requests_total", "400"), 10.0);
-    assert_eq!(String::from_utf8(log.0.lock().unwrap().clone()).unwrap(), "");
+    assert_eq!(log.text(), "");
 }
 
 #[tokio::test]
