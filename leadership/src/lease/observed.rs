@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -110,14 +110,15 @@ impl ObservedLease {
         if let Value::Object(lease) = &mut lease {
             lease.insert("spec".into(), spec);
         }
-        lease
+        without_unreadable_times(lease)
     }
 
     /// Records the state of the lease, if it is a new one. The watch may have observed it earlier, even before the answer
     /// to a write of this process that came before it.
     fn record_state(&mut self, lease: &Value, watched: Option<LeaseState>, now: Instant) {
         // A lease that does not have the types of a Lease counts as vacant. The API server stores none.
-        let lease: Lease = serde_json::from_value(lease.clone()).unwrap_or_default();
+        let lease: Lease =
+            serde_json::from_value(without_unreadable_times(lease.clone())).unwrap_or_default();
         if !self.last.as_ref().is_some_and(|last| last.is_state_of(&lease)) {
             let watched = watched.filter(|watched| watched.is_state_of(&lease));
             self.last = Some(watched.unwrap_or_else(|| LeaseState::new(&lease, now)));
@@ -151,6 +152,20 @@ impl ObservedLease {
         let holder = self.last.as_ref().and_then(|last| last.live_holder(now));
         holder.is_some_and(|holder| holder != self.identity)
     }
+}
+
+/// Removes the times of a lease that cannot be read, such as the last day of the year 9999, by which somebody may mark a
+/// lease as held for ever. Whether a lease is held does not depend on its times.
+fn without_unreadable_times(mut lease: Value) -> Value {
+    if let Some(spec) = lease.get_mut("spec").and_then(Value::as_object_mut) {
+        let is_unreadable = |time: &Value| serde_json::from_value::<MicroTime>(time.clone()).is_err();
+        for field in ["acquireTime", "renewTime"] {
+            if spec.get(field).is_some_and(is_unreadable) {
+                spec.remove(field);
+            }
+        }
+    }
+    lease
 }
 
 /// The spec that the lock gets to see.
@@ -196,6 +211,21 @@ mod tests {
         assert_eq!(renew_time(&mut observed, &lease, start), VALID);
         assert_eq!(renew_time(&mut observed, &lease, after(start, 15)), VALID);
         assert_eq!(renew_time(&mut observed, &lease, after(start, 16)), EXPIRED);
+    }
+
+    /// They are beyond the range of a timestamp.
+    #[test]
+    fn a_lease_whose_times_cannot_be_read_is_held_for_its_duration() {
+        let (mut observed, start) = (ObservedLease::new("me"), Instant::now());
+        let mut lease = lease(held_by("other"));
+        for time in ["acquireTime", "renewTime"] {
+            lease["spec"][time] = json!("9999-12-31T23:59:59.999999Z");
+        }
+        for (second, expected) in [(0, VALID), (15, VALID), (16, EXPIRED)] {
+            let found = observed.record_found(lease.clone(), None, after(start, second));
+            assert_eq!(found["spec"]["renewTime"], expected, "after {second} s");
+            assert!(serde_json::from_value::<Lease>(found).is_ok(), "the lock could not read it");
+        }
     }
 
     #[test]

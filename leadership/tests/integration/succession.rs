@@ -83,6 +83,25 @@ async fn edited_labels_do_not_keep_a_dead_holder_alive() {
     assert_eq!(leases.get(LEASE_NAME).await.spec.unwrap().lease_transitions, Some(5));
 }
 
+/// The times are beyond the range of a timestamp, and the API server stores them.
+#[tokio::test]
+async fn a_lease_whose_times_cannot_be_read_is_acquired_after_its_duration() {
+    let plane = ControlPlane::shared().await.unwrap();
+    for unreadable in [&["renewTime"][..], &["acquireTime", "renewTime"]] {
+        let namespace = plane.namespace("unreadable").await.unwrap();
+        let mut spec = expired_lease();
+        spec["leaseDurationSeconds"] = json!(LEASE_DURATION.as_secs());
+        unreadable.iter().for_each(|time| spec[*time] = json!("9999-12-31T23:59:59.999999Z"));
+        let metadata = json!({"name": LEASE_NAME, "namespace": namespace});
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
+        plane.apply_yaml(&lease.to_string()).await.unwrap();
+        let start = Instant::now();
+        let mut process = Process::start(elector_client(plane), &namespace, &config());
+        process.wait_for_leadership().await;
+        assert!(start.elapsed() >= LEASE_DURATION, "{unreadable:?}: {:?}", start.elapsed());
+    }
+}
+
 #[tokio::test]
 async fn a_vacant_lease_is_acquired_at_once() {
     let plane = ControlPlane::shared().await.unwrap();
