@@ -17,7 +17,7 @@ use kube::{
     config::{AuthInfo, ExecAuthCluster, ExecConfig, ExecInteractiveMode},
 };
 use parking_lot::Mutex;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::json;
 
 use super::error::{CredentialError, plugin_failure};
@@ -32,6 +32,11 @@ const REST_OF_OUTPUT: Duration = Duration::from_secs(1);
 /// The part of each output that is kept. Credentials are much shorter.
 const MAX_OUTPUT: usize = 4 << 20;
 
+/// The first second of the year 1.
+const FIRST_SECOND: i64 = -62_135_596_800;
+/// The last days of the year 9999, on which the range of [`Timestamp`] ends.
+const LAST_DAYS: &str = "9999-12-3";
+
 /// A credential plugin: a program that prints credentials.
 pub(super) struct ExecPlugin(ExecConfig);
 
@@ -44,10 +49,22 @@ struct ExecCredential {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PluginCredentials {
+    #[serde(default, deserialize_with = "read_expiry")]
     expiration_timestamp: Option<Timestamp>,
     token: Option<String>,
     client_certificate_data: Option<String>,
     client_key_data: Option<String>,
+}
+
+/// Reads the time of the expiry. As for client-go, the first second of the year 1 is none, which programs in Go print for an
+/// unset time. Neither is the last day of the year 9999, which others print, and which a [`Timestamp`] cannot hold.
+fn read_expiry<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    match text.parse::<Timestamp>() {
+        Ok(time) => Ok(Some(time).filter(|time| time.as_second() != FIRST_SECOND)),
+        Err(_) if text.starts_with(LAST_DAYS) => Ok(None),
+        Err(error) => Err(Error::custom(error)),
+    }
 }
 
 impl PluginCredentials {
@@ -273,6 +290,16 @@ mod tests {
         let credentials = run("printf", &[printed]).unwrap();
         assert_eq!(credentials.token.as_deref(), Some("hunter2"));
         assert_eq!(credentials.expiration_timestamp, Some("2030-01-01T00:00:00Z".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_time_that_means_never_is_no_expiry() {
+        for time in ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59.999999Z"] {
+            let printed = format!("status: {{token: hunter2, expirationTimestamp: '{time}'}}");
+            assert_eq!(run("printf", &[&printed]).unwrap().expires(), None, "{time}");
+        }
+        let printed = "status: {token: hunter2, expirationTimestamp: '9999-13-01T00:00:00Z'}";
+        assert!(run("printf", &[printed]).is_err());
     }
 
     #[test]
