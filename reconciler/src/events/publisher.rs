@@ -31,8 +31,8 @@ use super::{
 use crate::{error::describe, metrics::Metrics, object_client::status_code, turns::Turns};
 
 const CAPACITY: usize = 1000;
-/// The pause before each retry of a request that got no answer, or that an overloaded API server refused for longer than
-/// the client retries it.
+/// The pause before each retry of a request that got no answer, that an overloaded API server refused for longer than the
+/// client retries it, or that conflicts with another change of a ResourceQuota.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// The event publisher of a process.
@@ -156,7 +156,8 @@ impl Inner {
                 continue;
             }
             let asked = retry_after_of(&error);
-            match pauses.next().filter(|_| asked.is_some() || status_code(&error).is_none()) {
+            let is_temporary = asked.is_some() || matches!(status_code(&error), None | Some(409));
+            match pauses.next().filter(|_| is_temporary) {
                 Some(pause) if self.pause_before_retry(pause.max(asked.unwrap_or_default())).await => {}
                 _ if is_namespace_terminating(&error) => return, // its events are deleted with it
                 _ => return self.dropped.add(pending, &describe(&error)),
@@ -187,8 +188,9 @@ impl Inner {
         }
         let event = pending.to_stored(&self.instance);
         match events(pending.namespace()).create(&PostParams::default(), &event).await {
-            Err(error) if status_code(&error) != Some(409) => Err(error),
-            _ => Ok(()), // 409 too: an earlier attempt succeeded, and its answer was lost
+            // An earlier attempt succeeded, and its answer was lost. Another 409 is a conflict of a ResourceQuota.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            created => created.map(drop),
         }
     }
 }

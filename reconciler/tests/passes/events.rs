@@ -293,3 +293,19 @@ async fn an_event_whose_response_was_lost_is_stored_and_counted_once() {
     assert_eq!(first["series"]["count"], 2);
     assert_eq!(first, again);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_a_quota_refused_because_of_a_conflict_is_stored_later() {
+    let server = ApiServer::new();
+    let conflict = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict",
+        "message": "Operation cannot be fulfilled on resourcequotas \"quota\": the object has been modified"});
+    let requests = AtomicUsize::new(0);
+    server.answer(move |_, path, _| {
+        let is_first = path.ends_with("/events") && requests.fetch_add(1, Ordering::SeqCst) == 0;
+        is_first.then(|| (http::StatusCode::CONFLICT, conflict.clone()))
+    });
+    let recorder = lamp_recorder(&server);
+    recorder.record(&lamp(), Event::normal("Once", "and no more"));
+    let is_stored = async || server.objects().iter().any(|object| object["kind"] == "Event");
+    reknit_testing::eventually("the event", Duration::from_secs(60), is_stored).await;
+}
