@@ -39,6 +39,12 @@ pub(super) fn was_applied_by<T: Resource>(object: &T, owner: &impl Owner, compon
     parts(object).is_some_and(|(hash, found)| hash != UPDATED && found == origin(component, owner))
 }
 
+/// Returns true if this component has applied the object, for any owner.
+pub(super) fn was_applied_for_any<T: Resource>(object: &T, component: &str) -> bool {
+    parts(object)
+        .is_some_and(|(hash, origin)| hash != UPDATED && origin.starts_with(&format!("by {component} for ")))
+}
+
 /// The hash and the origin in the annotation of an object.
 pub(super) fn parts<T: Resource>(object: &T) -> Option<(&str, &str)> {
     applied(object)?.split_once(' ')

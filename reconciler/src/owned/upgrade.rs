@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    annotation::{parts, was_applied_by},
+    annotation::{parts, was_applied_by, was_applied_for_any},
     desired::Desired,
     existing::ApplyResult,
     lister::{Owned, manager_of},
@@ -32,7 +32,9 @@ impl<T: Cached + Serialize> Owned<T> {
             if was_applied_by(&*existing, owner, &self.shared.client.manager) {
                 return Ok(Some(existing));
             }
-            if self.shared.options.earlier_managers.is_empty() {
+            // Otherwise the owner has changed, such as one whose Kind has moved to another API group.
+            let is_of_other_writer = !was_applied_for_any(&*existing, &self.shared.client.manager);
+            if self.shared.options.earlier_managers.is_empty() && is_of_other_writer {
                 warn_of_other_fields(&*existing, desired);
                 return Ok(Some(existing));
             }

@@ -1,8 +1,11 @@
 //! Children that were restored from a backup, and children that another component has applied.
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Secret},
+};
 use kube::{
-    ResourceExt,
+    Api, ResourceExt,
     api::{DeleteParams, PostParams},
 };
 use reknit_injection::Context;
@@ -153,4 +156,24 @@ async fn fields_of_a_backup_are_taken_over_from_the_manager_that_restored_it() {
     let child = fixture.child().await;
     let stored = json!(child.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0]);
     assert_eq!((&stored["env"], &stored["lifecycle"]), (&Value::Null, &Value::Null));
+}
+
+/// As after a Kind has moved to another API group, for which the owner references of its children were corrected.
+#[tokio::test]
+async fn a_child_whose_owner_was_replaced_by_one_of_another_kind_loses_what_is_no_longer_applied() {
+    let fixture = Fixture::new("moved").await;
+    let owner = fixture.create("owner", &[]).await;
+    deployments_of("applier", &fixture, &[]).apply(&owner, deployment(container_with_env())).await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
+    let secret = serde_json::from_value(json!({"metadata": {"name": "owner"}})).unwrap();
+    let new_owner = secrets.create(&PostParams::default(), &secret).await.unwrap();
+    let controller = controlled_by("Secret", "owner", &new_owner.uid().unwrap());
+    fixture.change_child(json!({"metadata": {"ownerReferences": [controller]}})).await;
+    let cx = Context::preloaded("applier", fixture.client.clone(), vec![]);
+    let deployments: Owned<Deployment> = Controller::of::<Secret>(&cx).owns();
+    deployments.apply(&new_owner, deployment(container())).await.unwrap();
+    let child = fixture.child().await;
+    let stored = json!(child.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0]);
+    assert_eq!((&stored["env"], &stored["lifecycle"]), (&Value::Null, &Value::Null));
+    assert!(child.annotations()["reknit.dev/applied"].contains("for Secret."));
 }
