@@ -382,3 +382,32 @@ fn a_definition_that_breaks_the_rules_is_refused_with_the_paths_of_its_fields() 
     assert_eq!(check_definition(&kubernetes_schema(Loose::crd())), Ok(()));
     assert_eq!(kubernetes_schema(Loose::crd()), definition_of::<Loose>().unwrap());
 }
+
+/// The API server accepts such a definition, and then reports `NamesAccepted: False`.
+#[test]
+fn a_short_name_that_is_the_plural_or_the_singular_and_one_with_other_characters_are_refused() {
+    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[kube(
+        group = "demo.reknit.dev",
+        version = "v1",
+        kind = "Lamp",
+        namespaced,
+        shortname = "lp",
+        shortname = "lamp",
+        shortname = "lamps",
+        shortname = "Lm",
+        shortname = "1l",
+        category = "all",
+        category = "a_b"
+    )]
+    struct LampSpec {}
+    let faults = definition_of::<Lamp>().unwrap_err();
+    let expected = [
+        "the short name \"lamp\" is the plural or the singular of the Kind: leave it out",
+        "the short name \"lamps\" is the plural or the singular of the Kind: leave it out",
+        "the short name \"Lm\" has to consist of lower case letters, digits and '-', and to begin with a letter",
+        "the short name \"1l\" has to consist of lower case letters, digits and '-', and to begin with a letter",
+        "the category \"a_b\" has to consist of lower case letters, digits and '-', and to begin with a letter",
+    ];
+    assert_eq!(faults.faults(), expected);
+}

@@ -2,8 +2,12 @@
 
 use std::fmt;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionNames,
+};
 use serde_json::Value;
+
+use crate::dns_label;
 
 const TYPES: [&str; 6] = ["object", "array", "string", "integer", "number", "boolean"];
 /// The keys that the API server refuses at any place of a schema.
@@ -58,13 +62,13 @@ impl fmt::Display for SchemaError {
 
 impl std::error::Error for SchemaError {}
 
-/// Checks a definition against the rules of structural schemas.
+/// Checks a definition against the rules of structural schemas, and its short names.
 ///
 /// # Errors
 ///
 /// Fails with all faults, each with the path of its field.
 pub fn check_definition(definition: &CustomResourceDefinition) -> Result<(), SchemaError> {
-    let mut faults = Vec::new();
+    let mut faults = name_faults(&definition.spec.names);
     for version in &definition.spec.versions {
         let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
         let Some(schema) = schema else {
@@ -81,6 +85,30 @@ pub fn check_definition(definition: &CustomResourceDefinition) -> Result<(), Sch
     let name = definition.metadata.name.as_deref().unwrap_or(&definition.spec.names.kind);
     let definition = format!("CustomResourceDefinition {name}");
     if faults.is_empty() { Ok(()) } else { Err(SchemaError { definition, faults }) }
+}
+
+/// The faults of the short names and the categories. The API server accepts a short name that is the plural or the singular,
+/// and then reports that the names of the definition are not accepted, for which installers wait.
+fn name_faults(names: &CustomResourceDefinitionNames) -> Vec<String> {
+    let (kind, singular) = (names.kind.to_lowercase(), names.singular.as_deref());
+    let short_names = names.short_names.iter().flatten().map(|name| ("short name", name));
+    let categories = names.categories.iter().flatten().map(|name| ("category", name));
+    let fault = |(what, name): (&str, &String)| {
+        let is_taken =
+            what == "short name" && (*name == names.plural || *name == kind || Some(&**name) == singular);
+        let is_valid =
+            dns_label(name).is_empty() && name.starts_with(|first: char| first.is_ascii_lowercase());
+        match is_valid {
+            true if is_taken => {
+                Some(format!("the {what} {name:?} is the plural or the singular of the Kind: leave it out"))
+            }
+            true => None,
+            false => Some(format!(
+                "the {what} {name:?} has to consist of lower case letters, digits and '-', and to begin with a letter"
+            )),
+        }
+    };
+    short_names.chain(categories).filter_map(fault).collect()
 }
 
 struct Checker<'a> {
