@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
@@ -145,4 +147,40 @@ async fn the_cache_follows_a_restarted_server() {
         (1, 1, 0),
         "{reported:?}"
     );
+}
+
+/// The resourceVersions of such a server are lower than those that the cache has seen.
+#[tokio::test]
+async fn the_cache_follows_a_server_that_was_restored_from_a_backup() {
+    let plane = ControlPlane::start().await.unwrap();
+    let gated = GatedMaps::start(&plane).await;
+    let (stored, backup) = (plane.folder().join("etcd"), plane.folder().join("backup"));
+    let copy = async |from: &Path, to: &Path| {
+        let _ = tokio::fs::remove_dir_all(to).await;
+        let status = tokio::process::Command::new("cp").arg("-a").args([from, to]).status().await.unwrap();
+        assert!(status.success());
+    };
+    plane.stop().await.unwrap();
+    copy(&stored, &backup).await;
+    plane.restart().await.unwrap();
+    gated.change_all().await;
+    for round in 0..50 {
+        gated.change("stays", &round.to_string()).await;
+    }
+    gated.until_up_to_date().await;
+    gated.reported.take();
+    plane.stop().await.unwrap();
+    copy(&backup, &stored).await;
+    plane.restart().await.unwrap();
+    gated.change("stays", "restored").await;
+    gated.until_up_to_date().await;
+    let reported = gated.reported.take();
+    assert_eq!(
+        (count(&reported, "+goes"), count(&reported, "-comes"), count(&reported, "-stays")),
+        (1, 1, 0),
+        "{reported:?}"
+    );
+    gated.change("stays", "again").await;
+    gated.until_up_to_date().await;
+    plane.stop().await.unwrap();
 }
