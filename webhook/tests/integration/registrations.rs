@@ -15,7 +15,7 @@ use kube::{
 };
 use reknit_apis::{EXAMPLE_CHECKSUM_ANNOTATION, Request, example_checksum};
 use reknit_injection::FromConfigMap;
-use reknit_testing::eventually;
+use reknit_testing::{ControlPlane, eventually};
 use reknit_webhook::{Mutator, Webhook, internal::ServiceNames};
 use serde_json::{Value, json};
 use tower::BoxError;
@@ -23,6 +23,7 @@ use tower::BoxError;
 use crate::{
     bulb::v1alpha1,
     lamp::Lamp,
+    local_server::serve,
     process::{Process, TIMEOUT},
 };
 
@@ -208,4 +209,36 @@ async fn an_unparsable_config_map_and_an_edited_example_are_refused() {
     assert!(message.starts_with(&format!("{denial}{expected}")), "{message}");
     let other = Patch::Merge(json!({"data": {"fast": "true"}}));
     maps.patch("config-features", &PatchParams::default(), &other).await.unwrap();
+}
+
+/// The page on troubleshooting quotes the message.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_refused_because_of_a_configuration_of_another_release() {
+    let plane = ControlPlane::start().await.unwrap();
+    plane.install::<Lamp>().await.unwrap();
+    let server = serve(Webhook::new("demo.reknit.dev").defaulting::<Lamp>()).await;
+    let client_config = json!({
+        "url": server.url("/bindings"), "caBundle": k8s_openapi::ByteString(server.ca.clone().into_bytes()),
+    });
+    let rules = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
+    let name = "bindings.webhook.demo.reknit.dev";
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [{"name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": client_config, "rules": rules}],
+    });
+    plane.apply_yaml(&configuration.to_string()).await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(plane.client().unwrap());
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let map = serde_json::from_value(json!({"metadata": {"name": "x"}})).unwrap();
+    eventually("the refusal", TIMEOUT, async || {
+        let refused = maps.create(&dry_run, &map).await.map(drop);
+        let Err(kube::Error::Api(status)) = refused else { return Err("it is created".to_owned()) };
+        let expected = format!(
+            "failed calling webhook \"{name}\": failed to call webhook: the server rejected our request for an unknown reason"
+        );
+        if status.message.contains(&expected) { Ok(()) } else { Err(status.message) }
+    })
+    .await;
 }
