@@ -153,6 +153,7 @@ fn pod_of(object: &SimpleDeployment) -> Pod {
         metadata: ObjectMeta {
             generate_name: Some(name_prefix(object)),
             labels: Some([(POD_OWNER.to_owned(), object.name_any())].into()),
+            annotations: Some([(pods::IMAGE.to_owned(), object.spec.image.clone())].into()),
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),

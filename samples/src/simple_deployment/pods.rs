@@ -5,6 +5,9 @@ use std::{cmp::Reverse, sync::Arc};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::ResourceExt;
 
+/// The annotation with the image for which a pod was created.
+pub(super) const IMAGE: &str = "samples.knative.dev/image";
+
 /// Returns true if the pod has not terminated and is not terminating. A failed or evicted pod is replaced, and kept for
 /// inspection.
 pub(super) fn is_alive(pod: &Pod) -> bool {
@@ -17,8 +20,13 @@ pub(super) fn is_ready(pod: &Pod) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Returns true if a container of the pod has this image. Other clients may have injected further containers.
+/// Returns true if the pod was created for this image, or if one of its containers has the image. An admission webhook may
+/// have replaced it by that of a mirror: a new pod would be like this one. Other clients may have injected further
+/// containers.
 pub(super) fn runs(pod: &Pod, image: &str) -> bool {
+    if let Some(created_for) = pod.annotations().get(IMAGE) {
+        return created_for == image;
+    }
     let containers = pod.spec.as_ref().map_or(&[][..], |spec| &spec.containers);
     containers.iter().any(|container| container.image.as_deref() == Some(image))
 }
@@ -81,5 +89,15 @@ mod tests {
         ]}});
         let pod: Pod = serde_json::from_value(pod).unwrap();
         assert!(runs(&pod, "nginx") && !runs(&pod, "nginx:2") && !runs(&Pod::default(), "nginx"));
+    }
+
+    #[test]
+    fn a_pod_whose_image_an_admission_webhook_has_replaced_is_not_outdated() {
+        let pod = json!({
+            "metadata": {"annotations": {IMAGE: "nginx"}},
+            "spec": {"containers": [{"name": "user-container", "image": "mirror.example.com/nginx"}]},
+        });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        assert!(runs(&pod, "nginx") && !runs(&pod, "nginx:2") && !runs(&pod, "mirror.example.com/nginx"));
     }
 }

@@ -215,6 +215,7 @@ fn cases_of_each_request() -> Table<ControllerConstructor> {
     let new_pod = json!({
         "metadata": {
             "namespace": "default", "generateName": "x-", "labels": { POD_OWNER: "x" }, "ownerReferences": [owner],
+            "annotations": { "samples.knative.dev/image": "nginx" },
         },
         "spec": { "containers": [{ "name": "user-container", "image": "nginx" }] },
     });
