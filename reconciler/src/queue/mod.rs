@@ -348,7 +348,9 @@ impl State {
     }
 
     fn enqueue_due(&mut self, clock: &Clock) {
-        self.follow_wall_clock(clock);
+        if self.delayed.next_due().is_some() {
+            self.follow_wall_clock(clock);
+        }
         let (now, set_time) = (Instant::now(), clock_instant(clock));
         while let Some((key, prompted)) = self.delayed.pop_due(set_time) {
             self.add(key, Lane::Fast, (Cause::After, prompted));
