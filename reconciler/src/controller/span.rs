@@ -6,8 +6,8 @@ use tracing::{Span, field::Empty};
 
 use crate::{metrics::PassResult, queue::Causes};
 
-/// Creates a span with Knative's fields; that of a controller without a Kind has no Kind. Its level is error, so that every log line has the fields, whatever the log
-/// level.
+/// Creates a span with Knative's fields. A controller without a Kind has no field for it. The level is error, so that every
+/// log line has the fields, whatever the log level.
 pub(crate) fn pass_span(controller: &str, kind: &str, key: &Key, causes: &Causes) -> Span {
     tracing::error_span!(
         "reconcile",

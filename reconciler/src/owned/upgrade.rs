@@ -32,7 +32,8 @@ impl<T: Cached + Serialize> Owned<T> {
             if was_applied_by(&*existing, owner, &self.shared.client.manager) {
                 return Ok(Some(existing));
             }
-            // Otherwise the owner has changed, such as one whose Kind has moved to another API group.
+            // A child that this component has applied for another owner is taken over: its owner was replaced, for example
+            // because the Kind has moved to another API group.
             let is_of_other_writer = !was_applied_for_any(&*existing, &self.shared.client.manager);
             if self.shared.options.earlier_managers.is_empty() && is_of_other_writer {
                 warn_of_other_fields(&*existing, desired);

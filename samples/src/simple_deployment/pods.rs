@@ -20,9 +20,9 @@ pub(super) fn is_ready(pod: &Pod) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Returns true if the pod was created for this image, or if one of its containers has the image. An admission webhook may
-/// have replaced it by that of a mirror: a new pod would be like this one. Other clients may have injected further
-/// containers.
+/// Returns true if the pod was created for this image. Its container may have another one: if an admission webhook has replaced
+/// the image by that of a mirror, a new pod would be like this one. So an image that somebody edits by hand stays, too. In a
+/// pod without the annotation, one of the containers has to have the image, since other clients may have injected further ones.
 pub(super) fn runs(pod: &Pod, image: &str) -> bool {
     if let Some(created_for) = pod.annotations().get(IMAGE) {
         return created_for == image;
