@@ -170,12 +170,15 @@ impl Queue {
     /// the Context, which a test can set. The time in which the machine was suspended, or by which its clock was set forward,
     /// counts too, within a minute.
     pub fn add_after(&self, key: Key, wait: Duration) {
-        self.add_delayed(Arc::new(key), wait, is_user_prompted());
+        self.add_delayed(Arc::new(key), clock_instant(&self.0.clock), wait, is_user_prompted());
     }
 
-    /// Enqueues the key of a pass after this time.
+    /// Enqueues the key of a pass after this time, which is measured from the end of the pass. If a test sets the clock,
+    /// it is measured from the start: the test may set the clock as soon as it sees what the pass wrote.
     pub(crate) fn continue_after(&self, claimed: &ClaimedKey, wait: Duration) {
-        self.add_delayed(claimed.key.clone(), wait, claimed.causes.is_prompted());
+        let clock = &self.0.clock;
+        let start = if is_test_clock(clock) { claimed.claimed_at } else { clock_instant(clock) };
+        self.add_delayed(claimed.key.clone(), start, wait, claimed.causes.is_prompted());
     }
 
     /// Keeps for the next pass of the key that it continues this one.
@@ -214,7 +217,8 @@ impl Queue {
                 state.enqueue_due(&self.0.clock);
                 if let Some((key, causes)) = state.claim() {
                     let (causes, in_a_row, queue) = (Arc::new(causes), InARow::default(), self.clone());
-                    return Some(ClaimedKey { key, causes, in_a_row, has_ended: false, queue });
+                    let claimed_at = clock_instant(&self.0.clock);
+                    return Some(ClaimedKey { key, causes, in_a_row, claimed_at, has_ended: false, queue });
                 }
                 state.next_due(&self.0.clock)
             };
@@ -319,8 +323,8 @@ impl Queue {
         }
     }
 
-    fn add_delayed(&self, key: Arc<Key>, wait: Duration, prompted: bool) {
-        let Some(due) = clock_instant(&self.0.clock).checked_add(wait) else { return }; // beyond the range of the clock
+    fn add_delayed(&self, key: Arc<Key>, start: Instant, wait: Duration, prompted: bool) {
+        let Some(due) = start.checked_add(wait) else { return }; // beyond the range of the clock
         let is_first_due = {
             let mut state = self.0.state.lock();
             state.follow_wall_clock(&self.0.clock);
@@ -446,6 +450,8 @@ pub(crate) struct ClaimedKey {
     pub(crate) key: Arc<Key>,
     pub(crate) causes: Arc<Causes>,
     pub(crate) in_a_row: InARow,
+    /// The time of the claim by the clock of the queue.
+    claimed_at: Instant,
     /// True once the key is no longer claimed, since it is held.
     has_ended: bool,
     queue: Queue,

@@ -355,6 +355,19 @@ async fn delayed_keys_follow_a_clock_that_is_set_and_failed_keys_do_not() {
     assert_eq!(queue.next().await.as_deref(), Some(&key("failed")));
 }
 
+#[tokio::test]
+async fn the_wait_after_a_pass_counts_from_its_start_if_a_test_sets_the_clock() {
+    let minute = Duration::from_secs(60);
+    let (times, clock) = tokio::sync::watch::channel(Timestamp::UNIX_EPOCH);
+    let queue = Queue::of(Clock::set_by(clock), Writers::default());
+    queue.add(key("a"));
+    let claimed = queue.next().await.unwrap();
+    times.send_modify(|time| *time += minute); // once the test sees what the pass wrote
+    queue.continue_after(&claimed, minute);
+    drop(claimed);
+    assert_eq!(queue.take_all(), [key("a")]);
+}
+
 /// A queue with two workers and these keys.
 fn shared_queue(keys: &[Key]) -> Queue {
     let queue = Queue::new();
