@@ -64,6 +64,15 @@ fn a_flag_sets_the_plural_of_a_kind() {
     assert!(read(&project.folder, "src/shelf/kind.rs").contains("plural = \"shelves\""));
 }
 
+/// ClusterRoles of one name would replace each other.
+#[test]
+fn the_user_roles_of_a_kind_begin_with_the_name_of_the_project() {
+    let project = project();
+    let roles = read(&project.folder, "config/200-greeting-roles.yaml");
+    let names: Vec<&str> = roles.lines().filter_map(|line| line.strip_prefix("  name: ")).collect();
+    assert_eq!(names, ["greetings-greeting-viewer", "greetings-greeting-editor"]);
+}
+
 #[test]
 fn a_kind_can_be_named_like_a_folder_of_the_project() {
     let project = project();
