@@ -94,7 +94,6 @@ impl Release<'_> {
                 "its Secret as a token",
                 json!({"metadata": {"name": own, "annotations": account}, "type": "kubernetes.io/service-account-token"}),
             ),
-            ("its Secret with an annotation", json!({"metadata": {"name": own, "annotations": account}})),
             ("its Secret with an owner", json!({"metadata": {"name": own, "ownerReferences": owners}})),
         ]
     }
@@ -116,6 +115,7 @@ impl Release<'_> {
             ("an owner of the Secret", owner("ConfigMap", "gone")),
             ("a finalizer of the Secret", json!({"metadata": {"finalizers": ["evil.example.com/x"]}})),
             ("an immutable Secret", json!({"immutable": true})),
+            ("no labels of the Secret", json!({"metadata": {"labels": null}})),
         ];
         let client = "/webhooks/0/clientConfig";
         let configuration = [
@@ -236,6 +236,37 @@ async fn a_stolen_token_yields_neither_another_account_nor_the_objects_of_others
             assert_eq!(release.created(account, text).await?, [""; 0], "{account} in {namespace}");
         }
     }
+    Ok(())
+}
+
+/// A policy sees what the mutating steps made of the object, so that their labels seem to be the account's.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_secret_is_written_if_another_admission_step_labels_and_annotates_it() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    kubectl(&plane, &["apply", "-k", "config"])?;
+    let release = Release { plane: &plane, namespace: SYSTEM_NAMESPACE, suffix: "" };
+    release.wait_for_policy().await?;
+    let name = release.secret();
+    let secrets: Api<Secret> = Api::namespaced(release.client("controller").await?, SYSTEM_NAMESPACE);
+    let stamped = |label: &str, operation: &str| {
+        let metadata = json!({"name": name, "labels": {"team": label}, "annotations": {"last": operation}});
+        json!({ "metadata": metadata, "data": { "x": "" } })
+    };
+    let patch = async |label: &str| {
+        let patch = Patch::Merge(stamped(label, &format!("UPDATE {label}")));
+        secrets.patch(&name, &PatchParams::default(), &patch).await
+    };
+    patch("a").await?;
+    patch("b").await?;
+    release.delete_secret().await?;
+    secrets.create(&PostParams::default(), &serde_json::from_value(stamped("a", "CREATE"))?).await?;
+    patch("b").await?;
+    let message = refusal(
+        secrets
+            .patch(&name, &PatchParams::default(), &Patch::Merge(json!({"metadata": {"annotations": null}})))
+            .await,
+    );
+    assert!(message.contains(POLICY), "{message}");
     Ok(())
 }
 
