@@ -168,16 +168,16 @@ fn exported_names(module: &Path) -> BTreeSet<String> {
                 add_reexported(module, &reexport.tree, &mut names);
             }
             Item::Fn(item) if is_public(&item.vis, &item.attrs) => {
-                drop(names.insert(item.sig.ident.to_string()))
+                names.insert(item.sig.ident.to_string());
             }
             Item::Struct(item) if is_public(&item.vis, &item.attrs) => {
-                drop(names.insert(item.ident.to_string()))
+                names.insert(item.ident.to_string());
             }
             Item::Enum(item) if is_public(&item.vis, &item.attrs) => {
-                drop(names.insert(item.ident.to_string()))
+                names.insert(item.ident.to_string());
             }
             Item::Trait(item) if is_public(&item.vis, &item.attrs) => {
-                drop(names.insert(item.ident.to_string()))
+                names.insert(item.ident.to_string());
             }
             _ => {}
         }
@@ -194,8 +194,12 @@ fn add_reexported(module: &Path, tree: &UseTree, names: &mut BTreeSet<String>) {
             tree => add_reexported(module, tree, names),
         },
         UseTree::Group(group) => group.items.iter().for_each(|tree| add_reexported(module, tree, names)),
-        UseTree::Name(name) => drop(names.insert(name.ident.to_string())),
-        UseTree::Rename(rename) => drop(names.insert(rename.ident.to_string())),
+        UseTree::Name(name) => {
+            names.insert(name.ident.to_string());
+        }
+        UseTree::Rename(rename) => {
+            names.insert(rename.ident.to_string());
+        }
         UseTree::Glob(_) => {}
     }
 }
