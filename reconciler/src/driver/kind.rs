@@ -110,7 +110,7 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
     }
 
     fn is_asked_for(&self, key: &Key) -> bool {
-        self.informer.get(key).is_some_and(|object| self.shows_request(&*object))
+        self.read_cached(key).is_ok_and(|found| found.is_some_and(|found| self.shows_request(&found)))
     }
 
     fn report_held(&self, key: &Key, per_minute: u32) {
@@ -158,8 +158,8 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
 impl<R: ReconcileKind> KindDriver<R> {
     /// Returns true if the object shows what a user has asked for: a generation that its status does not show yet, or its
     /// deletion.
-    fn shows_request(&self, object: &R::Kind) -> bool {
-        has_unobserved_generation(object) || self.finalizer.is_due(object.meta())
+    fn shows_request(&self, found: &Readable<R::Kind>) -> bool {
+        has_unobserved_generation(found) || self.finalizer.is_due(found.object.meta())
     }
 
     async fn process(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
@@ -172,7 +172,7 @@ impl<R: ReconcileKind> KindDriver<R> {
             found => found,
         };
         if let Found::Object(found) | Found::Left(found) = &found
-            && self.shows_request(&*found.object)
+            && self.shows_request(found)
         {
             CurrentPass::get().inspect(|pass| pass.set_prompted());
         }
@@ -446,10 +446,18 @@ struct Stored<'a, S> {
     unreadable: Option<&'a Value>,
 }
 
-/// Returns true if the status of the object does not show its generation yet.
-fn has_unobserved_generation<K: Kind>(object: &K) -> bool {
-    let observed = K::observed_generation(object.read_status());
-    object.meta().generation.is_some() && observed.is_some_and(|seen| seen != object.meta().generation)
+/// Returns true if the status of the object does not show its generation yet. A stored status without any generation is
+/// no evidence: an earlier version of the program, which did not write the field, may have observed the generation. The
+/// same goes for a status that cannot be decoded.
+fn has_unobserved_generation<K: Kind>(found: &Readable<K>) -> bool {
+    let generation = found.object.meta().generation;
+    let stored = found.object.read_status();
+    match K::observed_generation(stored) {
+        _ if generation.is_none() => false,
+        Some(None) => stored.is_none() && found.unreadable_status.is_none(),
+        Some(observed) => observed != generation,
+        None => false,
+    }
 }
 
 /// Returns true if the pass waits for the first list of a Kind. Then it writes no status: what it computed lacks the

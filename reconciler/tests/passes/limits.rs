@@ -8,6 +8,7 @@ use reknit_injection::{Informer, Shutdown, internal::CurrentPass};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{Event, ReconcileKey, Run, internal::PassLog};
 use reknit_testing::{ApiServer, ControllerExt, InformerExt, given};
+use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::*;
@@ -206,11 +207,24 @@ async fn a_resync_is_prompted_and_not_paced_only_for_new_generations_and_objects
             lamp.status.get_or_insert_default().duck.observed_generation = observed;
             server.insert(&lamp)
         };
+        // The status of a version that stored another type in a field.
+        let unreadable = |mut lamp: Value| {
+            lamp["status"] = json!({"lit": "bright"});
+            lamp
+        };
+        let without_status = |mut lamp: Value| {
+            lamp.as_object_mut().unwrap().remove("status");
+            lamp
+        };
         let lamps = vec![
             stored(lamp(), "a", [None, None]), // as of a ConfigMap
             stored(lamp(), "b", [Some(2), Some(2)]),
             stored(terminating(&[]), "c", [None, None]),
             stored(lamp(), "d", [Some(2), Some(1)]),
+            stored(lamp(), "e", [Some(2), None]), // as of a version that wrote no observedGeneration
+            unreadable(stored(lamp(), "f", [Some(2), None])),
+            unreadable(stored(terminating(&[]), "g", [Some(2), None])),
+            without_status(stored(lamp(), "h", [Some(2), None])),
         ];
         let cx = Context::preloaded("test", server.client(), lamps);
         let (sender, mut passes) = mpsc::unbounded_channel();
@@ -225,13 +239,22 @@ async fn a_resync_is_prompted_and_not_paced_only_for_new_generations_and_objects
         brake.inspect(|per_minute| controller.limit_unprompted_changes(*per_minute));
         tokio::spawn(controller.run(Run { workers: Some(1), ..run_as_leader() }));
         let (mut seen, mut first) = (BTreeMap::new(), None);
-        while seen.len() < 4 {
+        while seen.len() < 8 {
             let (name, is_prompted) = passes.recv().await.unwrap();
             let waited = first.get_or_insert_with(Instant::now).elapsed().as_secs();
             seen.entry(name).or_insert((is_prompted, waited));
         }
-        let paced = if brake.is_some() { 60 } else { 0 };
-        let expected = [("a", (false, 0)), ("b", (false, paced)), ("c", (true, 0)), ("d", (true, 0))];
+        let paced = |seconds| (false, if brake.is_some() { seconds } else { 0 });
+        let expected = [
+            ("a", paced(0)),
+            ("b", paced(60)),
+            ("c", (true, 0)),
+            ("d", (true, 0)),
+            ("e", paced(120)),
+            ("f", paced(180)),
+            ("g", (true, 0)),
+            ("h", (true, 0)),
+        ];
         assert_eq!(seen, expected.map(|(name, pass)| (name.to_owned(), pass)).into());
     }
 }

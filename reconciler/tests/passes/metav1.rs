@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use reknit_apis::StatusConditions;
+use reknit_injection::internal::CurrentPass;
 use reknit_testing::given;
 
 use super::*;
@@ -72,6 +73,27 @@ async fn a_marked_condition_gets_the_generation_of_the_object() {
     assert_eq!(condition["observedGeneration"], 4);
     assert_eq!(condition["lastTransitionTime"], "2020-01-01T00:00:00Z");
     assert_eq!([&condition["status"], &condition["reason"]], ["True", "Connected"]);
+}
+
+#[tokio::test]
+async fn a_status_whose_conditions_have_no_generation_prompts_no_pass() {
+    for (status, prompts) in
+        [(Some(Some(4)), false), (Some(Some(3)), true), (Some(None), false), (None, true)]
+    {
+        let mut router = router();
+        match status {
+            Some(observed) => {
+                router.status.as_mut().unwrap().network.conditions[0].observed_generation = observed
+            }
+            None => router.status = None,
+        }
+        let checking = move |_: &mut Vec<Condition>| {
+            assert_eq!(CurrentPass::get().unwrap().is_prompted(), prompts, "{status:?}");
+            Ok(Outcome::done())
+        };
+        let effects = given(router).reconcile(marking(checking), "default/x").await;
+        assert!(effects.result.is_ok(), "{:?}", effects.result);
+    }
 }
 
 #[tokio::test]

@@ -31,18 +31,33 @@ pub(super) enum Found<K> {
 impl<R: ReconcileKind> KindDriver<R> {
     /// Finds the object in the cache.
     pub(super) fn find(&self, key: &Key) -> Found<R::Kind> {
+        match self.read_cached(key) {
+            Ok(None) => Found::Gone,
+            Ok(Some(object)) => {
+                if object.unreadable_status.is_some()
+                    && let Err(error) = self.informer.newest(key)
+                {
+                    tracing::warn!(%key, %error, "the status cannot be decoded, and counts as absent");
+                }
+                Found::Object(object)
+            }
+            Err(error) => Found::Undecodable(error),
+        }
+    }
+
+    /// The newest state of the object in the cache.
+    ///
+    /// # Errors
+    ///
+    /// Not even the spec of the object can be decoded.
+    pub(super) fn read_cached(&self, key: &Key) -> Result<Option<Readable<R::Kind>>, DecodeError> {
         let error = match self.informer.newest(key) {
-            Ok(found) => return found.map_or(Found::Gone, |object| Found::Object(object.into())),
+            Ok(found) => return Ok(found.map(Readable::from)),
             Err(error) => error,
         };
         let json = undecodable_json(&self.informer, key);
-        match json.and_then(|json| catch_panic(key, || Readable::decode(&json).ok())?) {
-            Some(object) => {
-                tracing::warn!(%key, %error, "the status cannot be decoded, and counts as absent");
-                Found::Object(object)
-            }
-            None => Found::Undecodable(error),
-        }
+        let readable = json.and_then(|json| catch_panic(key, || Readable::decode(&json).ok())?);
+        readable.map(Some).ok_or(error)
     }
 
     /// Finds an object that is not in the selection: reads it if it is to be finalized. If it `matters` that the object is
