@@ -115,19 +115,33 @@ pub(crate) const GIT_SOURCE: &str = r#"git = "https://github.com/reknit/reknit""
 mod tests {
     use super::*;
 
-    #[test]
-    fn no_line_of_a_plan_ends_its_block_in_the_summary() {
+    /// Runs the commands of plan.yaml that write the summary, with this plan.
+    fn summary_of(plan: &str) -> String {
         let (_, workflow) = PROJECT.iter().find(|(path, _)| path.ends_with("plan.yaml")).unwrap();
-        let summarize = workflow.lines().find(|line| line.contains("GITHUB_STEP_SUMMARY")).unwrap();
+        let (_, commands) = workflow.split_once("|| status=$?\n").unwrap();
+        let (commands, _) = commands.split_once("# 3: ").unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let plan = format!("~ ConfigMap a\n```\n~~~\r# a heading\r\n\n<h1>\n{}", "long\n".repeat(20_000));
         std::fs::write(folder.path().join("plan.txt"), plan).unwrap();
         let mut bash = std::process::Command::new("bash");
-        bash.args(["-ec", summarize]).current_dir(&folder).env("GITHUB_STEP_SUMMARY", "summary");
+        bash.args(["-ec", commands]).current_dir(&folder).env("GITHUB_STEP_SUMMARY", "summary");
         assert!(bash.status().unwrap().success());
-        let summary = std::fs::read_to_string(folder.path().join("summary")).unwrap();
+        std::fs::read_to_string(folder.path().join("summary")).unwrap()
+    }
+
+    #[test]
+    fn no_line_of_a_plan_ends_its_block_in_the_summary() {
+        let summary = summary_of("~ ConfigMap a\n```\n~~~\r# a heading\r\n\n<h1>\nPlan: 1 to change\n");
+        assert!(summary.starts_with("\n    Plan: 1 to change\n\n    ~ ConfigMap a\n"), "{summary}");
         assert!(summary.contains("    ```\n    ~~~\n    # a heading\n") && summary.ends_with('\n'));
         let is_indented = |line: &&str| line.is_empty() || line.starts_with("    ");
         assert_eq!(summary.split(['\n', '\r']).find(|line| !is_indented(line)), None);
+    }
+
+    #[test]
+    fn the_summary_of_a_long_plan_has_its_last_line_and_says_that_it_is_cut() {
+        let summary = summary_of(&format!("{}Plan: 1 to change\n", "a\n".repeat(50_000)));
+        assert!(summary.starts_with("\n    Plan: 1 to change\n\n    a\n"));
+        assert!(summary.ends_with("\n\nThe plan is cut here: `cargo reknit plan` prints all of it.\n"));
+        assert!(summary.len() < 65_536, "{}", summary.len());
     }
 }
