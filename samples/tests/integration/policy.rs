@@ -11,7 +11,11 @@ use kube::{
     Api, Client,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
-use reknit::testing::{ControlPlane, eventually};
+use reknit::{
+    injection::{Permission, Verb},
+    prelude::*,
+    testing::{ControlPlane, eventually},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -308,6 +312,52 @@ async fn the_conversion_of_a_definition_is_bounded_too() -> TestResult {
     let ca = &kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"];
     let bundle = json!({"caBundle": ca, "service": {"path": "/resource-conversion"}});
     patch(client(bundle)).await?;
+    Ok(())
+}
+
+/// A controller that writes Secrets, in a program without a webhook.
+struct Keeper;
+
+impl ReconcileKind for Keeper {
+    type Kind = Namespace;
+
+    async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+fn keeper(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::of::<Namespace>(cx);
+    build.allows(Permission::of::<Secret>([Verb::Create, Verb::Patch]));
+    Ok(build.reconciler(Keeper).build())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_without_a_webhook_writes_secrets_but_no_tokens() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    let manifests = Main::new("keeper")
+        .controller(keeper)
+        .rbac("default")
+        .to_yaml()
+        .map_err(|error| error.to_string())?;
+    plane.apply_yaml(&manifests).await?;
+    let secrets: Api<Secret> = Api::namespaced(plane.client_as("default", "keeper").await?, "kube-system");
+    let create = async |secret: Value| {
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        Ok::<_, serde_json::Error>(secrets.create(&dry_run, &serde_json::from_value(secret)?).await)
+    };
+    let account = json!({"kubernetes.io/service-account.name": "default"});
+    let token = json!({"metadata": {"name": "token", "annotations": account}, "type": "kubernetes.io/service-account-token"});
+    eventually("a refusal by the policy", TIMEOUT, async || {
+        let message = refusal(create(token.clone()).await.map_err(|error| error.to_string())?);
+        if message.contains(POLICY) { Ok(()) } else { Err(message) }
+    })
+    .await;
+    let bootstrap =
+        json!({"metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token"});
+    let message = refusal(create(bootstrap).await?);
+    assert!(message.contains(POLICY), "{message}");
+    create(json!({"metadata": {"name": "keys"}})).await??;
     Ok(())
 }
 

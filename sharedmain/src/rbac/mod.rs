@@ -44,7 +44,8 @@ const SET_FLAGS: &str = "`Rbac::args` in the code sets flags of the program, or 
 /// bounds what a stolen token of them could do: of Secrets, they may write only the one of the certificate, as a Secret of
 /// type `Opaque`, and in webhook configurations and CustomResourceDefinitions only the rules, selectors, paths and CA bundles
 /// of the program. If controllers write such objects themselves, the policy leaves these resources out, and refuses only
-/// Secrets that hold credentials of the cluster. Each object has the label `app.kubernetes.io/component`.
+/// Secrets that hold credentials of the cluster. A program without a webhook has a policy that refuses these Secrets if its
+/// controllers write Secrets, and none otherwise. Each object has the label `app.kubernetes.io/component`.
 ///
 /// The builder of a controller, the informers, the webhook and leader election declare what they need themselves.
 /// Declare the requests that your own code sends through the client by [`Builder::allows`] or [`Context::allows`].
@@ -278,16 +279,14 @@ impl Rbac {
             return Ok((manifest::text(&documents.map_err(Failure::new)?), Vec::new()));
         }
         let writes = webhook.as_ref().map(|(_, writes)| writes);
-        if let Some(writes) = writes {
+        let policy = Policy { writes, permissions: &controllers, system_namespace: &namespace }.spec();
+        if policy.is_some() {
             accounts.bound_by_policy(writes)?;
         }
-        let policy =
-            writes.map(|writes| Policy { writes, permissions: &controllers, system_namespace: &namespace });
-        let documents = |names, permissions: &[Permission], policy: Option<&Policy<'_>>| {
-            let policy = policy.map(Policy::spec);
+        let documents = |names, permissions: &[Permission], policy| {
             manifest::documents(names, &Rules::of(permissions), policy, admits).map_err(Failure::new)
         };
-        let mut text = documents(&accounts.controllers, &controllers, policy.as_ref())?;
+        let mut text = documents(&accounts.controllers, &controllers, policy)?;
         let of_webhook = webhook.iter().flat_map(|(permissions, _)| permissions);
         let warnings = controllers.iter().chain(of_webhook).filter_map(escalation).collect();
         if let Some((permissions, _)) = &webhook {
@@ -340,12 +339,13 @@ impl Accounts {
         names
     }
 
-    /// Binds both accounts to the admission policy. Fails if they would be one account.
-    fn bound_by_policy(&mut self, writes: &WebhookWrites) -> Result<(), Failure> {
+    /// Binds the accounts to the admission policy. Fails if that of the controllers and that of the webhook would be one.
+    fn bound_by_policy(&mut self, writes: Option<&WebhookWrites>) -> Result<(), Failure> {
         let Self { controllers, webhook } = self;
+        controllers.policy = Some(controllers.role.clone());
+        let Some(writes) = writes else { return Ok(()) };
         if controllers.service_account != webhook.service_account && controllers.role != webhook.role {
             controllers.secret = Some(writes.secret.clone());
-            controllers.policy = Some(controllers.role.clone());
             webhook.policy.clone_from(&controllers.policy);
             return Ok(());
         }

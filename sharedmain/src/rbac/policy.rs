@@ -1,5 +1,5 @@
-//! The admission policy that bounds what the accounts of a program with a webhook may write, beyond what RBAC can express:
-//! the type of a Secret, and single fields of objects.
+//! The admission policy that bounds what the accounts of a program may write, beyond what RBAC can express: the type of a
+//! Secret, and single fields of objects.
 
 use k8s_openapi::{
     api::{
@@ -14,8 +14,10 @@ use serde_json::Value;
 
 use crate::process::constructors::WebhookWrites;
 
-/// The spec, with the placeholders `$RULES`, `$PATHS`, `$FIELDS` and `$OTHER_SECRETS`.
+/// The spec of a program with a webhook, with the placeholders `$RULES`, `$PATHS`, `$FIELDS` and `$OTHER_SECRETS`.
 const SPEC: &str = include_str!("policy.yaml");
+/// The spec of a program without a webhook whose controllers write Secrets.
+const NO_CREDENTIALS: &str = include_str!("no_credentials.yaml");
 /// The spec of the policy of an account that may send only dry runs.
 pub(super) const DRY_RUNS: &str = include_str!("dry_runs.yaml");
 /// Allows the Secrets that the controllers write, if they do, except for credentials.
@@ -24,7 +26,8 @@ const OTHER_SECRETS: &str =
 
 /// The policy of the accounts of one program.
 pub(super) struct Policy<'a> {
-    pub(super) writes: &'a WebhookWrites,
+    /// What the controllers write for the webhook, if there is one.
+    pub(super) writes: Option<&'a WebhookWrites>,
     /// The permissions of the controllers.
     pub(super) permissions: &'a [Permission],
     pub(super) system_namespace: &'a str,
@@ -32,9 +35,10 @@ pub(super) struct Policy<'a> {
 
 impl Policy<'_> {
     /// Returns the field `spec`. The resources that the controllers write on their own account are left out, except for
-    /// Secrets.
-    pub(super) fn spec(&self) -> String {
+    /// Secrets. Returns `None` if the program has no webhook and its controllers write no Secrets.
+    pub(super) fn spec(&self) -> Option<String> {
         let writes_secrets = self.is_written_by_controllers::<Secret>();
+        let Some(writes) = self.writes else { return writes_secrets.then(|| NO_CREDENTIALS.into()) };
         let mut rules = vec![rule("\"\"", "secrets")];
         if !self.is_written_by_controllers::<MutatingWebhookConfiguration>()
             && !self.is_written_by_controllers::<ValidatingWebhookConfiguration>()
@@ -45,23 +49,27 @@ impl Policy<'_> {
         if !self.is_written_by_controllers::<CustomResourceDefinition>() {
             rules.push(rule("apiextensions.k8s.io", "customresourcedefinitions"));
         }
-        let entries = &self.writes.entries;
+        let entries = &writes.entries;
         let paths = map(entries.iter().map(|(name, path, _)| (&**name, literal(&Value::from(*path)))));
         let fields = map(entries.iter().map(|(name, _, fields)| (&**name, literal(fields))));
-        SPEC.replace("      $RULES\n", &rules.concat())
+        let spec = SPEC
+            .replace("      $RULES\n", &rules.concat())
             .replace("$PATHS", &paths)
             .replace("$FIELDS", &fields)
-            .replace("$OTHER_SECRETS", if writes_secrets { OTHER_SECRETS } else { "" })
+            .replace("$OTHER_SECRETS", if writes_secrets { OTHER_SECRETS } else { "" });
+        Some(spec)
     }
 
     /// Returns true if the controllers write objects of this Kind, other than those of the webhook: its Secret, and the
     /// configurations and definitions that are named.
     fn is_written_by_controllers<K: Resource<DynamicType = ()>>(&self) -> bool {
-        // The one of the certificate.
-        let create_secret = Permission::of::<Secret>([Verb::Create]).namespaces([self.system_namespace]);
+        let create_certificate = Permission::of::<Secret>([Verb::Create]).namespaces([self.system_namespace]);
+        let is_of_certificate =
+            |permission: &Permission| self.writes.is_some() && *permission == create_certificate;
         let is_write = |verb| matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
-        let is_of_webhook = |name: &str| K::kind(&()) != "Secret" || name == self.writes.secret;
-        let mut others = self.permissions.iter().filter(|permission| **permission != create_secret);
+        let is_of_webhook =
+            |name: &str| self.writes.is_some_and(|writes| K::kind(&()) != "Secret" || name == writes.secret);
+        let mut others = self.permissions.iter().filter(|permission| !is_of_certificate(permission));
         others.any(|permission| {
             permission.is_on(&K::group(&()), &K::plural(&()))
                 && (permission.object_names().next().is_none()
@@ -115,7 +123,22 @@ mod tests {
     fn spec(permissions: &[Permission]) -> String {
         let entries = vec![("a.b.c".to_owned(), "/a", json!({"rules": [{"scope": "*"}]}))];
         let writes = WebhookWrites { secret: "certs".into(), entries };
-        Policy { writes: &writes, permissions, system_namespace: "system" }.spec()
+        Policy { writes: Some(&writes), permissions, system_namespace: "system" }.spec().unwrap()
+    }
+
+    #[test]
+    fn without_a_webhook_there_is_a_policy_only_if_the_controllers_write_secrets() {
+        let spec = |permission| {
+            Policy { writes: None, permissions: &[permission], system_namespace: "system" }.spec()
+        };
+        assert_eq!(spec(Permission::of::<Secret>([Verb::Get, Verb::Delete])), None);
+        for permission in [
+            Permission::of::<Secret>([Verb::Patch]),
+            Permission::of::<Secret>([Verb::Create]).namespaces(["system"]),
+            Permission::of::<Secret>([Verb::Update]).names(["keys"]),
+        ] {
+            assert!(spec(permission).unwrap().contains("service-account-token"));
+        }
     }
 
     #[test]
