@@ -45,6 +45,22 @@ impl<T> Turns<T> {
         self.last_ticket
     }
 
+    /// Puts an item that was popped back, before the other items of its namespace.
+    pub(crate) fn put_back(&mut self, namespace: Option<&str>, item: T) {
+        let items = self.namespaces.get_mut(namespace.unwrap_or_default());
+        let first = items.and_then(|items| Some((*items.first_key_value()?.0, items)));
+        match first {
+            // The ticket of the popped item was lower, so the one before is free.
+            Some((first, items)) => {
+                items.insert(first - 1, item);
+                self.len += 1;
+            }
+            None => {
+                self.push(namespace, item);
+            }
+        }
+    }
+
     /// Removes and returns the next item, if any.
     pub(crate) fn pop(&mut self) -> Option<T> {
         self.pop_where(|_| true)
@@ -133,6 +149,16 @@ mod tests {
         assert_eq!(turns.pop_where(|namespace| namespace != "a"), Some(2));
         assert_eq!(turns.pop_where(|namespace| namespace == "c"), None);
         assert_eq!(pop_all(&mut turns), [1, 3]);
+    }
+
+    #[test]
+    fn an_item_that_is_put_back_is_the_next_of_its_namespace() {
+        let mut turns = turns_of(&[("a", 1), ("a", 2), ("b", 3)]);
+        let first = turns.pop().unwrap();
+        turns.put_back(Some("a"), first);
+        assert_eq!((turns.len(), pop_all(&mut turns)), (3, vec![3, 1, 2]));
+        turns.put_back(Some("c"), 4);
+        assert_eq!(pop_all(&mut turns), [4]);
     }
 
     #[test]

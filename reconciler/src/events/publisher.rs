@@ -1,6 +1,7 @@
-//! Publishes recorded events from a bounded queue. One task at a time sends them.
+//! Publishes recorded events from a bounded queue. One task at a time sends them, and the namespaces take turns.
 
 use std::{
+    collections::BTreeMap,
     mem,
     sync::{
         Arc,
@@ -20,7 +21,11 @@ use reknit_injection::{
     internal::{is_absence, retry_after_of},
 };
 use serde_json::json;
-use tokio::{runtime, sync::Notify};
+use tokio::{
+    runtime,
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     budget::Budgets,
@@ -32,7 +37,8 @@ use crate::{error::describe, metrics::Metrics, object_client::status_code, turns
 
 const CAPACITY: usize = 1000;
 /// The pause before each retry of a request that got no answer, that an overloaded API server refused for longer than the
-/// client retries it, or that conflicts with another change of a ResourceQuota.
+/// client retries it, or that conflicts with another change of a ResourceQuota. An answer concerns one namespace, so the
+/// events of others do not wait.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// The event publisher of a process.
@@ -47,7 +53,8 @@ struct Inner {
     published: tokio::sync::Mutex<Published>,
     /// The number of [`Publisher::flush`] calls in progress. During a flush, failed requests are not retried.
     running_flushes: AtomicUsize,
-    flush_started: Notify,
+    /// Notified when an event is queued, and when a flush starts.
+    changed: Notify,
     dropped: DroppedEvents,
 }
 
@@ -60,9 +67,37 @@ struct Published {
 
 #[derive(Default)]
 struct Outbox {
-    pending: Turns<PendingEvent>,
+    pending: Turns<QueuedEvent>,
+    paused: Pauses,
     /// True if a task runs that publishes the pending events.
     has_task: bool,
+}
+
+/// An event that waits to be sent for the first time, or again.
+struct QueuedEvent {
+    pending: PendingEvent,
+    refused: Option<Refused>,
+}
+
+/// An event that was not stored at the first attempt.
+struct Refused {
+    /// The stored event that it repeats.
+    repeated: Option<SeriesEntry>,
+    retries: usize,
+}
+
+/// The times until which no event is sent.
+#[derive(Default)]
+struct Pauses {
+    everywhere: Option<Instant>,
+    namespaces: BTreeMap<String, Instant>,
+}
+
+/// The next step of the task that publishes.
+enum Next {
+    Send(Box<QueuedEvent>),
+    WaitUntil(Instant),
+    End,
 }
 
 impl Inject for Publisher {
@@ -73,7 +108,7 @@ impl Inject for Publisher {
             outbox: Mutex::default(),
             published: tokio::sync::Mutex::default(),
             running_flushes: AtomicUsize::new(0),
-            flush_started: Notify::new(),
+            changed: Notify::new(),
             dropped: DroppedEvents::new(cx.get::<Metrics>().events_dropped),
         }))
     }
@@ -85,7 +120,7 @@ impl Publisher {
     pub(super) fn publish(&self, pending: PendingEvent) {
         let mut outbox = self.0.outbox.lock();
         let namespace = pending.regarding.namespace.clone();
-        outbox.pending.push(namespace.as_deref(), pending);
+        outbox.pending.push(namespace.as_deref(), QueuedEvent { pending, refused: None });
         let excess = outbox.pending.len() > CAPACITY;
         let dropped = excess.then(|| outbox.pending.pop_last_of_longest()).flatten();
         if !outbox.has_task
@@ -96,8 +131,9 @@ impl Publisher {
             drop(runtime.spawn(async move { publisher.0.publish_all().await }));
         }
         drop(outbox);
+        self.0.changed.notify_waiters();
         if let Some(dropped) = dropped {
-            self.0.dropped.add(&dropped, "too many events wait to be published");
+            self.0.dropped.add(&dropped.pending, "too many events wait to be published");
         }
     }
 
@@ -113,7 +149,7 @@ struct Flushing<'a>(&'a Inner);
 impl<'a> Flushing<'a> {
     fn start(inner: &'a Inner) -> Self {
         inner.running_flushes.fetch_add(1, Ordering::SeqCst);
-        inner.flush_started.notify_waiters();
+        inner.changed.notify_waiters();
         Self(inner)
     }
 }
@@ -124,57 +160,113 @@ impl Drop for Flushing<'_> {
     }
 }
 
+impl Pauses {
+    /// Removes the pauses that are over.
+    fn expire(&mut self, now: Instant) {
+        self.everywhere = self.everywhere.filter(|until| *until > now);
+        self.namespaces.retain(|_, until| *until > now);
+    }
+
+    /// The time at which the next pause is over.
+    fn first_end(&self) -> Option<Instant> {
+        self.everywhere.or_else(|| self.namespaces.values().min().copied())
+    }
+
+    fn admits(&self, namespace: &str) -> bool {
+        self.everywhere.is_none() && !self.namespaces.contains_key(namespace)
+    }
+}
+
 impl Inner {
     async fn publish_all(&self) {
         let mut published = self.published.lock().await;
-        while let Some(pending) = self.next_pending() {
-            self.publish_one(&mut published, &pending).await;
+        loop {
+            let changed = self.changed.notified();
+            match self.next() {
+                Next::Send(event) => self.publish_one(&mut published, *event).await,
+                Next::WaitUntil(due) => {
+                    let _ = timeout_at(due, changed).await;
+                }
+                Next::End => return,
+            }
         }
     }
 
-    /// Takes the next event. If there is none, records that the task ends.
-    fn next_pending(&self) -> Option<PendingEvent> {
+    /// Takes the next event, unless all namespaces that have any are paused. If there is none, records that the task ends.
+    fn next(&self) -> Next {
         let mut outbox = self.outbox.lock();
-        let next = outbox.pending.pop();
-        outbox.has_task &= next.is_some();
-        next
+        let Outbox { pending, paused, has_task } = &mut *outbox;
+        match self.is_flushing() {
+            true => *paused = Pauses::default(),
+            false => paused.expire(Instant::now()),
+        }
+        if let Some(event) = pending.pop_where(|namespace| paused.admits(namespace)) {
+            return Next::Send(event.into());
+        }
+        if let Some(due) = paused.first_end().filter(|_| !pending.is_empty()) {
+            return Next::WaitUntil(due);
+        }
+        *has_task = false;
+        Next::End
     }
 
-    async fn publish_one(&self, Published { series, budgets }: &mut Published, pending: &PendingEvent) {
-        let fingerprint = Fingerprint::of(pending);
-        let mut repeated = series.repeat(&fingerprint);
-        if !budgets.spend(&fingerprint.spam_key) {
-            if repeated.is_none() {
-                self.dropped.add(pending, "too many events about this object");
+    fn is_flushing(&self) -> bool {
+        self.running_flushes.load(Ordering::SeqCst) > 0
+    }
+
+    async fn publish_one(&self, Published { series, budgets }: &mut Published, event: QueuedEvent) {
+        let QueuedEvent { pending, refused } = event;
+        let fingerprint = Fingerprint::of(&pending);
+        let Refused { mut repeated, retries } = match refused {
+            Some(refused) => refused,
+            None => {
+                let repeated = series.repeat(&fingerprint);
+                if !budgets.spend(&fingerprint.spam_key) {
+                    if repeated.is_none() {
+                        self.dropped.add(&pending, "too many events about this object");
+                    }
+                    return; // a repetition is counted with the next event that is sent
+                }
+                Refused { repeated, retries: 0 }
             }
-            return; // a repetition is counted with the next event that is sent
+        };
+        let mut stored = self.store(repeated.as_ref(), &pending).await;
+        if stored.as_ref().err().and_then(status_code) == Some(404) && mem::take(&mut repeated).is_some() {
+            series.remove(&fingerprint); // the stored event expired
+            stored = self.store(None, &pending).await;
         }
-        let mut pauses = RETRY_PAUSES.into_iter();
-        while let Err(error) = self.store(repeated.as_ref(), pending).await {
-            if status_code(&error) == Some(404) && mem::take(&mut repeated).is_some() {
-                series.remove(&fingerprint); // the stored event expired
-                continue;
-            }
-            let asked = retry_after_of(&error);
-            let is_temporary = asked.is_some() || matches!(status_code(&error), None | Some(409));
-            match pauses.next().filter(|_| is_temporary) {
-                Some(pause) if self.pause_before_retry(pause.max(asked.unwrap_or_default())).await => {}
-                _ if is_namespace_terminating(&error) => return, // its events are deleted with it
-                _ => return self.dropped.add(pending, &describe(&error)),
-            }
-        }
-        if repeated.is_none() {
-            series.insert(fingerprint, pending.namespace(), &pending.name);
+        match stored {
+            Ok(()) if repeated.is_none() => series.insert(fingerprint, pending.namespace(), &pending.name),
+            Ok(()) => {}
+            Err(error) => self.retry_or_drop(pending, Refused { repeated, retries }, &error),
         }
     }
 
-    /// Waits before a retry. Returns false if a flush is in progress or starts: there is no retry then.
-    async fn pause_before_retry(&self, pause: Duration) -> bool {
-        let flush_started = self.flush_started.notified();
-        if self.running_flushes.load(Ordering::SeqCst) > 0 {
-            return false;
+    /// Puts the event back into the queue if another attempt may succeed. There is none during a flush.
+    fn retry_or_drop(
+        &self,
+        pending: PendingEvent,
+        Refused { repeated, retries }: Refused,
+        error: &kube::Error,
+    ) {
+        let asked = retry_after_of(error);
+        let is_temporary = asked.is_some() || matches!(status_code(error), None | Some(409));
+        match RETRY_PAUSES.get(retries).filter(|_| is_temporary && !self.is_flushing()) {
+            Some(&pause) => {
+                let until = Instant::now() + pause.max(asked.unwrap_or_default());
+                let namespace = pending.regarding.namespace.clone();
+                let refused = Some(Refused { repeated, retries: retries + 1 });
+                let Outbox { pending: queue, paused, .. } = &mut *self.outbox.lock();
+                if status_code(error).is_none() {
+                    paused.everywhere = Some(until);
+                } else {
+                    paused.namespaces.insert(namespace.clone().unwrap_or_default(), until);
+                }
+                queue.put_back(namespace.as_deref(), QueuedEvent { pending, refused });
+            }
+            None if is_namespace_terminating(error) => {} // its events are deleted with it
+            None => self.dropped.add(&pending, &describe(error)),
         }
-        tokio::time::timeout(pause, flush_started).await.is_err()
     }
 
     /// Creates the event, or updates the series of the stored event that it repeats.

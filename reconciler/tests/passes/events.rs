@@ -295,6 +295,40 @@ async fn an_event_whose_response_was_lost_is_stored_and_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn events_of_a_namespace_that_refuses_them_do_not_delay_those_of_another_one() {
+    for (code, reason) in [(409, "Conflict"), (429, "TooManyRequests")] {
+        let server = ApiServer::new();
+        let details = json!({"retryAfterSeconds": 3});
+        let refusal = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no",
+            "details": details});
+        server.answer(move |_, path, _| {
+            let is_refused = path.ends_with("/namespaces/hostile/events");
+            is_refused.then(|| (http::StatusCode::from_u16(code).unwrap(), refusal.clone()))
+        });
+        let (recorder, metrics) = {
+            let cx = Context::preloaded("test", server.client(), vec![]);
+            (Controller::of::<Lamp>(&cx).recorder(), cx.metrics().clone())
+        };
+        for n in 0..5 {
+            for namespace in ["hostile", "honest"] {
+                let mut lamp = lamp();
+                lamp.metadata.namespace = Some(namespace.into());
+                (lamp.metadata.name, lamp.metadata.uid) =
+                    (Some(n.to_string()), Some(format!("{namespace}-{n}")));
+                recorder.record(&lamp, Event::warning("Failed", "as planned"));
+            }
+        }
+        let start = tokio::time::Instant::now();
+        let stored = || server.objects().iter().filter(|object| object["kind"] == "Event").count();
+        reknit_testing::eventually("the events", Duration::from_secs(60), async || stored() == 5).await;
+        let taken = start.elapsed();
+        assert!(taken < Duration::from_secs(1), "{code}: {taken:?}");
+        let is_dropped = async || dropped(&metrics) == 5.0;
+        reknit_testing::eventually("the others to be dropped", Duration::from_secs(600), is_dropped).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_that_a_quota_refused_because_of_a_conflict_is_stored_later() {
     let server = ApiServer::new();
     let conflict = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict",
