@@ -4,6 +4,7 @@ mod budget;
 pub(crate) mod clients;
 mod drain;
 mod metrics;
+mod pending;
 pub(crate) mod routes;
 
 use std::{io, pin::pin, sync::Arc, time::Duration};

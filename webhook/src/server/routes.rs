@@ -33,6 +33,7 @@ use super::{
     clients::Client,
     drain::Drain,
     metrics::{Decision, Metrics},
+    pending::PendingBudget,
 };
 use crate::{
     admission::{
@@ -57,6 +58,7 @@ struct Shared {
     metrics: Metrics,
     bodies: BodyBudget,
     work: WorkBudget,
+    pending: PendingBudget,
     health: Health,
     drain: Drain,
     /// Of warnings of clients without an accepted certificate.
@@ -112,9 +114,19 @@ struct PendingReview {
 pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
     let (limits, health) = (&webhook.limits, Health::new(webhook.running.clone(), &webhook.limits));
     let (bodies, work) = (BodyBudget::new(limits.bodies), WorkBudget::new(limits.decoded_bodies));
+    let pending = PendingBudget::new(limits.decoded_bodies);
     let (log_limit, path_log_limit) = (Arc::default(), Arc::default());
-    let shared =
-        Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain, log_limit, path_log_limit };
+    let shared = Shared {
+        webhook: webhook.clone(),
+        metrics,
+        bodies,
+        work,
+        pending,
+        health,
+        drain,
+        log_limit,
+        path_log_limit,
+    };
     let route = |path, max_bytes| Route { path, max_bytes, shared: shared.clone() };
     let mut router = Router::new();
     for Endpoint { path, review, .. } in webhook.endpoints() {
@@ -295,7 +307,7 @@ async fn collect_body(route: &Route, client: IpAddr, mut body: Body) -> Result<C
 
 /// Decodes and checks a body, and evaluates the rules that read other objects. Blocking code counts against the work
 /// budget, but those rules do not: their requests to the API server may cause other requests to this webhook, which would
-/// wait for the budget.
+/// wait for the budget. What they hold has a limit of its own, beyond which reviews are refused.
 async fn process(
     shared: &Shared,
     received: Received,
@@ -310,6 +322,10 @@ async fn process(
         CheckedBody::Pending(pending) => *pending,
     };
     let PendingReview { outcome, kind, converted_from, name } = pending;
+    let Some(_room) = shared.pending.hold(client, decoded_size) else {
+        let reason = "too many reviews wait for rules that read other objects";
+        return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, reason.into()));
+    };
     let response = outcome.finish(&kind, &name, shared.webhook.limits.validator_timeout).await;
     Ok(admission(response, &kind, converted_from.as_deref()))
 }

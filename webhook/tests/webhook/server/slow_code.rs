@@ -1,7 +1,10 @@
 //! Code of a webhook that is slow, blocks or never ends.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,6 +24,51 @@ async fn a_request_whose_validator_never_ends_is_denied_with_504_before_the_clie
     let response: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((code, &response["response"]["status"]["code"]), (200, &json!(504)), "{body}");
     assert!(body.contains("took longer than 100ms"), "{body}");
+}
+
+#[tokio::test]
+async fn reviews_beyond_a_limit_are_refused_with_503_while_others_wait_for_validators() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let (waiting, released) = (Arc::new(AtomicUsize::new(0)), release.clone());
+    let count = waiting.clone();
+    let rule = Rule(move |_| {
+        let (count, released) = (count.clone(), released.clone());
+        async move {
+            let release = released.notified();
+            count.fetch_add(1, Ordering::SeqCst);
+            release.await;
+            Ok(FieldError::none())
+        }
+    });
+    let limits = Limits { decoded_bodies: 64 << 10, ..short_limits() };
+    let (server, mut large) = (serve(lamp_webhook(limits).validator(rule)).await, review("hall"));
+    large["request"]["object"]["metadata"]["annotations"] = json!({"text": "x".repeat(50 << 10)});
+    let large = large.to_string();
+    // Each takes about 300 KiB, and this client may hold 1,280 KiB.
+    let refused = AtomicUsize::new(0);
+    let answers = (0..20).map(async |_| {
+        let (code, message) = post(&server, "/resource-validation", large.as_bytes()).await;
+        if code == 503 && message.contains("too many reviews wait") {
+            refused.fetch_add(1, Ordering::SeqCst);
+        }
+        code
+    });
+    let counts = || (waiting.load(Ordering::SeqCst), refused.load(Ordering::SeqCst));
+    let release_all = async {
+        let all = async || counts().0 + counts().1 == 20;
+        eventually("all reviews to wait or be refused", Duration::from_secs(4), all).await;
+        release.notify_waiters();
+    };
+    let (codes, ()) = tokio::join!(futures::future::join_all(answers), release_all);
+    let allowed = codes.iter().filter(|code| **code == 200).count();
+    assert!((2..6).contains(&allowed) && counts() == (allowed, 20 - allowed), "{codes:?}");
+    let again = post(&server, "/resource-validation", large.as_bytes());
+    let release_again = async {
+        let one = async || counts().0 == allowed + 1;
+        eventually("another review to wait", Duration::from_secs(4), one).await;
+        release.notify_waiters();
+    };
+    assert_eq!(tokio::join!(again, release_again).0.0, 200);
 }
 
 #[tokio::test]
