@@ -46,9 +46,11 @@ async fn granted(plane: &ControlPlane, account: &str) -> TestResult<BTreeSet<Str
 #[tokio::test(flavor = "multi_thread")]
 async fn the_documented_rights_of_each_account_are_those_that_it_has() -> TestResult {
     let plane = ControlPlane::start().await?;
-    kubectl(&plane, &["apply", "-k", "config"])?;
+    for folder in ["config", "config/shadow"] {
+        kubectl(&plane, &["apply", "-k", folder])?;
+    }
     let of_all = granted(&plane, "default").await?;
-    for account in ["controller", "webhook"] {
+    for account in ["controller", "webhook", "controller-shadow"] {
         let documented = documented(account)?;
         let granted: BTreeSet<_> = granted(&plane, account).await?.difference(&of_all).cloned().collect();
         let missing: Vec<_> = granted.difference(&documented).map(String::as_str).collect();

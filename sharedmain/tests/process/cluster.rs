@@ -2,6 +2,7 @@
 use std::{future::Future, time::Duration};
 
 use k8s_openapi::{
+    ByteString,
     api::{
         admissionregistration::v1::ValidatingWebhookConfiguration, coordination::v1::Lease,
         core::v1::ConfigMap, events::v1::Event,
@@ -11,6 +12,9 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
@@ -33,6 +37,7 @@ trials![
     a_panic_of_a_reconciler_is_logged_in_one_line_with_the_key,
     the_environment_overrides_the_number_of_workers,
     a_webhook_runs_beside_the_controllers_of_its_process,
+    only_clients_of_the_authority_and_the_names_of_the_environment_are_answered,
     a_process_runs_with_its_webhook_disabled_and_without_a_system_namespace,
 ];
 
@@ -328,6 +333,55 @@ fn a_webhook_runs_beside_the_controllers_of_its_process() {
         child.signal("TERM");
         let (status, lines) = child.wait();
         assert_eq!(status, 0, "{lines:#?}");
+    });
+}
+
+/// Posts a review to a webhook with this client certificate, and returns the status of the answer.
+async fn post_review(address: &str, client: Option<&(String, String)>) -> kube::Result<u16> {
+    let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
+    config.accept_invalid_certs = true;
+    if let Some((certificate, key)) = client {
+        let encoded =
+            |pem: &str| serde_json::to_value(ByteString(pem.into())).unwrap().as_str().unwrap().to_owned();
+        config.auth_info.client_certificate_data = Some(encoded(certificate));
+        config.auth_info.client_key_data = Some(encoded(key).into());
+    }
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-logging"}});
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "1", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "operation": "CREATE",
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "userInfo": {}, "object": map}});
+    let request = http::Request::post("/config-validation").header("content-type", "application/json");
+    let body = serde_json::to_vec(&review).unwrap().into();
+    let response = Client::try_from(config)?.send(request.body(body).unwrap()).await?;
+    Ok(response.status().as_u16())
+}
+
+fn only_clients_of_the_authority_and_the_names_of_the_environment_are_answered() {
+    with_cluster(async |cluster| {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let issue = |name: &str| {
+            let mut params = CertificateParams::default();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            let key = KeyPair::generate().unwrap();
+            (params.signed_by(&key, &authority).unwrap().pem(), key.serialize_pem())
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        std::fs::write(&file, authority.pem()).unwrap();
+        let command = cluster.command("maps and a webhook").env("WEBHOOK_PORT", "0");
+        let command = command.env("WEBHOOK_CLIENT_CA_FILE", file.to_str().unwrap());
+        let child = command.env("WEBHOOK_CLIENT_NAMES", "front, kube-apiserver").spawn();
+        let (address, known) = (child.wait_for_address("the webhook"), issue("kube-apiserver"));
+        let answer = async || match post_review(&address, Some(&known)).await {
+            Ok(200) => Ok(()),
+            other => Err(format!("{other:?}")),
+        };
+        eventually("an answer", TIMEOUT, answer).await;
+        assert_eq!(post_review(&address, None).await.unwrap(), 401);
+        assert_eq!(post_review(&address, Some(&issue("system:node:a"))).await.unwrap(), 401);
     });
 }
 

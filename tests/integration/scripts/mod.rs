@@ -2,5 +2,6 @@
 
 mod fuzz;
 mod help;
+mod pin;
 mod setup_envtest;
 mod test;
