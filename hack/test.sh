@@ -150,8 +150,7 @@ else
   stage availability availability
 fi
 if $all; then
-  # It serves no MutatingAdmissionPolicies.
-  stage "oldest Kubernetes" integration_on v1.33 --skip an_admission_policy
+  stage "oldest Kubernetes" integration_on v1.33
   stage "newest Kubernetes" integration_on v1.37
   stage "false alarms" false_alarms
   stage upgrades upgrades

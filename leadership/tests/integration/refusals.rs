@@ -14,7 +14,7 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams},
 };
 use reknit_leadership::internal::lease_client;
-use reknit_testing::{ControlPlane, eventually};
+use reknit_testing::{ControlPlane, eventually, internal::serves_mutating_policies};
 use serde_json::json;
 
 use super::process::{
@@ -73,6 +73,9 @@ async fn a_process_without_permissions_leads_once_it_has_them() {
 async fn a_process_does_not_lead_while_an_admission_policy_shortens_its_lease() {
     let plane = ControlPlane::shared().await.unwrap();
     let (client, namespace) = (plane.client().unwrap(), plane.namespace("short").await.unwrap());
+    if !serves_mutating_policies(&client).await {
+        return;
+    }
     let policies = ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicy"),
         "mutatingadmissionpolicies",
