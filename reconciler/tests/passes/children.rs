@@ -79,6 +79,23 @@ async fn a_deleted_job_is_gone_from_the_api_server_and_from_the_cache() {
 }
 
 #[tokio::test]
+async fn a_child_counts_as_deleted_only_if_the_api_server_says_that_it_does_not_exist() {
+    for (message, is_gone) in [
+        ("jobs.batch \"child\" not found", true),
+        ("the server could not find the requested resource", false),
+    ] {
+        let fixture = Fixture::<Job>::new();
+        let job = fixture.children.create(&lamp(), job()).await.unwrap();
+        let refusal =
+            json!({"kind": "Status", "status": "Failure", "message": message, "reason": "NotFound"});
+        fixture.server.answer(move |method, _, _| {
+            (*method == http::Method::DELETE).then(|| (http::StatusCode::NOT_FOUND, refusal.clone()))
+        });
+        assert_eq!(fixture.children.delete(&job).await.is_ok(), is_gone, "{message}");
+    }
+}
+
+#[tokio::test]
 async fn a_deletion_with_options_has_the_uid_as_precondition_and_runs_in_the_background_by_default() {
     let fixture = Fixture::<Job>::new();
     let first = fixture.children.create(&lamp(), job()).await.unwrap();
@@ -304,23 +321,40 @@ async fn an_update_overwrites_neither_a_newer_child_nor_an_object_without_this_o
     }
 }
 
-#[tokio::test]
-async fn an_orphan_that_the_api_server_refuses_to_change_does_not_keep_others_from_being_adopted() {
+/// Answers patches of the orphan `b` so, and checks that the others are adopted.
+async fn claim_without_b(answer: (u16, serde_json::Value)) -> String {
     let fixture = Fixture::<ConfigMap>::new();
     for name in ["a", "b", "c"] {
         let mut orphan = config_map(&[]);
         orphan.metadata.name = Some(name.into());
         fixture.client.create(&PostParams::default(), &orphan).await.unwrap();
     }
-    let refusal =
-        json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "Invalid", "code": 422});
+    let answer = (http::StatusCode::from_u16(answer.0).unwrap(), answer.1);
     fixture.server.answer(move |method, path, _| {
-        (*method == http::Method::PATCH && path.ends_with("/b"))
-            .then(|| (http::StatusCode::UNPROCESSABLE_ENTITY, refusal.clone()))
+        (*method == http::Method::PATCH && path.ends_with("/b")).then(|| answer.clone())
     });
-    let error = fixture.children.claim(&lamp(), |_| true).await.unwrap_err();
-    assert!(error.in_full().contains("ConfigMap default/b"), "{}", error.in_full());
+    let error = fixture.children.claim(&lamp(), |_| true).await.unwrap_err().in_full();
+    assert!(error.starts_with("failed to change the owner references of ConfigMap default/b: "), "{error}");
     assert_eq!(fixture.children.of(&lamp()).count(), 2);
+    error
+}
+
+#[tokio::test]
+async fn an_orphan_whose_patch_fails_does_not_keep_others_from_being_adopted() {
+    for (code, reason) in [(422, "Invalid"), (500, "InternalError"), (503, "ServiceUnavailable")] {
+        let status =
+            json!({"kind": "Status", "status": "Failure", "message": "no", "reason": reason, "code": code});
+        claim_without_b((code, status)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_orphan_whose_owner_references_admission_removes_is_reported() {
+    let mut stored = config_map(&[]);
+    stored.metadata.name = Some("b".into());
+    stored.metadata.namespace = Some("default".into());
+    let error = claim_without_b((200, serde_json::to_value(&stored).unwrap())).await;
+    assert!(error.contains("the API server stored others: exempt the object"), "{error}");
 }
 
 #[tokio::test]

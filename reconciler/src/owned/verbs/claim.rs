@@ -1,6 +1,6 @@
 //! Adopts orphans that match an owner's selector, and releases children that no longer match it.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
@@ -43,9 +43,11 @@ impl<T: Cached> Owned<T> {
     ///
     /// # Errors
     ///
-    /// Returns the error of the first patch that fails. If the API server refuses it because of the object, the other
-    /// objects are adopted and released first. A patch of an object that no longer exists is not an error. If the owner is
-    /// gone or being deleted, the error is permanent.
+    /// Returns the error of the first patch that fails. If the API server has answered it, the other objects are adopted and
+    /// released first: its answer, such as that of a webhook that is down, may concern this object alone. A patch of an
+    /// object that no longer exists is not an error. It is an error if the API server answers with other owner references than
+    /// those of the patch, because a webhook or a policy has changed them. If the owner is gone or being deleted, the error
+    /// is permanent.
     pub async fn claim<O: Kind>(
         &self,
         owner: &O,
@@ -54,13 +56,13 @@ impl<T: Cached> Owned<T> {
         let (matching, others): (Vec<_>, Vec<_>) = self.of(owner).partition(|object| matches(object));
         let mut refused = Ok(());
         for object in others {
-            let released = self.set_owners(&*object, owners_without(&*object, owner)).await;
-            refused = unless_refused(refused, released)?;
+            let released = self.set_owners(&*object, owners_without(&*object, owner)).await?;
+            refused = refused.and(released);
         }
         let mut is_updated = false;
         for object in &matching {
             if let Some(owners) = owners_in_version(&**object, owner) {
-                refused = unless_refused(refused, self.set_owners(&**object, owners).await)?;
+                refused = refused.and(self.set_owners(&**object, owners).await?);
                 is_updated = true;
             }
         }
@@ -76,8 +78,7 @@ impl<T: Cached> Owned<T> {
         for object in orphans {
             let mut owners = owners_without(&*object, owner);
             owners.push(controller_reference(owner));
-            let adopted = self.set_owners(&*object, owners).await;
-            refused = unless_refused(refused, adopted)?;
+            refused = refused.and(self.set_owners(&*object, owners).await?);
         }
         refused.map(|()| self.of(owner).filter(|object| matches(object)).collect())
     }
@@ -97,24 +98,33 @@ impl<T: Cached> Owned<T> {
         }
     }
 
-    /// Replaces the owner references if the object is unchanged. An object that is gone is not an error.
-    async fn set_owners(&self, object: &T, owners: Vec<OwnerReference>) -> Result<()> {
+    /// Replaces the owner references if the object is unchanged. An object that is gone is not an error. The inner result is
+    /// that of this object alone. The outer one fails with an error that the patches of other objects would meet too.
+    async fn set_owners(&self, object: &T, owners: Vec<OwnerReference>) -> Result<Result<()>> {
         let client = &self.shared.client;
-        match client.replace_metadata::<OnlyMetadata>(object, "ownerReferences", &owners).await {
-            Err(error) if is_absence_of(&error, &client.kind.resource.plural) => Ok(()),
-            answer => answer.map(drop).context(format_args!(
-                "failed to change the owner references of {}",
-                client.kind.with_key(&Key::of(object))
-            )),
+        let failed =
+            format!("failed to change the owner references of {}", client.kind.with_key(&Key::of(object)));
+        match client.replace_metadata(object, "ownerReferences", &owners).await {
+            Ok(OnlyMetadata { metadata }) => Ok(check_stored(&metadata, &owners).context(failed)),
+            Err(error) if is_absence_of(&error, &client.kind.resource.plural) => Ok(Ok(())),
+            // Credentials and overload concern all objects.
+            Err(kube::Error::Api(status)) if !matches!(status.code, 401 | 429) => {
+                Ok(Err(kube::Error::Api(status)).context(failed))
+            }
+            Err(error) => Err(error).context(failed),
         }
     }
 }
 
-/// Returns the first refusal of a patch so far. Fails at an error that the patches of other objects would meet too.
-fn unless_refused(refused: Result<()>, patched: Result<()>) -> Result<Result<()>> {
-    match patched {
-        Err(error) if !error.is_refused() && !error.is_conflict() => Err(error),
-        patched => Ok(refused.and(patched)),
+/// Fails if an admission webhook or policy has changed the owner references before they were stored.
+fn check_stored(stored: &ObjectMeta, owners: &[OwnerReference]) -> Result<()> {
+    let uids =
+        |owners: &[OwnerReference]| -> BTreeSet<_> { owners.iter().map(|owner| owner.uid.clone()).collect() };
+    match uids(stored.owner_references.as_deref().unwrap_or_default()) == uids(owners) {
+        true => Ok(()),
+        false => Err("the API server stored others: exempt the object from the admission webhook or policy that changes \
+                      them"
+            .into()),
     }
 }
 

@@ -2,13 +2,14 @@
 
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use reknit_apis::Key;
-use reknit_injection::Cached;
+use reknit_injection::{Cached, internal::is_absence_of};
 
-use crate::{object_client::status_code, owned::Owned};
+use crate::owned::Owned;
 
 impl<T: Cached> Owned<T> {
     /// Deletes this object in the background: the garbage collector deletes its dependents after it, such as the Pods
-    /// of a Job. An object that no longer exists is not an error. Use [`delete_with`](Self::delete_with) for another
+    /// of a Job. An object that no longer exists is not an error, but another 404 is: from a proxy, or because the API server
+    /// does not serve the Kind. Use [`delete_with`](Self::delete_with) for another
     /// propagation policy.
     ///
     /// The uid of the object is a precondition, so another object of this name is not deleted. The result is in the
@@ -48,8 +49,9 @@ impl<T: Cached> Owned<T> {
         let no_preconditions = Preconditions { uid: None, resource_version: None };
         let preconditions = params.preconditions.get_or_insert(no_preconditions);
         preconditions.uid = preconditions.uid.take().or_else(|| child.meta().uid.clone());
-        match self.shared.client.delete(&key, &params).await {
-            Err(error) if status_code(&error) == Some(404) => Ok(()),
+        let client = &self.shared.client;
+        match client.delete(&key, &params).await {
+            Err(error) if is_absence_of(&error, &client.kind.resource.plural) => Ok(()),
             answer => answer.map(drop),
         }
     }
