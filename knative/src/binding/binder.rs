@@ -5,17 +5,20 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 use kube::{
     Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
-    core::{GroupVersionKind, Request},
+    core::{GroupVersionKind, Request, Status, response::reason},
     discovery::Scope,
 };
-use reknit_apis::{Key, Reference, StatusOf};
-use reknit_injection::{Informers, Verb, internal::is_absence_of};
+use reknit_apis::{Key, Reference, StatusOf, equality::has_set_fields};
+use reknit_injection::{
+    Informers, Verb,
+    internal::{decode_object, is_absence_of},
+};
 use reknit_reconciler::{
     Builder, Error, Kinds, Result, ResultExt, TrackedAny,
     internal::{field_manager, selected_in_all_namespaces},
     merge_patch,
 };
-use serde::{Deserialize, de::IgnoredAny};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::bindable::{Bindable, bind, labelled, readable_version, subject_of, unbind, with_change};
@@ -24,6 +27,8 @@ use crate::{
     resolver::not_found,
 };
 
+/// The reason of a subject that was stored without the injection.
+const INJECTION_REMOVED: &str = "InjectionRemoved";
 /// The longest wait for the retry of a failed discovery.
 const RETRY_WITHIN: Duration = Duration::from_secs(15);
 
@@ -118,6 +123,7 @@ impl<K: Bindable> Binder<K> {
     /// | the condition | reason |
     /// | --- | --- |
     /// | True | |
+    /// | Unknown | `InjectionRemoved`: a subject was stored without the injection |
     /// | False | `SubjectMissing`: there is no object of this name |
     /// | False | `SubjectUnavailable`: the reference cannot be followed |
     /// | False | `BindingFailed`: a subject cannot be patched |
@@ -128,8 +134,9 @@ impl<K: Bindable> Binder<K> {
     /// subject are those of [`TrackedAny::all`]. A subject outside the namespace of a binding that is in one, or without
     /// `spec.template`, is a permanent error.
     /// Other errors are those of patches: the first that is retried, else a permanent one. The error of a patch is
-    /// permanent if the API server finds the changed subject invalid, as it does for a Job that exists. A conflict
-    /// leaves the condition as it is.
+    /// permanent if the API server finds the changed subject invalid, as it does for a Job that exists. A subject that was
+    /// stored without the injection, because a webhook or a policy has removed it, is a conflict. Any other conflict leaves the
+    /// condition as it is.
     pub async fn bind(&self, binding: &K, status: &mut StatusOf<K>) -> Result<()> {
         let bound = self.bind_all(binding, status).await;
         let mut conditions = K::CONDITIONS.manage(status);
@@ -137,6 +144,10 @@ impl<K: Bindable> Binder<K> {
             Ok(()) => {
                 conditions.mark_true(K::CONDITION);
                 Ok(())
+            }
+            Err((_, error)) if error.event_reason() == INJECTION_REMOVED => {
+                conditions.mark_unknown(K::CONDITION, INJECTION_REMOVED, error.in_full());
+                Err(error)
             }
             Err((_, error)) if error.is_conflict() => Err(error),
             Err((reason, error)) => {
@@ -189,8 +200,8 @@ impl<K: Bindable> Binder<K> {
             let not_found = not_found(&subject.api_version, &subject.kind, name);
             return Err(("SubjectMissing", Error::permanent(not_found)));
         }
-        let current =
-            self.patch_all(&found.resource, &current, |subject| bind(binding, status, subject)).await;
+        let bind = |subject: &mut PodSpecable| bind(binding, status, subject);
+        let current = self.patch_all(&found.resource, &current, bind, |stored| is_kept(stored, bind)).await;
         first_retried_error(former, current).map_err(failed)
     }
 
@@ -254,21 +265,23 @@ impl<K: Bindable> Binder<K> {
         let is_pod_specable =
             |object: &&Arc<DynamicObject>| PodSpecableSpec::deserialize(&object.data["spec"]).is_ok();
         let objects: Vec<_> = objects.iter().filter(is_pod_specable).cloned().collect();
-        self.patch_all(resource, &objects, |subject| unbind(binding, subject)).await
+        // What a webhook has put back does not keep the binding from being deleted.
+        self.patch_all(resource, &objects, |subject| unbind(binding, subject), |_| Ok(true)).await
     }
 
-    /// Patches the objects that the change affects. Tries all of them, and returns the error that
-    /// [`first_retried_error`] selects.
+    /// Patches the objects that the change affects, and checks what the API server has stored. Tries all of them, and
+    /// returns the error that [`first_retried_error`] selects.
     async fn patch_all(
         &self,
         resource: &ApiResource,
         objects: &[Arc<DynamicObject>],
         change: impl Fn(&mut PodSpecable),
+        is_stored: impl Fn(&Value) -> Result<bool>,
     ) -> Result<()> {
         let mut result = Ok(());
         for object in objects {
             let patched = match conditional_patch(object, &change) {
-                Ok(Some(patch)) => self.patch(resource, object, patch).await,
+                Ok(Some(patch)) => self.patch(resource, object, patch, &is_stored).await,
                 Ok(None) => Ok(()),
                 Err(error) => Err(error).context("it is not PodSpecable").permanent(),
             };
@@ -278,20 +291,44 @@ impl<K: Bindable> Binder<K> {
         result
     }
 
-    async fn patch(&self, resource: &ApiResource, object: &DynamicObject, patch: Value) -> Result<()> {
+    async fn patch(
+        &self,
+        resource: &ApiResource,
+        object: &DynamicObject,
+        patch: Value,
+        is_stored: impl Fn(&Value) -> Result<bool>,
+    ) -> Result<()> {
         let path = DynamicObject::url_path(resource, object.metadata.namespace.as_deref());
         let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
         let request = Request::new(path)
             .patch(&object.name_any(), &params, &Patch::Merge(patch))
             .map_err(kube::Error::BuildRequest)?;
-        // The answer may be nested too deep for serde_json.
-        match self.client.request::<IgnoredAny>(request).await {
-            Err(error) if is_absence_of(&error, &resource.plural) => Ok(()), // deleted meanwhile
+        let answer = match self.client.request_text(request).await {
+            Err(error) if is_absence_of(&error, &resource.plural) => return Ok(()), // deleted meanwhile
             // An invalid object is invalid in a retry, too.
-            Err(kube::Error::Api(status)) if status.code == 422 => Err(kube::Error::Api(status)).permanent(),
-            answer => Ok(answer.map(drop)?),
+            Err(kube::Error::Api(status)) if status.code == 422 => {
+                return Err(kube::Error::Api(status)).permanent();
+            }
+            answer => answer?,
+        };
+        match is_stored(&decode_object(&answer)?)? {
+            true => Ok(()),
+            false => Err(not_stored()).reason(INJECTION_REMOVED),
         }
     }
+}
+
+/// Returns true if an object that the API server has stored has the whole injection.
+fn is_kept(stored: &Value, bind: impl FnOnce(&mut PodSpecable)) -> Result<bool> {
+    Ok(has_set_fields(stored, &with_change(stored, bind)?))
+}
+
+/// The error of a patch that admission has changed. It is a conflict, which is retried without a report unless it lasts: a
+/// [`BindingMutator`](crate::BindingMutator) injects what the stored status of the binding says, until it has the new one.
+fn not_stored() -> kube::Error {
+    let message =
+        "admission has changed the injection: exempt the subject from the webhook or policy that changes it";
+    kube::Error::Api(Status::failure(message, reason::CONFLICT).with_code(409).boxed())
 }
 
 /// Sorts objects by their keys: the first error, which the condition shows, should not depend on the order of the cache.

@@ -6,7 +6,7 @@ use k8s_openapi::{
     api::{
         apps::v1::Deployment,
         batch::v1::Job,
-        core::v1::{ConfigMap, Namespace, Pod, PodSpec},
+        core::v1::{ConfigMap, Event, Namespace, Pod, PodSpec},
         rbac::v1::ClusterRole,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -20,7 +20,9 @@ use reknit_apis::DuckStatus;
 use reknit_injection::Context;
 use reknit_knative::{Binder, BindingMutator, BindingSelection};
 use reknit_reconciler::{Controller, FinalizeKind, Kinds, Outcome, ReconcileKind, Result};
-use reknit_testing::{ControlPlane, Controllers, RunningControllers, eventually};
+use reknit_testing::{
+    ControlPlane, Controllers, RunningControllers, eventually, internal::serves_mutating_policies,
+};
 use reknit_webhook::Webhook;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -416,4 +418,62 @@ async fn a_binding_changes_neither_cluster_scoped_objects_nor_those_without_a_po
     assert_eq!(version(role_now.metadata), version(role.metadata));
     let map_now = fixture.api::<ConfigMap>().get("map").await.unwrap();
     assert_eq!(version(map_now.metadata), version(map.metadata));
+}
+
+/// Installs a policy that removes the environment of each written Deployment of the namespace.
+async fn remove_environments(fixture: &Fixture) {
+    let (name, env) = (&fixture.namespace, "spec.template.spec.containers[0].env");
+    let expression = format!(
+        "has(object.{env}) ? [JSONPatch{{op: \"remove\", path: \"/spec/template/spec/containers/0/env\"}}] : []"
+    );
+    let of_namespace = json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+    let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
+        "resources": ["deployments"]});
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy", "metadata": {"name": name},
+        "spec": {
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {"namespaceSelector": of_namespace, "resourceRules": [rule]},
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": name}, "spec": {"policyName": name},
+    });
+    for object in [&policy, &binding] {
+        fixture.plane.apply_yaml(&object.to_string()).await.unwrap();
+    }
+    let mut probe = deployment("probe");
+    probe["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "COLOR", "value": "red"}]);
+    let probe = serde_json::from_value(probe).unwrap();
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let is_removed = async || {
+        deployment_color(&fixture.api::<Deployment>().create(&dry_run, &probe).await.unwrap()).is_none()
+    };
+    eventually("the policy", TIMEOUT, is_removed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_from_which_a_policy_removes_the_injection_does_not_count_as_bound() {
+    let fixture = Fixture::new().await;
+    if !serves_mutating_policies(&fixture.client).await {
+        return;
+    }
+    remove_environments(&fixture).await;
+    fixture.create::<Deployment>(deployment("web")).await;
+    fixture.create::<Paint>(paint("blue", "Deployment", "apps/v1")).await;
+    let events = fixture.api::<Event>();
+    eventually("the event", TIMEOUT, async || {
+        let mut events = events.list(&ListParams::default()).await.ok()?.items.into_iter();
+        events.find(|event| {
+            let message = event.message.as_deref().unwrap_or_default();
+            event.reason.as_deref() == Some("InjectionRemoved")
+                && message.contains("admission has changed the injection")
+        })
+    })
+    .await;
+    let paint = fixture.api::<Paint>().get("blue").await.unwrap();
+    let condition = paint.status.as_ref().and_then(|status| status.condition("Available"));
+    assert_eq!(condition.unwrap().reason.as_deref(), Some("InjectionRemoved"));
 }
