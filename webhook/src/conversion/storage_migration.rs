@@ -37,9 +37,9 @@ const MAX_NAMED_REFUSALS: usize = 20;
 ///
 /// Returns the number of objects. A migration can be repeated, and stopped at any time. It continues if another client
 /// deletes or writes an object meanwhile: the write also stores the object in the storage version. If objects cannot be
-/// updated, for example because admission refuses them, it migrates all others, then fails with the names of those
-/// objects, and leaves the status as it is. It also leaves the status as it is, and fails, if the definition changes
-/// meanwhile, since the change may concern the storage version.
+/// updated, for example because admission refuses them or because they cannot be converted, it migrates all others, then
+/// fails with the names of those objects, and leaves the status as it is. It also leaves the status as it is, and fails,
+/// if the definition changes meanwhile, since the change may concern the storage version.
 ///
 /// A program that only migrates gets its client from `reknit_sharedmain::connect`. It waits at most five seconds for each
 /// object that an overloaded API server refuses, where kube's own client may wait for more than a minute.
@@ -59,44 +59,83 @@ pub async fn migrate_storage(client: &Client, definition: &str) -> Result<usize>
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let failed = format!("failed to read or update CustomResourceDefinition {definition}");
     let crd = crds.get(definition).await.context(&failed)?;
-    let (resource, version) = storage_version(&crd).ok_or_else(|| {
+    let versions = Versions::of(&crd).ok_or_else(|| {
         format!("CustomResourceDefinition {definition} has no storage version, or serves no version")
     })?;
-    let (count, refusals) = rewrite_objects(client, &resource, &version).await?;
+    let (count, refusals) = rewrite_objects(client, &versions).await?;
     refusals.check(count)?;
     // The resourceVersion causes a conflict if the definition has changed, and with it perhaps the storage version.
     let resource_version = crd.resource_version();
-    let status =
-        json!({"metadata": {"resourceVersion": resource_version}, "status": {"storedVersions": [version]}});
+    let status = json!({"metadata": {"resourceVersion": resource_version}, "status": {"storedVersions": [versions.storage]}});
     crds.patch_status(definition, &PatchParams::default(), &Patch::Merge(status)).await.context(failed)?;
     Ok(count)
 }
 
-/// Returns the resource in a version that is served, and the name of the storage version, which need not be served. The
-/// API server stores an object in the storage version whatever the version of the request.
-fn storage_version(crd: &CustomResourceDefinition) -> Option<(ApiResource, String)> {
-    let (spec, names) = (&crd.spec, &crd.spec.names);
-    let storage = spec.versions.iter().find(|version| version.storage)?;
-    let served = Some(storage).filter(|version| version.served);
-    let served = served.or_else(|| spec.versions.iter().find(|version| version.served))?;
-    let kind = GroupVersionKind::gvk(&spec.group, &served.name, &names.kind);
-    Some((ApiResource::from_gvk_with_plural(&kind, &names.plural), storage.name.clone()))
+/// The versions of a Kind.
+struct Versions {
+    /// The name of the storage version, which need not be served. The API server stores an object in it whatever the version
+    /// of the request.
+    storage: String,
+    /// The resource in a version that is served: the storage version if it is.
+    resource: ApiResource,
+    /// The resource in the other versions that are served.
+    others: Vec<ApiResource>,
+}
+
+impl Versions {
+    /// `None` if no version is served or stored.
+    fn of(crd: &CustomResourceDefinition) -> Option<Self> {
+        let (spec, names) = (&crd.spec, &crd.spec.names);
+        let storage = spec.versions.iter().find(|version| version.storage)?.name.clone();
+        let mut served: Vec<_> = spec.versions.iter().filter(|version| version.served).collect();
+        served.sort_by_key(|version| !version.storage);
+        let mut resources = served.into_iter().map(|version| {
+            let kind = GroupVersionKind::gvk(&spec.group, &version.name, &names.kind);
+            ApiResource::from_gvk_with_plural(&kind, &names.plural)
+        });
+        Some(Self { storage, resource: resources.next()?, others: resources.collect() })
+    }
+
+    /// Lists a page of objects. The API server converts them together, so that one that cannot be converted fails the list: then
+    /// it is read in another version, in which that object may be stored.
+    async fn list(&self, client: &Client, params: &ListParams) -> kube::Result<StoredObjects> {
+        let listed = list(client, &self.resource, params).await;
+        if !listed.as_ref().is_err_and(is_internal) {
+            return listed;
+        }
+        for other in &self.others {
+            if let Ok(list) = list(client, other, params).await {
+                return Ok(list);
+            }
+        }
+        listed
+    }
+}
+
+async fn list(client: &Client, resource: &ApiResource, params: &ListParams) -> kube::Result<StoredObjects> {
+    let all_namespaces = Request::new(DynamicObject::url_path(resource, None));
+    client.request(all_namespaces.list_metadata(params).map_err(kube::Error::BuildRequest)?).await
+}
+
+/// Returns true for an internal error, which a failed conversion is to the API server.
+fn is_internal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 500)
 }
 
 /// Writes every object, which stores it in the storage version. Returns the number of objects, and those that could not be
 /// updated.
-async fn rewrite_objects(
-    client: &Client,
-    resource: &ApiResource,
-    version: &str,
-) -> Result<(usize, Refusals)> {
-    let all_namespaces = Request::new(DynamicObject::url_path(resource, None));
+async fn rewrite_objects(client: &Client, versions: &Versions) -> Result<(usize, Refusals)> {
+    let resource = &versions.resource;
     let (mut count, mut refusals, mut params) =
         (0, Refusals::default(), ListParams::default().limit(PAGE_SIZE));
     loop {
-        let request = all_namespaces.list_metadata(&params).map_err(kube::Error::BuildRequest)?;
-        let list: StoredObjects = match client.request(request).await {
+        let list = match versions.list(client, &params).await {
             Ok(list) => list,
+            // Objects that cannot be converted may be stored in several versions. Each alone can be read in its own.
+            Err(error) if is_internal(&error) && params.limit == Some(PAGE_SIZE) => {
+                params.limit = Some(1);
+                continue;
+            }
             Err(error) => {
                 let Some(token) = continue_token(&error) else {
                     let what = format!("failed to list {}{}", resource.plural, refusals.so_far());
@@ -108,7 +147,7 @@ async fn rewrite_objects(
         };
         for ManagedObject { metadata } in list.items {
             let name = full_name(&metadata.namespace, &metadata.name);
-            match rewrite(client, resource, version, metadata).await {
+            match rewrite(client, resource, &versions.storage, metadata).await {
                 Ok(()) => count += 1,
                 Err(error) if is_absence_of(&error, &resource.plural) => {}
                 // The next objects would fail, too.
