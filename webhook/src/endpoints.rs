@@ -45,12 +45,8 @@ impl Webhook {
             let name = format!("{prefix}.webhook.{}", self.domain);
             Endpoint { path, review, step: prefix.into(), name, rules, is_mutating, mutator: None }
         };
-        let set_defaults: ReviewHandler = Arc::new(|webhook, review| {
-            webhook.request_values.review(review, |review| webhook.set_defaults(review))
-        });
-        let validate: ReviewHandler = Arc::new(|webhook, review| {
-            webhook.request_values.review(review, |review| webhook.validate(review))
-        });
+        let set_defaults: ReviewHandler = Arc::new(Webhook::set_defaults);
+        let validate: ReviewHandler = Arc::new(Webhook::validate);
         let validate_config: ReviewHandler = Arc::new(Webhook::validate_config_map);
         let mut endpoints = vec![
             endpoint("defaulting", "/defaulting", true, self.defaulting.rules(), set_defaults),
@@ -68,16 +64,23 @@ impl Webhook {
     }
 
     pub(crate) fn set_defaults(&self, review: Review) -> ReviewOutcome {
-        ratchet(&self.defaulting, review, |review| self.defaulting.review(review))
+        self.with_values(review, |review| self.defaulting.review(review))
     }
 
     pub(crate) fn validate(&self, review: Review) -> ReviewOutcome {
-        ratchet(&self.defaulting, review, |mut review| {
+        self.with_values(review, |mut review| {
             if let Some(change) = &mut review.change {
                 self.defaulting.complete_old(&review.kind, change);
             }
             self.validation.review(review)
         })
+    }
+
+    /// Answers a review whose request carries the values of ConfigMaps. While one is missing, only an update that leaves the
+    /// spec alone is admitted, as ratcheting does for any other fault.
+    fn with_values(&self, review: Review, handler: impl Fn(Review) -> ReviewOutcome) -> ReviewOutcome {
+        let values = &self.request_values;
+        ratchet(&self.defaulting, values.add_to(review), |review| values.review(review, &handler))
     }
 
     pub(crate) fn validate_config_map(&self, review: Review) -> ReviewOutcome {

@@ -39,19 +39,26 @@ impl RequestValues {
         std::mem::take(&mut self.declared).into_iter().for_each(|watch| watch(self, &cx));
     }
 
-    /// Answers a review whose request carries the values. Denies the request if a value is still missing.
+    /// Adds the values to the request of a review.
+    pub(crate) fn add_to(&self, mut review: Review) -> Review {
+        review.change = review.change.map(|mut change| {
+            change.request = self.add.iter().fold(change.request, |request, add| add(request));
+            change
+        });
+        review
+    }
+
+    /// Answers a review by the handler. Denies the request if a value is still missing.
     pub(crate) fn review(
         &self,
-        mut review: Review,
+        review: Review,
         handler: impl FnOnce(Review) -> ReviewOutcome,
     ) -> ReviewOutcome {
-        if let Some(mut change) = review.change.take() {
-            if let Err(denial) = self.caches.check() {
-                return denial.deny(review.response, &review.kind, &change.request.name).into();
+        match (&review.change, self.caches.check()) {
+            (Some(change), Err(denial)) => {
+                denial.deny(review.response, &review.kind, &change.request.name).into()
             }
-            change.request = self.add.iter().fold(change.request, |request, add| add(request));
-            review.change = Some(change);
+            _ => handler(review),
         }
-        handler(review)
     }
 }

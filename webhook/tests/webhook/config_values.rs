@@ -75,13 +75,18 @@ fn config_map(data: Value) -> Value {
 
 /// Sends the review of a new object as the API server does, and returns the response.
 async fn answer(webhook: &Webhook, path: &str, object: impl Serialize) -> Value {
-    let object = json!(object);
+    answer_to(webhook, path, "CREATE", (json!(object), Value::Null)).await
+}
+
+/// Sends the review of an object and its stored state.
+async fn answer_to(webhook: &Webhook, path: &str, operation: &str, objects: (Value, Value)) -> Value {
+    let (object, old) = objects;
     let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
-            "uid": "1", "operation": "CREATE", "userInfo": {}, "name": "x",
-            "kind": {"group": group, "version": version, "kind": object["kind"]}, "object": object,
+            "uid": "1", "operation": operation, "userInfo": {}, "name": "x",
+            "kind": {"group": group, "version": version, "kind": object["kind"]}, "object": object, "oldObject": old,
         },
     });
     let (code, body) = internal::answer(webhook, path, review.to_string()).await;
@@ -131,4 +136,20 @@ async fn requests_are_denied_while_the_config_map_is_invalid_from_the_start_but_
     }
     let repaired = config_map(json!({"maximum": "60"}));
     assert_eq!(answer(&webhook, "/config-validation", repaired).await["allowed"], true);
+}
+
+#[tokio::test]
+async fn the_metadata_of_stored_objects_can_be_changed_while_the_config_map_is_invalid_from_the_start() {
+    let (webhook, _) = watching(&[config_map(json!({"maximum": "many"}))]);
+    let stored = json!(torch(Some(1)));
+    let mut labelled = stored.clone();
+    labelled["metadata"]["labels"] = json!({"room": "hall"});
+    let brighter = json!(torch(Some(2)));
+    for path in ["/defaulting", "/resource-validation"] {
+        for (object, is_admitted) in [(&labelled, true), (&brighter, false)] {
+            let answer = answer_to(&webhook, path, "UPDATE", (object.clone(), stored.clone())).await;
+            assert_eq!(answer["allowed"], is_admitted, "{path}: {answer}");
+            assert!(answer["patch"].is_null(), "{path}: {answer}");
+        }
+    }
 }
