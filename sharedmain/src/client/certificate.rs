@@ -131,10 +131,31 @@ fn unusable(error: &Error) -> String {
     }
 }
 
+/// What to do about the certificate of a server whose authority or name is another than the configured one.
+pub(crate) struct WaysOut {
+    unknown_issuer: &'static str,
+    other_name: &'static str,
+}
+
+impl WaysOut {
+    /// Those for the API server of a kubeconfig.
+    pub(crate) const KUBECONFIG: Self = Self {
+        unknown_issuer: "set certificate-authority of the cluster to the authority that issued the certificate of the server",
+        other_name: "use a name or an address that the certificate of the server has as a subject alternative name, or set \
+                     tls-server-name of the cluster to one",
+    };
+    /// Those for a server that is checked by the authorities of the system.
+    pub(crate) const SYSTEM: Self = Self {
+        unknown_issuer: "add the authority that issued the certificate of the server to the certificates of the system, or set \
+                         SSL_CERT_FILE to a file with it",
+        other_name: "use a name or an address that the certificate of the server has as a subject alternative name",
+    };
+}
+
 /// Returns the text of a failed handshake, with what to do.
-pub(crate) fn explain(error: &Error) -> String {
+pub(crate) fn explain(error: &Error, ways_out: &WaysOut) -> String {
     let way_out = match error {
-        Error::InvalidCertificate(problem) => of_certificate(problem),
+        Error::InvalidCertificate(problem) => of_certificate(problem, ways_out),
         Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
         | Error::PeerIncompatible(_) => {
             "the server has to offer TLS 1.2 or 1.3 with ECDHE and AES-GCM or ChaCha20".into()
@@ -146,7 +167,7 @@ pub(crate) fn explain(error: &Error) -> String {
 }
 
 /// Returns why the certificate that a server presented is refused, and the way out.
-fn of_certificate(problem: &CertificateError) -> String {
+fn of_certificate(problem: &CertificateError, ways_out: &WaysOut) -> String {
     use CertificateError as E;
     let stricter = |why: &str| {
         format!(
@@ -158,14 +179,8 @@ fn of_certificate(problem: &CertificateError) -> String {
             "renew the certificate of the server and those of its authorities, or correct the clock of this machine"
                 .into()
         }
-        E::UnknownIssuer => {
-            "set certificate-authority of the cluster to the authority that issued the certificate of the server".into()
-        }
-        E::NotValidForName | E::NotValidForNameContext { .. } => {
-            "use a name or an address that the certificate of the server has as a subject alternative name, or set \
-             tls-server-name of the cluster to one"
-                .into()
-        }
+        E::UnknownIssuer => ways_out.unknown_issuer.into(),
+        E::NotValidForName | E::NotValidForNameContext { .. } => ways_out.other_name.into(),
         E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
             "the certificate of the server needs the extended key usage serverAuth".into()
         }
@@ -346,10 +361,10 @@ A02uw4wxNNw+PvDdhIAoRzV/HyK8nWjp2VlMx1M6ukKJ2qw9yub+RtN6
             (other("UnsupportedCertVersion"), "X.509 version 1"),
             (other("MaximumSignatureChecksExceeded"), "Clients in Go may accept this one"),
         ] {
-            let text = explain(&Error::InvalidCertificate(problem));
+            let text = explain(&Error::InvalidCertificate(problem), &WaysOut::KUBECONFIG);
             assert!(text.starts_with("invalid peer certificate: ") && text.contains(part), "{text}");
         }
-        let text = explain(&Error::AlertReceived(AlertDescription::HandshakeFailure));
+        let text = explain(&Error::AlertReceived(AlertDescription::HandshakeFailure), &WaysOut::KUBECONFIG);
         assert!(text.contains("TLS 1.2 or 1.3"), "{text}");
     }
 }

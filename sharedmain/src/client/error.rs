@@ -4,7 +4,10 @@ use std::{error::Error as StdError, io, process::Output};
 use kube::client::AuthError;
 use tower::BoxError;
 
-use super::{certificate::explain, transport::origin::NotFromApiServer};
+use super::{
+    certificate::{WaysOut, explain},
+    transport::origin::NotFromApiServer,
+};
 
 /// An error in a chain of sources.
 type ErrorRef<'a> = &'a (dyn StdError + 'static);
@@ -33,7 +36,7 @@ pub(super) fn explained(error: BoxError, validity_error: impl FnOnce() -> Option
     };
     let is_of_server = matches!(refusal, rustls::Error::AlertReceived(_));
     let why = is_of_server.then(validity_error).flatten().map_or_else(String::new, |why| format!(": {why}"));
-    TlsError(explain(refusal) + &why).into()
+    TlsError(explain(refusal, &WaysOut::KUBECONFIG) + &why).into()
 }
 
 /// Returns the message of an API server's response or of failed credentials, or else the text of the last error in the

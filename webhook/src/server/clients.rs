@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use reknit_injection::internal::LogLimit;
-use reknit_reconciler::{Result, ResultExt};
+use reknit_reconciler::{Error, Result, ResultExt};
 use rustls::{
     RootCertStore,
     crypto::ring,
@@ -56,16 +56,26 @@ impl ClientAuthority {
 
     /// A client without a certificate may connect: the kubelet has none for its probes.
     fn verifier(&self, pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>> {
-        let verifier = || -> Result<_> {
-            let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(pem) {
-                roots.add(certificate?)?;
+        let (roots, provider) = (self.roots(pem)?, Arc::new(ring::default_provider()));
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        Ok(builder.allow_unauthenticated().build()?)
+    }
+
+    /// Returns the certificates in PEM. One that cannot be used is skipped, with a warning, unless there is no other.
+    fn roots(&self, pem: &[u8]) -> Result<RootCertStore> {
+        let file = self.file.display();
+        let mut problem = format!("{file} contains no PEM block of type CERTIFICATE");
+        let mut roots = RootCertStore::empty();
+        for (number, certificate) in (1..).zip(CertificateDer::pem_slice_iter(pem)) {
+            let added = certificate.map_err(Error::from).and_then(|certificate| Ok(roots.add(certificate)?));
+            if let Err(error) = added {
+                problem = format!(
+                    "certificate {number} of {file} cannot be used ({error}): issue another one, or remove it"
+                );
+                tracing::warn!("{problem}");
             }
-            let provider = Arc::new(ring::default_provider());
-            let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            Ok(builder.allow_unauthenticated().build()?)
-        };
-        verifier().context(format_args!("{} is not a list of certificates in PEM", self.file.display()))
+        }
+        if roots.is_empty() { Err(problem.into()) } else { Ok(roots) }
     }
 
     /// Returns true if this certificate, which the authority has issued, has an accepted name.
@@ -125,4 +135,23 @@ fn acceptor(identity: &Identity, authority: Option<&ClientAuthority>, pem: &[u8]
     let verifier =
         authority.map_or_else(|| Ok(WebPkiClientVerifier::no_client_auth()), |a| a.verifier(pem))?;
     Ok(TlsAcceptor::from(Arc::new(identity.config(verifier)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::generate_simple_self_signed;
+
+    use super::*;
+
+    #[test]
+    fn an_authority_that_cannot_be_used_does_not_keep_others_from_being_used() {
+        let authority = ClientAuthority { file: "/ca.pem".into(), names: Vec::new() };
+        let usable = generate_simple_self_signed(Vec::new()).unwrap().cert.pem();
+        let unusable = "-----BEGIN CERTIFICATE-----\neA==\n-----END CERTIFICATE-----\n";
+        let roots = |pem: &str| authority.roots(pem.as_bytes()).map(|roots| roots.len());
+        assert_eq!(roots(&format!("{unusable}{usable}")).unwrap(), 1);
+        let error = roots(unusable).unwrap_err().in_full();
+        assert!(error.starts_with("certificate 1 of /ca.pem cannot be used ("), "{error}");
+        assert_eq!(roots("").unwrap_err().in_full(), "/ca.pem contains no PEM block of type CERTIFICATE");
+    }
 }

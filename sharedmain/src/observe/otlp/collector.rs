@@ -20,7 +20,10 @@ use tonic::{Code, body::Body, metadata::MetadataMap};
 use tonic_prost::ProstCodec;
 
 use crate::{
-    client::error::chain,
+    client::{
+        certificate::{WaysOut, explain},
+        error::chain,
+    },
     config::endpoint::{Endpoint, Protocol},
     process::failure::Failure,
 };
@@ -228,7 +231,11 @@ impl ExportError {
     }
 }
 
+/// Returns the text of the last source, or what to do if TLS has refused the collector.
 fn root_cause(error: &(dyn StdError + 'static)) -> String {
+    if let Some(refusal) = chain(error).find_map(|link| link.downcast_ref::<rustls::Error>()) {
+        return explain(refusal, &WaysOut::SYSTEM);
+    }
     chain(error).last().map_or_else(String::new, ToString::to_string)
 }
 
@@ -245,6 +252,14 @@ mod tests {
         for malformed in ["authorization", "a b=c", "a=%0a"] {
             assert_eq!(parse_headers(malformed), None, "{malformed}");
         }
+    }
+
+    #[test]
+    fn a_certificate_of_the_collector_that_is_refused_has_a_way_out() {
+        let refusal = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let error = ExportError::connection_failed(&std::io::Error::other(std::io::Error::other(refusal)));
+        assert!(error.why.starts_with("invalid peer certificate: UnknownIssuer; "), "{error}");
+        assert!(error.why.contains("SSL_CERT_FILE"), "{error}");
     }
 
     #[test]
