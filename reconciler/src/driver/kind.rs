@@ -126,13 +126,14 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
         only_leader_observes && !self.is_known(key)
     }
 
-    /// The promote filter does not exclude objects to be finalized, nor those that cannot be decoded.
+    /// The promote filter does not exclude objects to be finalized or released, nor those that cannot be decoded.
     fn keys_to_promote(&self) -> Vec<Key> {
         let outside = self.outside.as_ref().map(Informer::keys).unwrap_or_default();
         let mut keys = self.informer.keys();
         if let Some(filter) = &self.promote {
             let admits = |key: &Key, object: &R::Kind| {
                 self.finalizer.is_due(object.meta())
+                    || self.is_to_release(object.meta())
                     || catch_panic(key, || filter.admits(object)).unwrap_or(false)
             };
             keys.retain(|key| match self.informer.newest(key) {
@@ -182,7 +183,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         match found {
             Found::Object(object) => self.process_object(key, object, mode).await,
             Found::Left(object) => self.process_left(key, object).boxed().await,
-            Found::Undecodable(error) => Ok(self.skip_undecodable(key, &error, mode)),
+            Found::Undecodable(error) => self.process_undecodable(key, &error, mode).boxed().await,
             Found::Outside => {
                 self.forget(key);
                 self.observe_absence(key, None).boxed().await
@@ -197,8 +198,8 @@ impl<R: ReconcileKind> KindDriver<R> {
     async fn process_object(&self, key: &Key, found: Readable<R::Kind>, mode: PassMode) -> Result<Outcome> {
         let object = &found.object;
         let is_admitted = match self.finalizer.is_due(object.meta()) {
-            true => mode == PassMode::Observing || self.is_placed_here(key, object).boxed().await?,
-            false => self.is_of_class(object) && self.is_admitted(key, object),
+            true => mode == PassMode::Observing || self.is_placed_here(key, object.meta()).boxed().await?,
+            false => self.is_of_class(object.meta()) && self.is_admitted(key, object),
         };
         if !is_admitted && mode == PassMode::Leading && self.is_to_release(object.meta()) {
             return self.process_left(key, found).boxed().await;
@@ -275,16 +276,32 @@ impl<R: ReconcileKind> KindDriver<R> {
         result
     }
 
-    /// Skips an object whose spec cannot be decoded. The cached state, if any, is stale.
-    fn skip_undecodable(&self, key: &Key, error: &DecodeError, mode: PassMode) -> Outcome {
+    /// Skips an object whose spec cannot be decoded. Reports it, unless it is of another class: its program can perhaps
+    /// decode it.
+    async fn process_undecodable(&self, key: &Key, error: &DecodeError, mode: PassMode) -> Result<Outcome> {
         let json = undecodable_json(&self.informer, key).unwrap_or_default();
         let OnlyMetadata { metadata: meta } = decode_object(&json).unwrap_or_default();
-        let message = match self.finalizer.is_due(&meta) {
+        let is_ours = match self.finalizer.is_due(&meta) {
+            true => mode == PassMode::Observing || self.is_placed_here(key, &meta).await?,
+            false => self.is_of_class(&meta) || self.is_to_release(&meta),
+        };
+        if is_ours {
+            return Ok(self.skip_undecodable(key, &meta, error, mode));
+        }
+        self.forget(key);
+        self.observe_absence(key, None).await
+    }
+
+    /// Reports an object whose spec cannot be decoded. The cached state, if any, is stale.
+    fn skip_undecodable(&self, key: &Key, meta: &ObjectMeta, error: &DecodeError, mode: PassMode) -> Outcome {
+        let message = match self.finalizer.is_due(meta) {
             true => format!(
                 "{error}; its deletion waits: make the object decodable, or start a version of the controller that can \
                  decode it"
             ),
-            false => error.to_string(),
+            false => format!(
+                "{error}; correct the field, or start a version of the controller that can decode the object"
+            ),
         };
         tracing::warn!(error = message, "the object is skipped until it can be decoded");
         if mode == PassMode::Leading {
@@ -321,13 +338,13 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     /// The class that the object names, if the controller has one.
-    fn class_of<'a>(&self, object: &'a R::Kind) -> Option<&'a str> {
+    fn class_of<'a>(&self, meta: &'a ObjectMeta) -> Option<&'a str> {
         let (annotation, _) = self.class.as_ref()?;
-        object.meta().annotations.as_ref()?.get(annotation).map(String::as_str)
+        meta.annotations.as_ref()?.get(annotation).map(String::as_str)
     }
 
-    fn is_of_class(&self, object: &R::Kind) -> bool {
-        self.class.as_ref().is_none_or(|(_, class)| self.class_of(object) == Some(class))
+    fn is_of_class(&self, meta: &ObjectMeta) -> bool {
+        self.class.as_ref().is_none_or(|(_, class)| self.class_of(meta) == Some(class))
     }
 
     fn is_admitted(&self, key: &Key, object: &R::Kind) -> bool {

@@ -228,6 +228,18 @@ async fn only_the_leader_records_an_event_for_an_undecodable_object() {
     let effects = given(garbled.clone()).following().reconcile(reconciling(never), "default/x").await;
     assert_eq!((effects.events().len(), effects.result.unwrap()), (0, Outcome::skip()));
 
+    // The program of another class may be able to decode it.
+    let of_class = |cx: &Context| {
+        let build = Controller::of::<Lamp>(cx).class("demo.reknit.dev/class", "desk");
+        Ok(build.reconciler(ClosureReconciler(never)).build())
+    };
+    for (class, events) in [("desk", 1), ("street", 0)] {
+        let mut garbled = garbled.clone();
+        garbled.metadata.annotations = Some([("demo.reknit.dev/class".into(), class.into())].into());
+        let effects = given(garbled).reconcile(of_class, "default/x").await;
+        assert_eq!((effects.events().len(), effects.result.unwrap()), (events, Outcome::skip()), "{class}");
+    }
+
     let server = ApiServer::new();
     let controller =
         builder(&Context::preloaded("test", server.client(), vec![server.insert(&garbled)]), never).build();

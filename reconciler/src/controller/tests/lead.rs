@@ -5,7 +5,7 @@ use reknit_leadership::internal::BucketWriter;
 use reknit_testing::InformerExt;
 
 use super::*;
-use crate::{FinalizeKind, ObserveDeletion, ObserveKind};
+use crate::{FinalizeKind, ObserveDeletion, ObserveKind, ReleaseKind};
 
 const TERM: Duration = Duration::from_secs(100_000);
 
@@ -352,6 +352,34 @@ async fn a_promotion_enqueues_deleted_objects_outside_the_selection_and_the_prom
     tokio::time::sleep(Duration::from_secs(10)).await;
     finalized.lock().sort();
     assert_eq!(*finalized.lock(), ["filtered", "outside"]);
+}
+
+impl ReleaseKind for FinalizesMaps {
+    async fn release_kind(&self, map: &ConfigMap) -> Result<Outcome> {
+        self.0.lock().extend(map.metadata.name.clone());
+        Ok(Outcome::skip())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_promotion_enqueues_objects_to_be_released_in_spite_of_the_promote_filter() {
+    let (leadership, writers) = elected(vec!["bucket".into()]);
+    let server = ApiServer::new();
+    let maps = [("left", &["example.com/maps"][..]), ("foreign", &[])].map(|(name, finalizers)| {
+        let mut map = map(name);
+        map["metadata"]["finalizers"] = json!(finalizers);
+        server.insert(&serde_json::from_value::<ConfigMap>(map).unwrap())
+    });
+    let cx = Context::preloaded("test", server.client(), maps.into());
+    let released = Arc::default();
+    let build = Controller::of::<ConfigMap>(&cx).class("example.com/class", "desk");
+    let build = build.finalizer("example.com/maps").promote_filter(label("never", "true"));
+    let controller = build.reconciler(FinalizesMaps(Arc::clone(&released))).releasing().build();
+    let (_stop, stopped) = Shutdown::new();
+    tokio::spawn(controller.run(Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None }));
+    writers[0].lead(Instant::now() + TERM, "test");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(*released.lock(), ["left"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use kube::Resource;
+use kube::{Resource, api::ObjectMeta};
 use reknit_apis::{Key, Kind};
+use reknit_injection::internal::exists;
 
 use super::{FinalizeFn, Found, KindDriver, ReleaseFn, Stored, defaulted, is_waiting, with_write_error};
 use crate::{
@@ -13,8 +14,8 @@ use crate::{
 
 impl<R: ReconcileKind> KindDriver<R> {
     /// Returns true unless an object to be finalized is of another class, whose program has placed the finalizer.
-    pub(super) async fn is_placed_here(&self, key: &Key, object: &R::Kind) -> Result<bool> {
-        let Some(class) = self.class_of(object).filter(|_| !self.is_of_class(object)) else {
+    pub(super) async fn is_placed_here(&self, key: &Key, meta: &ObjectMeta) -> Result<bool> {
+        let Some(class) = self.class_of(meta).filter(|_| !self.is_of_class(meta)) else {
             return Ok(true);
         };
         if !self.finalizer.is_default() {
@@ -44,7 +45,7 @@ impl<R: ReconcileKind> KindDriver<R> {
             Found::Undecodable(_) | Found::Outside => true,
         };
         let Some(name) = self.finalizer.name().filter(|_| !is_still_due) else { return };
-        if self.is_of_class(last) && self.is_admitted(key, last) {
+        if self.is_of_class(last.meta()) && self.is_admitted(key, last) {
             let message = format!(
                 "another client removed the finalizer {name} before this controller had finalized the object: if another \
                  program uses the same finalizer, set another one by `.finalizer(…)`"
@@ -115,7 +116,11 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     pub(super) async fn remove_finalizer(&self, object: &Arc<R::Kind>, newest: WriteMeta) -> Result<()> {
-        self.lost_finalizers.begin_removal(Key::of(&**object));
+        let key = Key::of(&**object);
+        // Nothing observes the deletion of an object outside the selection.
+        if exists(&self.informer, &key) {
+            self.lost_finalizers.begin_removal(key);
+        }
         let mut object = R::Kind::clone(object);
         let meta = object.meta_mut();
         (meta.resource_version, meta.finalizers) = (newest.resource_version, newest.finalizers);
