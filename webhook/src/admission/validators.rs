@@ -26,7 +26,8 @@ use super::{
 /// objects, and report them in their conditions.
 ///
 /// If the caches of informers that the constructor requested are not synced yet, requests for the Kind are denied with
-/// 503. If the validator fails, they are denied with 500 and its error.
+/// 503. If the validator fails, they are denied with 500 and its error. An update that leaves the spec alone is admitted
+/// all the same, if the validator fails for the stored object with the same error.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
@@ -121,14 +122,18 @@ fn verdict(result: Result<FieldError>) -> Verdict {
     result.map_err(|error| Denial::internal(error.to_string()))
 }
 
-/// Ignores the faults of an update that leaves the spec alone, if the stored object has the same ones.
+/// Ignores the faults of an update that leaves the spec alone, if the stored object has the same ones. Ignores the error
+/// of a rule that could not be evaluated likewise: else no finalizer could be removed while, for example, a permission is
+/// missing.
 pub(crate) fn ratchet_rule(rule: PendingRule, of_stored: PendingRule) -> PendingRule {
     let errors = |verdict: &Verdict| verdict.clone().map(|faults| faults.filter(Level::Error));
     async move {
         let verdict = rule.await;
         match errors(&verdict) {
             Ok(none) if none.is_empty() => verdict,
-            found if found == errors(&of_stored.await) => verdict.map(|faults| faults.filter(Level::Warning)),
+            found if found == errors(&of_stored.await) => {
+                Ok(verdict.map_or_else(|_| FieldError::none(), |faults| faults.filter(Level::Warning)))
+            }
             _ => verdict,
         }
     }

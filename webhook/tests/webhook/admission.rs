@@ -389,6 +389,18 @@ async fn a_validator_judges_the_metadata_of_an_object_whose_spec_breaks_a_new_ru
 }
 
 #[tokio::test]
+async fn a_validator_that_fails_for_the_stored_object_too_blocks_only_changes_of_the_spec() {
+    let webhook = Webhook::new("demo.reknit.dev")
+        .validator(Rule(async |lamp: Lamp| Err(format!("failed at {:?}", lamp.metadata.labels).into())));
+    let finalizing = with(lamp("hall"), "/metadata/finalizers", json!(["a.dev/b"]));
+    webhook.admit(TestRequest::update(&finalizing, lamp("hall"))).await.unwrap();
+    for changed in [lamp("attic"), with(lamp("hall"), "/metadata/labels", json!({"a": "b"}))] {
+        let refused = webhook.admit(TestRequest::update(lamp("hall"), changed)).await.unwrap_err();
+        assert!(refused.to_string().starts_with("validation failed: failed at "), "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn invalid_certificate_lifetimes_are_refused() {
     let unreachable_server = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let client = kube::Client::try_from(unreachable_server).unwrap();
