@@ -13,8 +13,6 @@ use crate::{
     write::stores_object,
 };
 
-const RBAC: &str = "rbac.authorization.k8s.io";
-
 /// Refuses requests by a function of the test.
 pub(crate) struct Authorizer(Box<Authorize>);
 
@@ -81,43 +79,6 @@ impl Objects {
             self.get(&request.collection, name).map(|object| blocked_owners(object)).unwrap_or_default();
         let added = blocked_owners(&request.body).into_iter().filter(|owner| !known.contains(owner));
         added.filter_map(|owner| self.finalizers_of(owner)).collect()
-    }
-
-    /// Returns the right to grant what a binding or a role grants: `bind` on the role, or `escalate`.
-    fn escalation(&self, request: &Request) -> Option<RequestInfo> {
-        let Collection { group, namespace, plural, .. } = &request.collection;
-        if group != RBAC || !stores_object(request.verb) || request.subresource.is_some() {
-            return None;
-        }
-        let stored = self.get(&request.collection, request.name.as_deref().unwrap_or_default());
-        let field = |name: &str| match &request.body[name] {
-            Value::Null => stored.map(|stored| &stored[name]).unwrap_or(&Value::Null),
-            value => value,
-        };
-        let info = |verb, resource: &str, name: &str, grants| RequestInfo {
-            verb,
-            group: RBAC.into(),
-            resource: resource.into(),
-            namespace: namespace.clone(),
-            name: Some(name.into()).filter(|name: &String| !name.is_empty()),
-            grants,
-        };
-        match plural.as_str() {
-            "rolebindings" | "clusterrolebindings" => {
-                let role = field("roleRef");
-                let (name, is_cluster_role) =
-                    (role["name"].as_str().unwrap_or_default(), role["kind"] == "ClusterRole");
-                let (roles, namespace) =
-                    if is_cluster_role { ("clusterroles", None) } else { ("roles", namespace.as_deref()) };
-                let role = self.get(&Collection::new(RBAC, "v1", roles, namespace), name);
-                Some(info("bind", roles, name, role.map(|role| role["rules"].clone())))
-            }
-            "roles" | "clusterroles" if stored.is_none_or(|stored| stored["rules"] != *field("rules")) => {
-                let name = request.name.as_deref().or(request.body["metadata"]["name"].as_str());
-                Some(info("escalate", plural, name.unwrap_or_default(), Some(field("rules").clone())))
-            }
-            _ => None,
-        }
     }
 
     /// The subresource `finalizers` of an owner, if an object of its Kind is stored.

@@ -28,6 +28,7 @@
 mod apply;
 mod authorization;
 mod collection;
+mod escalation;
 mod failures;
 mod identity;
 mod names;

@@ -20,7 +20,7 @@ pub struct RequestInfo {
     /// The name of the object. A request that creates an object has none.
     pub name: Option<String>,
     /// The rules that the request grants to others, if the verb is `bind` or `escalate`: who holds all of them needs
-    /// neither verb. `None` if the rules are not known, because the role does not exist.
+    /// neither verb. `None` if the rules are not known, because the role does not exist, or is aggregated and has none yet.
     pub grants: Option<Value>,
 }
 

@@ -259,7 +259,8 @@ impl ApiServer {
     /// message, and is not recorded. A request can need several permissions: server-side apply of a new object needs
     /// `create` too, an owner reference that blocks the deletion of its owner needs `update` of the owner's finalizers,
     /// a RoleBinding or ClusterRoleBinding needs `bind` on its role, and a role needs `escalate`, unless the rules that
-    /// it [grants](RequestInfo::grants) are allowed themselves.
+    /// it [grants](RequestInfo::grants) are allowed themselves. That holds for updates too, unless they change nothing but
+    /// owner references and finalizers.
     pub fn authorize(&self, authorizer: impl FnMut(&RequestInfo) -> Result<(), String> + Send + 'static) {
         self.state().authorizer = Some(Authorizer::new(authorizer));
     }

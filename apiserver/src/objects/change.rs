@@ -67,6 +67,19 @@ impl Objects {
         Ok((StatusCode::OK, self.store(request, name, new, managed_fields)))
     }
 
+    /// Returns the state that a write asks for, also if it is going to be refused. `None` if a patch cannot be applied.
+    pub(crate) fn requested_state(&self, request: &Request) -> Option<Value> {
+        let name = request.name.as_deref().unwrap_or_default();
+        let Some(old) = self.stored.get(&request.collection.key(name)) else {
+            return Some(request.body.clone());
+        };
+        let writer = Writer::of(request, self.schema(&request.collection));
+        let (mut new, _) =
+            requested_object(request, name, old, &writer).ok().filter(|(new, _)| new.is_object())?;
+        keep_fixed_fields(&mut new, &old.object);
+        Some(new)
+    }
+
     /// Checks the name, the namespace, the preconditions and the immutable fields of the requested object.
     fn check_change(
         &self,

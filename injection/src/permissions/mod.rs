@@ -79,7 +79,7 @@ impl Permissions {
             }
             Verb::Escalate => {
                 return "declare the rights that the role grants by build.allows(..), since a process may grant only \
-                        what it holds itself"
+                        what it holds itself; a role with an aggregationRule needs Verb::Escalate"
                     .into();
             }
             _ => {}
