@@ -3,7 +3,7 @@
 use kube::Client;
 
 #[cfg(unix)]
-pub use crate::watchdog::Watchdog;
+pub use crate::{control_plane::aggregate_cluster_roles, watchdog::Watchdog};
 
 /// Returns true if the API server serves MutatingAdmissionPolicies in v1, as it does since Kubernetes 1.36. Otherwise prints that
 /// the calling test checks nothing.

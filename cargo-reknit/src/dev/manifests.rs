@@ -1,6 +1,7 @@
 //! The objects of `config/`, as the local control plane gets them.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -68,6 +69,27 @@ fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
+/// The API group, the Kind, the namespace and the name of an object.
+pub(crate) type Identity = [String; 4];
+
+pub(crate) fn identity(object: &Value) -> Identity {
+    let text = |pointer: &str, default: &str| {
+        object.pointer(pointer).and_then(Value::as_str).unwrap_or(default).to_owned()
+    };
+    let version = text("/apiVersion", "");
+    let group = version.rsplit_once('/').map_or("", |(group, _)| group);
+    [group.to_owned(), text("/kind", ""), text("/metadata/namespace", "default"), text("/metadata/name", "")]
+}
+
+/// Returns the objects without those that a later one replaces: the last one of each identity.
+pub(crate) fn last_of_each(mut objects: Vec<Value>) -> Vec<Value> {
+    let mut seen = BTreeSet::new();
+    objects.reverse();
+    objects.retain(|object| seen.insert(identity(object)));
+    objects.reverse();
+    objects
+}
+
 /// Sorts objects by their Kinds as `kubectl apply -k` does, so that a Namespace comes before its objects.
 pub(crate) fn sort_as_kustomize(objects: &mut [Value]) {
     objects.sort_by_key(|object| {
@@ -108,7 +130,9 @@ mod tests {
 
     const CONFIG: &str = r#"
 kind: MutatingWebhookConfiguration
-webhooks: [{name: defaulting.webhook.example.com, clientConfig: {service: {name: webhook}}}]
+webhooks:
+  - {name: defaulting.webhook.example.com, clientConfig: {service: {name: webhook}}}
+  - {name: bindings.webhook.example.com, clientConfig: {service: {name: webhook, path: /bindings}}}
 ---
 kind: CustomResourceDefinition
 spec: {conversion: {webhook: {clientConfig: {service: {name: webhook}}}}}
@@ -128,6 +152,20 @@ spec: {conversion: {webhook: {clientConfig: {service: {name: webhook}}}}}
         let expected =
             ["Namespace", "Role", "RoleBinding", "ConfigMap", "Lamp", "ValidatingWebhookConfiguration"];
         assert_eq!(kinds(&objects), expected);
+    }
+
+    #[test]
+    fn what_a_program_prints_replaces_the_object_in_config_and_a_reverted_program_restores_it() {
+        let role = |version: &str, namespace: &str, verb: &str| {
+            let metadata = json!({"name": "controller", "namespace": namespace});
+            let api_version = format!("rbac.authorization.k8s.io/{version}");
+            json!({"apiVersion": api_version, "kind": "Role", "metadata": metadata, "rules": [{"verbs": [verb]}]})
+        };
+        let (other, written) = (role("v1", "other", "get"), role("v1", "shop", "get"));
+        for printed in [role("v1", "shop", "list"), role("v1beta1", "shop", "get"), written.clone()] {
+            let objects = vec![written.clone(), other.clone(), printed.clone()];
+            assert_eq!(last_of_each(objects), [other.clone(), printed]);
+        }
     }
 
     #[test]
@@ -157,7 +195,9 @@ spec: {conversion: {webhook: {clientConfig: {service: {name: webhook}}}}}
     fn webhooks_are_called_on_this_machine() {
         let objects = localize(&parse(CONFIG).unwrap(), 1234);
         let url = json!({"url": "https://127.0.0.1:1234"});
-        assert_eq!(objects[0]["webhooks"][0]["clientConfig"], url);
+        for entry in 0..2 {
+            assert_eq!(objects[0]["webhooks"][entry]["clientConfig"], url);
+        }
         assert_eq!(objects[1]["spec"]["conversion"]["webhook"]["clientConfig"], url);
         assert_eq!(objects.len(), 2);
     }

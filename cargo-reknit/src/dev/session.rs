@@ -14,7 +14,7 @@ use kube::{
     core::GroupVersionKind,
     discovery::{Scope, pinned_kind},
 };
-use reknit_testing::ControlPlane;
+use reknit_testing::{ControlPlane, internal::aggregate_cluster_roles};
 use serde_json::Value;
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
     manifests, namespaces,
     process::{Process, Settings},
     table::{self, Resource},
-    workload::{Workload, workloads},
+    workload::{MainProgram, Workload, workloads},
 };
 use crate::{manifests::rbac_arguments, output, project::Project};
 
@@ -41,8 +41,8 @@ pub(crate) struct Session<'a> {
     processes: Vec<Process>,
     /// The executables and the Deployments of the running processes.
     started: Option<(Executables, Vec<Workload>)>,
-    /// The objects of `config/` that the API server has.
-    applied: Vec<Value>,
+    /// The objects of `config/` as they were last applied.
+    applied: BTreeMap<manifests::Identity, Value>,
     resources: Vec<Resource>,
     examples: Vec<Value>,
     /// The examples that `--once` awaits, once all are applied.
@@ -84,7 +84,7 @@ impl<'a> Session<'a> {
             workloads: Vec::new(),
             processes: Vec::new(),
             started: None,
-            applied: Vec::new(),
+            applied: BTreeMap::new(),
             resources: Vec::new(),
             examples: Vec::new(),
             awaited: Vec::new(),
@@ -131,11 +131,12 @@ impl<'a> Session<'a> {
     /// Applies `config/`, and then what the programs `crd` and `rbac` print, except for objects that are applied already.
     /// Warns if `config/` differs from what the programs print.
     async fn apply(&mut self) -> Result<()> {
-        let (folder, main_program) = (&self.project.folder, self.project.name.as_str());
+        let folder = &self.project.folder;
+        let main = MainProgram::of(self.project.name.as_str(), folder);
         let mut objects = manifests::read_folder(&folder.join("config"))?;
-        let workloads = workloads(&objects, main_program);
+        let workloads = workloads(&objects, &main);
         // The rules depend on flags such as --namespace.
-        let of_main = workloads.iter().find(|workload| workload.program == main_program);
+        let of_main = workloads.iter().find(|workload| workload.program == main.name);
         let args = of_main.into_iter().flat_map(|workload| &workload.args).map(Into::into).collect();
         for (program, args) in [("crd", Vec::new()), ("rbac", rbac_arguments(args))] {
             if let Some(text) = self.executables.print(program, &args, folder).await? {
@@ -156,13 +157,9 @@ impl<'a> Session<'a> {
                  creates no pods of the Deployment; `Rbac::service_account` names the account of the generated roles"
             ));
         }
+        let mut objects = manifests::last_of_each(objects);
         manifests::sort_as_kustomize(&mut objects);
-        let local_objects = manifests::localize(&objects, self.webhook_port);
-        // To apply a webhook configuration again would remove the path that the webhook has added to its URL.
-        for object in local_objects.iter().filter(|object| !self.applied.contains(object)) {
-            self.plane.apply_yaml(&object.to_string()).await.context("cannot apply config/")?;
-        }
-        self.applied = local_objects;
+        self.apply_changed(manifests::localize(&objects, self.webhook_port)).await?;
         self.workloads = workloads;
         let definitions = objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition");
         self.resources = definitions.filter_map(Resource::of).collect();
@@ -172,6 +169,24 @@ impl<'a> Session<'a> {
         self.examples = manifests::read_folder(&folder.join("config/example"))?;
         self.awaited = self.examples.iter().map(Goal::ready).collect();
         self.pending = Some(String::new());
+        Ok(())
+    }
+
+    /// Applies the objects that differ from what was last applied. To apply a webhook configuration again would remove the
+    /// path that the webhook has added to its URL.
+    async fn apply_changed(&mut self, objects: Vec<Value>) -> Result<()> {
+        let objects: Vec<_> =
+            objects.into_iter().map(|object| (manifests::identity(&object), object)).collect();
+        self.applied.retain(|known, _| objects.iter().any(|(identity, _)| identity == known));
+        for (identity, object) in objects {
+            if self.applied.get(&identity) == Some(&object) {
+                continue;
+            }
+            // An apply that fails may have changed the object.
+            self.applied.remove(&identity);
+            self.plane.apply_yaml(&object.to_string()).await.context("cannot apply config/")?;
+            self.applied.insert(identity, object);
+        }
         Ok(())
     }
 
@@ -228,6 +243,7 @@ impl<'a> Session<'a> {
         self.report_exits();
         // Tried again at the next refresh.
         let _ = namespaces::finish_deletions(&self.client).await;
+        let _ = aggregate_cluster_roles(self.client.clone()).await;
         self.apply_examples().await;
         if self.pending.is_none() {
             self.record_reached().await;
@@ -324,7 +340,7 @@ impl<'a> Session<'a> {
     /// Returns the webhook configuration or the definition that the API server cannot use yet: an entry has no rules, or
     /// a conversion has no CA bundle.
     async fn unregistered_webhook(&self) -> Option<String> {
-        for object in self.applied.iter().filter(|object| calls_webhook(object)) {
+        for object in self.applied.values().filter(|object| calls_webhook(object)) {
             let current = self.read(object).await.ok();
             if !current.is_some_and(|current| is_registered(&current.data)) {
                 return Some(describe(object));

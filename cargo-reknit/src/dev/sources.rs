@@ -1,10 +1,17 @@
 //! Changes of the project's files.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher, event::ModifyKind};
-use tokio::{sync::Notify, time::timeout};
+use tokio::{
+    sync::{Mutex, Notify},
+    time::timeout,
+};
 
 /// Editors write a file in several steps. A build starts after this time without a change.
 const DEBOUNCE: Duration = Duration::from_millis(300);
@@ -15,8 +22,9 @@ const FILES: [&str; 4] = ["Cargo.toml", "Cargo.lock", "build.rs", "rust-toolchai
 
 /// A watch of the files from which a project is built and deployed.
 pub(crate) struct Sources {
+    root: PathBuf,
     changed: Arc<Notify>,
-    _watcher: RecommendedWatcher,
+    watcher: Mutex<RecommendedWatcher>,
 }
 
 impl Sources {
@@ -34,21 +42,24 @@ impl Sources {
             }
         };
         let mut watcher = notify::recommended_watcher(report).context("cannot watch files")?;
-        for (path, mode) in [
-            (folder.to_owned(), RecursiveMode::NonRecursive),
-            (folder.join("src"), RecursiveMode::Recursive),
-            (folder.join("config"), RecursiveMode::Recursive),
-        ] {
-            watcher.watch(&path, mode).with_context(|| format!("cannot watch {}", path.display()))?;
-        }
-        Ok(Self { changed, _watcher: watcher })
+        let cannot_watch = || format!("cannot watch {}", folder.display());
+        watcher.watch(folder, RecursiveMode::NonRecursive).with_context(cannot_watch)?;
+        watch_folders(&mut watcher, folder).with_context(cannot_watch)?;
+        Ok(Self { root: folder.to_owned(), changed, watcher: Mutex::new(watcher) })
     }
 
     /// Waits for a change, and until nothing has changed for a while. Changes since the last call count once.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
         while timeout(DEBOUNCE, self.changed.notified()).await.is_ok() {}
+        // A watch stays with a folder that was moved away, and another one may have its name now. If there is none, its
+        // creation is the next change.
+        let _ = watch_folders(&mut *self.watcher.lock().await, &self.root);
     }
+}
+
+fn watch_folders(watcher: &mut RecommendedWatcher, root: &Path) -> notify::Result<()> {
+    FOLDERS.iter().try_for_each(|folder| watcher.watch(&root.join(folder), RecursiveMode::Recursive))
 }
 
 /// Tells whether a build or `config/` depends on this file of the project.
@@ -65,7 +76,7 @@ fn is_change(kind: EventKind) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::PathBuf};
+    use std::fs;
 
     use super::*;
 
@@ -91,6 +102,19 @@ mod tests {
             fs::rename(folder.path().join(".Cargo.toml.new"), folder.path().join("Cargo.toml")).unwrap();
             timeout(LIMIT, sources.changed()).await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_is_replaced_is_still_watched() {
+        let (folder, _) = project();
+        let (config, moved) = (folder.path().join("config"), folder.path().join("moved"));
+        let sources = Sources::watch(folder.path()).unwrap();
+        fs::rename(&config, &moved).unwrap();
+        timeout(LIMIT, sources.changed()).await.unwrap();
+        fs::create_dir(&config).unwrap();
+        timeout(LIMIT, sources.changed()).await.unwrap();
+        fs::write(config.join("a.yaml"), "text").unwrap();
+        timeout(LIMIT, sources.changed()).await.unwrap();
     }
 
     #[tokio::test]

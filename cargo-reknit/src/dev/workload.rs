@@ -1,15 +1,20 @@
 //! The programs of the Deployments in `config/`.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, fs, path::Path};
 
+use k8s_openapi::ByteString;
+use serde::Deserialize;
 use serde_json::Value;
 
 /// The flags without a value that `cargo reknit dev` sets itself, or leaves out: it serves on localhost, where `curl` reads
 /// the metrics.
-const OWN_SWITCHES: [&str; 2] = ["--disable-ha", "--metrics-secure"];
-/// The flags with a value that `cargo reknit dev` sets itself.
-const OWN_FLAGS: [&str; 7] = [
+const OWN_SWITCHES: [&str; 3] = ["--disable-ha", "--leader-elect", "--metrics-secure"];
+/// The flags with a value that `cargo reknit dev` sets itself, or leaves out: each program gets free ports.
+const OWN_FLAGS: [&str; 10] = [
     "--bind-address",
+    "--health-probe-bind-address",
+    "--metrics-bind-address",
+    "--webhook-port",
     "--console-bind-address",
     "--shutdown-timeout",
     "--kubeconfig",
@@ -29,11 +34,28 @@ pub(crate) struct Workload {
     pub(crate) env: BTreeMap<String, String>,
 }
 
+/// The program that the project's image runs.
+pub(crate) struct MainProgram {
+    pub(crate) name: String,
+    /// Its path in the image.
+    path: Option<String>,
+}
+
+impl MainProgram {
+    /// The program of this name. Its path in the image is the entry point of the project's Dockerfile.
+    pub(crate) fn of(name: &str, folder: &Path) -> Self {
+        let dockerfile = fs::read_to_string(folder.join("Dockerfile")).unwrap_or_default();
+        let words = dockerfile.lines().rev().find_map(|line| line.strip_prefix("ENTRYPOINT"));
+        let words = words.and_then(|words| serde_json::from_str::<Vec<String>>(words).ok());
+        Self { name: name.into(), path: words.and_then(|words| words.into_iter().next()) }
+    }
+}
+
 /// Returns the programs of the Deployments, of each the first container. A container without a command runs the entry
 /// point of the image, which is the project's main program.
-pub(crate) fn workloads(objects: &[Value], main_program: &str) -> Vec<Workload> {
+pub(crate) fn workloads(objects: &[Value], main: &MainProgram) -> Vec<Workload> {
     let deployments = objects.iter().filter(|object| object["kind"] == "Deployment");
-    deployments.map(|deployment| Workload::of(deployment, objects, main_program)).collect()
+    deployments.map(|deployment| Workload::of(deployment, objects, main)).collect()
 }
 
 /// The program and its account, since two Deployments may run one program.
@@ -54,7 +76,7 @@ impl Workload {
         self.service_account == "default" || objects.iter().any(is_account)
     }
 
-    fn of(deployment: &Value, objects: &[Value], main_program: &str) -> Self {
+    fn of(deployment: &Value, objects: &[Value], main: &MainProgram) -> Self {
         let pod = &deployment["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
         let mut workload = Self {
@@ -64,6 +86,13 @@ impl Workload {
             args: Vec::new(),
             env: BTreeMap::new(),
         };
+        for source in items(&container["envFrom"]) {
+            let prefix = source["prefix"].as_str().unwrap_or_default();
+            for (kind, field) in [("ConfigMap", "configMapRef"), ("Secret", "secretRef")] {
+                let values = workload.values(kind, &source[field], objects).into_iter();
+                workload.env.extend(values.map(|(key, value)| (format!("{prefix}{key}"), value)));
+            }
+        }
         for variable in items(&container["env"]) {
             let Some(name) = variable["name"].as_str() else { continue };
             if let Some(value) = workload.value(variable, deployment, objects) {
@@ -74,10 +103,13 @@ impl Workload {
         let mut words = words.map(|word| workload.expand(word));
         let command = match container["command"].is_array() {
             true => words.next().unwrap_or_default(),
-            false => main_program.to_owned(),
+            false => main.name.clone(),
         };
-        let args = without_own_flags(words);
-        Self { program: command.rsplit('/').next().unwrap_or(&command).into(), args, ..workload }
+        let program = match main.path.as_ref() == Some(&command) {
+            true => &*main.name,
+            false => command.rsplit('/').next().unwrap_or(&command),
+        };
+        Self { program: program.into(), args: without_own_flags(words), ..workload }
     }
 
     /// The value of an environment variable. `None` if only a pod has it, such as its uid, or if no object in `config/`
@@ -93,17 +125,29 @@ impl Workload {
             Some("spec.serviceAccountName") => return Some(self.service_account.clone()),
             _ => {}
         }
-        let of = |kind: &str, reference: &Value, field: &str| {
-            let key = reference["key"].as_str()?;
-            let object = objects.iter().find(|object| {
-                object["kind"] == kind
-                    && object["metadata"]["name"] == reference["name"]
-                    && object["metadata"]["namespace"].as_str().unwrap_or("default") == self.namespace
-            });
-            object?[field][key].as_str().map(Into::into)
+        let of = |kind: &str, reference: &Value| {
+            self.values(kind, reference, objects).remove(reference["key"].as_str()?)
         };
-        of("ConfigMap", &source["configMapKeyRef"], "data")
-            .or_else(|| of("Secret", &source["secretKeyRef"], "stringData"))
+        of("ConfigMap", &source["configMapKeyRef"]).or_else(|| of("Secret", &source["secretKeyRef"]))
+    }
+
+    /// The values of the ConfigMap or the Secret in `config/` that a reference names. Those of `stringData` replace those
+    /// of `data`, as the API server does it.
+    fn values(&self, kind: &str, reference: &Value, objects: &[Value]) -> BTreeMap<String, String> {
+        let object = objects.iter().find(|object| {
+            object["kind"] == kind
+                && object["metadata"]["name"] == reference["name"]
+                && object["metadata"]["namespace"].as_str().unwrap_or("default") == self.namespace
+        });
+        let entries = |field: &str| object.and_then(|object| object[field].as_object()).into_iter().flatten();
+        let decode = |value: &Value| match kind {
+            "Secret" => String::from_utf8(ByteString::deserialize(value).ok()?.0).ok(),
+            _ => value.as_str().map(Into::into),
+        };
+        let data = entries("data").filter_map(|(key, value)| Some((key.clone(), decode(value)?)));
+        let texts =
+            entries("stringData").filter_map(|(key, value)| Some((key.clone(), value.as_str()?.into())));
+        data.chain(texts).collect()
     }
 
     /// Replaces `$(NAME)` by the variable of this name, as the kubelet does.
@@ -142,7 +186,23 @@ mod tests {
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: controller, namespace: shop}
-spec: {template: {spec: {serviceAccountName: controller, containers: [{name: controller}]}}}
+spec:
+  template:
+    spec:
+      serviceAccountName: controller
+      containers:
+        - name: controller
+          command: [/controller]
+          args:
+            - --leader-elect
+            - --metrics-bind-address=:8443
+            - --health-probe-bind-address=:8081
+            - --webhook-port
+            - "9443"
+          envFrom:
+            - {prefix: MY_, configMapRef: {name: settings}}
+            - secretRef: {name: settings}
+          env: [{name: MY_color, value: "dark $(MY_color)"}]
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -165,8 +225,16 @@ spec:
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: shop}, data: {color: red}}
 ---
-{apiVersion: v1, kind: Secret, metadata: {name: settings, namespace: shop}, stringData: {token: x}}
+apiVersion: v1
+kind: Secret
+metadata: {name: settings, namespace: shop}
+data: {token: b2xk, user: Ym9i}
+stringData: {token: x}
 "#;
+
+    fn main() -> MainProgram {
+        MainProgram { name: "orders".into(), path: Some("/controller".into()) }
+    }
 
     #[test]
     fn each_deployment_runs_a_program_as_its_service_account_with_its_arguments_and_environment() {
@@ -186,14 +254,33 @@ spec:
             ("TOKEN", "x"),
         ];
         let env = env.map(|(name, value)| (name.into(), value.into())).into();
-        let expected =
-            [workload("orders", "controller"), Workload { args, env, ..workload("webhook", "hook") }];
-        assert_eq!(workloads(&parse(CONFIG).unwrap(), "orders"), expected);
+        let of_main = [("MY_color", "dark red"), ("token", "x"), ("user", "bob")];
+        let of_main = of_main.map(|(name, value)| (name.into(), value.into())).into();
+        let expected = [
+            Workload { env: of_main, ..workload("orders", "controller") },
+            Workload { args, env, ..workload("webhook", "hook") },
+        ];
+        assert_eq!(workloads(&parse(CONFIG).unwrap(), &main()), expected);
+    }
+
+    #[test]
+    fn the_entry_point_of_the_image_is_the_path_of_the_main_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = || MainProgram::of("orders", folder.path()).path;
+        assert_eq!(path(), None);
+        for (dockerfile, expected) in [
+            (include_str!("../../template/project/Dockerfile"), Some("/controller".to_owned())),
+            ("FROM x\nENTRYPOINT [\"/manager\", \"--verbose\"]\nCMD []\n", Some("/manager".to_owned())),
+            ("ENTRYPOINT exec /controller\n", None),
+        ] {
+            fs::write(folder.path().join("Dockerfile"), dockerfile).unwrap();
+            assert_eq!(path(), expected, "{dockerfile}");
+        }
     }
 
     #[test]
     fn a_deployment_needs_its_service_account_unless_it_is_the_default_one() {
-        let mut workload = workloads(&parse(CONFIG).unwrap(), "orders").remove(0);
+        let mut workload = workloads(&parse(CONFIG).unwrap(), &main()).remove(0);
         assert_eq!(workload.to_string(), "orders as shop/controller");
         for (account, namespace, has_account) in
             [("controller", "shop", true), ("controller", "other", false), ("webhook", "shop", false)]

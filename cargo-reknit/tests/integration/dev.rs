@@ -138,6 +138,13 @@ async fn programs_follow_the_sources_and_end_with_the_command() {
     project.edit("config/500-controller.yaml", other, account);
     dev.wait_for("running notes as notes/controller");
 
+    let (replicas, misspelt) = ("  replicas: 2", "  replica: 2");
+    project.edit("config/500-controller.yaml", replicas, misspelt);
+    project.edit("src/note/controller.rs", "by the test", "by the second test");
+    dev.wait_for("cannot apply config/");
+    project.edit("config/500-controller.yaml", misspelt, replicas);
+    dev.wait_for("running notes as notes/controller");
+
     dev.interrupt();
     let is_removed = async || match kubeconfig.exists() {
         true => Err("it exists"),
@@ -158,11 +165,7 @@ async fn programs_follow_the_sources_and_end_with_the_command() {
     };
     eventually("the end of the program", limit, has_ended).await;
 
-    project.edit(
-        "config/500-controller.yaml",
-        "--only=controllers",
-        "--only=controllers\", \"--metrics-bind-address=192.0.2.1:1",
-    );
+    project.edit("config/500-webhook.yaml", "--only=webhook", "--only=webhook\", \"--unknown");
     let failed = project.reknit(&["dev", "--once"]).output().unwrap();
     let errors = String::from_utf8_lossy(&failed.stderr);
     let message = "a program exited before these examples were ready: Note/hello";

@@ -15,11 +15,12 @@ use super::{ControlPlane, Error, apply::FIELD_MANAGER};
 impl ControlPlane {
     /// Fills in the rules of aggregated ClusterRoles. With nodes, the controller of Kubernetes does it too.
     pub(super) async fn aggregate_cluster_roles(&self) -> Result<(), Error> {
-        aggregate(self.client()?).await.map_err(Error::cannot("aggregate ClusterRoles"))
+        aggregate_cluster_roles(self.client()?).await.map_err(Error::cannot("aggregate ClusterRoles"))
     }
 }
 
-async fn aggregate(client: Client) -> kube::Result<()> {
+/// Fills in the rules of aggregated ClusterRoles, as they are now.
+pub async fn aggregate_cluster_roles(client: Client) -> kube::Result<()> {
     let api: Api<ClusterRole> = Api::all(client);
     let stored = api.list(&ListParams::default()).await?.items;
     let mut roles = stored.clone();

@@ -22,7 +22,9 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use self::process::{Processes, commands::AUDIT_LOG};
-pub use self::{builder::Builder, error::Error, webhook::WebhookServer};
+pub use self::{
+    aggregation::aggregate_cluster_roles, builder::Builder, error::Error, webhook::WebhookServer,
+};
 
 static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
 const ONE_DAY: i64 = 24 * 60 * 60;
