@@ -238,10 +238,51 @@ impl Drop for RunningControllers {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use reknit_reconciler::{ObserveKind, Outcome, ReconcileKind};
+    use tokio::sync::mpsc::{self, UnboundedSender};
 
     use super::*;
     use crate::ApiServer;
+
+    /// Sends the role that each pass has.
+    struct Roles(UnboundedSender<&'static str>);
+
+    impl ReconcileKind for Roles {
+        type Kind = ConfigMap;
+
+        async fn reconcile_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+            self.0.send("reconciles")?;
+            Ok(Outcome::done())
+        }
+    }
+
+    impl ObserveKind for Roles {
+        async fn observe_kind(&self, _: &ConfigMap) -> Result<Outcome> {
+            self.0.send("observes")?;
+            Ok(Outcome::done())
+        }
+    }
+
+    #[tokio::test]
+    async fn controllers_observe_as_followers_and_reconcile_otherwise() {
+        for (following, role) in [(true, "observes"), (false, "reconciles")] {
+            let server = ApiServer::new();
+            let mut map = ConfigMap::default();
+            map.metadata.name = Some("x".into());
+            map.metadata.namespace = Some("default".into());
+            server.insert(&map);
+            let (sender, mut received) = mpsc::unbounded_channel();
+            let controllers = Controllers::new(server.client()).controller(move |cx| {
+                let build = Controller::of::<ConfigMap>(cx).reconciler(Roles(sender));
+                Ok(build.observing_as_follower().build())
+            });
+            let running = if following { controllers.following() } else { controllers }.start();
+            assert_eq!(received.recv().await, Some(role));
+            running.stop().await;
+            assert_eq!(received.recv().await, None, "one pass");
+        }
+    }
 
     #[tokio::test]
     async fn a_task_runs_beside_the_controllers_with_the_values_of_their_constructors() {

@@ -15,7 +15,7 @@ impl ReconcileKind for Follower {
 }
 
 fn unnamed(cx: &Context) -> Result<Controller> {
-    let mut build = Controller::of::<ConfigMap>(cx);
+    let mut build = Controller::of::<ConfigMap>(cx).name("follower-of-all");
     let objects = build.track_any(Kinds::any());
     Ok(build.reconciler(Follower(objects)).build())
 }
@@ -36,7 +36,7 @@ fn generate(controller: fn(&Context) -> Result<Controller>, args: &str) -> Resul
 #[test]
 fn unnamed_kinds_are_an_error_that_names_the_controller_and_the_remedy() {
     let error = generate(unnamed, "").unwrap_err();
-    assert!(error.contains("the controller configmaps uses Kinds::any()"), "{error}");
+    assert!(error.contains("the controller follower-of-all uses Kinds::any()"), "{error}");
     assert!(error.contains("Kinds::of([(group, plural), …])"), "{error}");
 }
 
