@@ -27,10 +27,6 @@ impl Project {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let parent = emptied_folder("cargo-reknit");
         let project = Self { folder: parent.join(name), parent, _target: target };
-        // The same profile for dependencies as in the workspace, so that cargo reuses them.
-        fs::create_dir_all(project.parent.join(".cargo")).unwrap();
-        let profile = "[profile.dev.package.\"*\"]\ndebug = false\n";
-        fs::write(project.parent.join(".cargo/config.toml"), profile).unwrap();
         let mut new = project.command(&["reknit", "new", name]);
         new.args(args).arg("--path").arg(root).current_dir(&project.parent);
         succeed(&mut new);
