@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 use reknit_apis::internal::HashMap;
 use tokio::time::Instant;
 
+use crate::queue::DeletedChild;
+
 /// The longest pause between two deletions of a child.
 const MAX_PAUSE: Duration = Duration::from_secs(10 * 60);
 /// The number of deletions that are a fight.
@@ -40,13 +42,15 @@ pub(super) struct Deletion {
 }
 
 impl Deletions {
-    /// Counts the deletion of a child, such as `deployments.apps shop/web`. Returns it if it is part of a fight.
-    pub(super) fn count(&self, owner_uid: &str, child: &str) -> Option<Deletion> {
+    /// Counts the deletion of a child. Returns it if it is part of a fight.
+    pub(super) fn count(&self, owner_uid: &str, child: &DeletedChild<'_>) -> Option<Deletion> {
         let (now, mut children) = (Instant::now(), self.0.lock());
         if children.len() >= MAX_CHILDREN {
             children.retain(|_, deleted| !deleted.is_expired(now));
         }
-        let key = [owner_uid, child].map(Into::into);
+        let DeletedChild { resource, key, may_have_left } = child;
+        let child = format!("{resource} {key}");
+        let key = [owner_uid, &child].map(Into::into);
         if children.len() >= MAX_CHILDREN && !children.contains_key(&key) {
             return None;
         }
@@ -65,7 +69,9 @@ impl Deletions {
             deleted.next_gap *= 2;
         }
         let (times, seconds) = (deleted.times, (now - deleted.since).as_secs().max(1));
-        let text = format!("another client deleted {child} {times} times in {seconds} s");
+        let or_left =
+            if *may_have_left { ", or took it out of the selection of this controller," } else { "" };
+        let text = format!("another client deleted {child}{or_left} {times} times in {seconds} s");
         Some(Deletion { text, is_to_report })
     }
 }
@@ -86,16 +92,20 @@ mod tests {
 
     use super::*;
 
+    fn web(may_have_left: bool) -> DeletedChild<'static> {
+        DeletedChild { resource: "deployments.apps", key: "shop/web", may_have_left }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_third_deletion_of_a_child_of_the_same_owner_is_reported_and_then_with_growing_gaps() {
         let deletions = Deletions::default();
         let mut reports = Vec::new();
         for n in 1..=2400 {
-            let deletion = deletions.count("owner", "deployments.apps shop/web");
+            let deletion = deletions.count("owner", &web(false));
             assert_eq!(deletion.is_some(), n >= 3);
             reports
                 .extend(deletion.filter(|deletion| deletion.is_to_report).map(|deletion| (n, deletion.text)));
-            assert!(deletions.count(&n.to_string(), "deployments.apps shop/web").is_none(), "another owner");
+            assert!(deletions.count(&n.to_string(), &web(false)).is_none(), "another owner");
             advance(Duration::from_secs(1)).await;
         }
         let numbers: Vec<_> = reports.iter().map(|(n, _)| *n).collect();
@@ -104,13 +114,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_child_that_may_only_have_left_the_selection_is_not_said_to_be_deleted() {
+        let deletions = Deletions::default();
+        let last = (0..3).filter_map(|_| deletions.count("owner", &web(true))).last().unwrap();
+        let start = "another client deleted deployments.apps shop/web, or took it out of the selection of this controller, 3";
+        assert!(last.text.starts_with(start), "{}", last.text);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn rare_deletions_are_no_fight_and_the_number_of_counted_children_is_bounded() {
         let deletions = Deletions::default();
         for _ in 0..10 {
-            assert!(deletions.count("owner", "jobs.batch shop/nightly").is_none());
+            assert!(deletions.count("owner", &web(false)).is_none());
             advance(MAX_PAUSE + Duration::from_secs(1)).await;
         }
-        (0..MAX_CHILDREN + 5).for_each(|n| _ = deletions.count("owner", &n.to_string()));
+        (0..MAX_CHILDREN + 5).for_each(|n| _ = deletions.count(&n.to_string(), &web(false)));
         assert_eq!(deletions.0.lock().len(), MAX_CHILDREN);
     }
 }

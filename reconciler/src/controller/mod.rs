@@ -299,12 +299,10 @@ impl Controller {
     /// Counts and logs the deletions of children that are part of a fight, as [`report_fights`](Self::report_fights) does
     /// the restored fields.
     fn report_deletions(&self, key: &Key, causes: &Causes, logged: &mut LoggedPass) {
-        for (resource, child) in causes.deleted_children() {
+        for child in causes.deleted_children() {
             let Some(owner_uid) = self.driver.reference(key).and_then(|owner| owner.uid) else { return };
-            let Some(deletion) = self.deletions.count(&owner_uid, &format!("{resource} {child}")) else {
-                continue;
-            };
-            let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+            let Some(deletion) = self.deletions.count(&owner_uid, &child) else { continue };
+            let (plural, group) = child.resource.split_once('.').unwrap_or((child.resource, ""));
             self.metrics.record_fight_write(group, plural);
             logged.add_fight(&deletion.text);
             if deletion.is_to_report {

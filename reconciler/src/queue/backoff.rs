@@ -23,7 +23,7 @@ impl Backoff {
     /// wait for the longest time, although it has hardly been retried.
     pub(super) fn failed(&mut self, key: &Arc<Key>, error: &str, prompted: bool, is_early: bool) -> Duration {
         let (failures, cause, was_prompted) =
-            self.failures.entry(key.clone()).or_insert((0, Cause::After, false));
+            self.failures.entry(key.clone()).or_insert((0, Cause::After { is_external: false }, false));
         *was_prompted |= prompted;
         *failures = failures.saturating_add(u32::from(!is_early)).max(1);
         *cause = Cause::retry(*failures, error);
@@ -34,7 +34,9 @@ impl Backoff {
     /// The cause of the key's retry, and whether the retry continues a prompted pass.
     pub(super) fn cause(&self, key: &Key) -> (Cause, bool) {
         let failed = self.failures.get(key);
-        failed.map_or((Cause::After, false), |(_, cause, prompted)| (cause.clone(), *prompted))
+        failed.map_or((Cause::After { is_external: false }, false), |(_, cause, prompted)| {
+            (cause.clone(), *prompted)
+        })
     }
 
     /// The number of failures of the key since its last success.

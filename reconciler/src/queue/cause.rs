@@ -14,7 +14,10 @@ use reknit_injection::{
     internal::{CurrentPass, Writers, is_initial},
 };
 
-use super::change::StateChange;
+use super::{
+    change::StateChange,
+    source::{DeletedChild, Source, resource_of},
+};
 
 /// The maximum number of causes that a queued key keeps. Of further ones, only the number is kept.
 const MAX_CAUSES: usize = 16;
@@ -39,38 +42,13 @@ pub(crate) enum Cause {
     Resync,
     /// This process leads the key now, or leads it no longer.
     Leadership,
-    /// The wait of [`Outcome::after`](crate::Outcome::after) or [`Queue::add_after`](crate::Queue::add_after) is over.
-    After,
+    /// The wait of [`Outcome::after`](crate::Outcome::after) or [`Queue::add_after`](crate::Queue::add_after) is over. It is
+    /// external if `add_after` was called outside of a pass.
+    After { is_external: bool },
     /// The last pass failed.
     Retry { number: u32, error: Arc<str> },
     /// [`Queue::add`](crate::Queue::add), with the reason of the caller, and the pass that called it.
     Queue(Option<Arc<str>>, Option<Arc<CurrentPass>>),
-}
-
-/// The objects of one informer whose changes enqueue keys, and the relation by which they do.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Source {
-    relation: &'static str,
-    /// The resource, such as `services` or `deployments.apps`.
-    resource: String,
-}
-
-impl Source {
-    /// The objects that passes read through a tracker.
-    pub(crate) const TRACKED: &str = "tracked";
-    /// The objects that are controlled by the object of the key.
-    pub(crate) const OWNED: &str = "owned";
-    /// The objects that a watch maps to keys.
-    pub(crate) const WATCHED: &str = "watched";
-
-    pub(crate) fn new<T: Cached>(relation: &'static str, informer: &Informer<T>) -> Arc<Self> {
-        Arc::new(Self { relation, resource: resource_of(informer).into() })
-    }
-}
-
-/// The resource of the informer, without its selection.
-pub(crate) fn resource_of<T: Cached>(informer: &Informer<T>) -> &str {
-    informer.name().split(' ').next().unwrap_or_default()
 }
 
 impl Cause {
@@ -81,14 +59,19 @@ impl Cause {
 
     /// The change of another object.
     pub(crate) fn other<T: Cached>(source: &Arc<Source>, change: &Change<T>) -> Self {
-        let key = change.key().to_string().into();
+        let meta = change.latest().meta();
+        let name = meta.name.as_deref().unwrap_or_default();
+        let key = meta
+            .namespace
+            .as_ref()
+            .map_or_else(|| name.into(), |namespace| format!("{namespace}/{name}").into());
         Self::Other { source: source.clone(), key, change: StateChange::of_change(change) }
     }
 
     /// The change of a child of this name.
     #[cfg(test)]
     pub(crate) fn child(name: &str, change: StateChange) -> Self {
-        let source = Arc::new(Source { relation: Source::OWNED, resource: "deployments.apps".into() });
+        let source = Source::of(Source::OWNED, "deployments.apps");
         Self::Other { source, key: format!("shop/{name}").into(), change }
     }
 
@@ -111,7 +94,7 @@ impl Cause {
             Self::Start => ["start", ""],
             Self::Resync => ["resync", ""],
             Self::Leadership => ["leadership", ""],
-            Self::After => ["after", ""],
+            Self::After { .. } => ["after", ""],
             Self::Retry { .. } => ["retry", ""],
             Self::Queue(..) => ["queue", ""],
         }
@@ -158,7 +141,7 @@ impl Cause {
             Self::Object(change) | Self::Other { change, .. } if with_answers => change.last_writer(),
             Self::Object(change) | Self::Other { change, .. } => change.only_writer(),
             Self::Queue(_, pass) => pass.as_ref(),
-            Self::After => return Some(last),
+            Self::After { is_external: false } => return Some(last),
             _ => None,
         };
         pass.map(|pass| pass.in_a_row())
@@ -267,13 +250,14 @@ impl Causes {
         each.try_fold(u32::MAX, |least, n| Some(least.min(n?)))
     }
 
-    /// The children that other clients have deleted, by resource and `namespace/name`.
-    pub(crate) fn deleted_children(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// The children that other clients have deleted.
+    pub(crate) fn deleted_children(&self) -> impl Iterator<Item = DeletedChild<'_>> {
         self.iter().filter_map(|cause| match cause {
             Cause::Other { source, key, change }
                 if source.relation == Source::OWNED && change.is_deletion_by_others() =>
             {
-                Some((&*source.resource, &**key))
+                let Source { resource, can_be_left, .. } = &**source;
+                Some(DeletedChild { resource, key, may_have_left: *can_be_left })
             }
             _ => None,
         })
@@ -286,7 +270,7 @@ impl Causes {
 
     /// Returns true if the end of a wait is the only cause.
     pub(super) fn is_wait(&self) -> bool {
-        self.iter().all(|cause| matches!(cause, Cause::After))
+        self.iter().all(|cause| matches!(cause, Cause::After { .. }))
     }
 
     /// Declares the pass to be prompted, for a reason that is not among the causes.
@@ -335,7 +319,7 @@ impl fmt::Display for Cause {
             Self::Start => f.write_str("start"),
             Self::Resync => f.write_str("resync"),
             Self::Leadership => f.write_str("leadership changed"),
-            Self::After => f.write_str("after a wait"),
+            Self::After { .. } => f.write_str("after a wait"),
             Self::Retry { number, error } => write!(f, "retry {number} after: {error}"),
             Self::Queue(None, _) => f.write_str("added to the queue"),
             Self::Queue(Some(reason), _) => write!(f, "added to the queue: {reason}"),
@@ -354,7 +338,7 @@ mod tests {
     }
 
     fn service(name: &str) -> Cause {
-        let source = Arc::new(Source { relation: Source::TRACKED, resource: "services".into() });
+        let source = Source::of(Source::TRACKED, "services");
         Cause::Other { source, key: format!("default/{name}").into(), change: StateChange::to(None) }
     }
 
@@ -372,8 +356,8 @@ mod tests {
             Cause::Config(_) => Cause::Start,
             Cause::Start => Cause::Resync,
             Cause::Resync => Cause::Leadership,
-            Cause::Leadership => Cause::After,
-            Cause::After => Cause::retry(1, "no"),
+            Cause::Leadership => Cause::After { is_external: false },
+            Cause::After { .. } => Cause::retry(1, "no"),
             Cause::Retry { .. } => Cause::queue(None),
             Cause::Queue(..) => return None,
         })
@@ -401,8 +385,8 @@ mod tests {
         add(&mut causes, object("1"));
         assert!(causes.is_prompted(), "the cause itself is only counted");
         let mut causes = Causes::default();
-        causes.add(Cause::After, true, &Writers::default());
-        add(&mut causes, Cause::After);
+        causes.add(Cause::After { is_external: false }, true, &Writers::default());
+        add(&mut causes, Cause::After { is_external: false });
         assert!(causes.is_prompted(), "it continues a prompted pass");
     }
 
@@ -445,6 +429,39 @@ mod tests {
         causes.find_writers(&writers);
         assert_eq!((causes.is_prompted(), causes.in_a_row(0, false)), (true, None));
         assert_eq!(causes.in_a_row(0, true), Some(0), "it may be an answer");
+    }
+
+    #[tokio::test]
+    async fn a_deletion_counts_also_if_the_object_exists_again_but_not_one_by_this_process() {
+        let writers = Writers::default();
+        let mut causes = Causes::default();
+        let changes = [StateChange::deletion("u"), StateChange::to(Some("2")), StateChange::to(Some("3"))];
+        changes.into_iter().for_each(|change| causes.add(Cause::child("web", change), false, &writers));
+        causes.find_writers(&writers);
+        assert_eq!(causes.deleted_children().count(), 1, "{causes}");
+        let pass = CurrentPass::begin(&"web".into(), &reknit_apis::Key::new("shop", "a").into(), false);
+        pass.scope(async { writers.record(Some(WrittenState::deleted("u"))) }).await;
+        causes.find_writers(&writers);
+        assert_eq!(causes.deleted_children().count(), 0, "its response has arrived");
+    }
+
+    #[test]
+    fn a_cause_is_made_with_few_allocations() {
+        let mut map = k8s_openapi::api::core::v1::ConfigMap::default();
+        (map.metadata.namespace, map.metadata.name) = (Some("shop".into()), Some("a".into()));
+        let (change, source) = (Change::Added(Arc::new(map)), Source::of(Source::WATCHED, "configmaps"));
+        let makes: [(&str, u64, &dyn Fn() -> Cause); 6] = [
+            ("another object", 2, &|| Cause::other(&source, &change)),
+            ("a Kind", 1, &|| Cause::Kind("services".into())),
+            ("a wait", 0, &|| Cause::After { is_external: false }),
+            ("a retry", 1, &|| Cause::retry(1, "no")),
+            ("an add", 0, &|| Cause::queue(None)),
+            ("an add for a reason", 1, &|| Cause::queue(Some("the probe ended"))),
+        ];
+        for (name, expected, make) in makes {
+            let made = allocation_counter::measure(|| drop(make())).count_total;
+            assert_eq!(made, expected, "{name}");
+        }
     }
 
     #[test]

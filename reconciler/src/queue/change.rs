@@ -36,6 +36,8 @@ struct ChangesBefore {
     is_external: bool,
     /// True if one of them came from outside of this process, or continues a pass that was prompted.
     is_prompt: bool,
+    /// The last deletion whose writer is not known.
+    deletion: Option<WrittenState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +91,12 @@ impl StateChange {
         Self::new(if version.is_some() { ChangeKind::Changed } else { ChangeKind::Deleted }, version, None)
     }
 
+    /// The deletion of the object with this uid.
+    #[cfg(test)]
+    pub(crate) fn deletion(uid: &str) -> Self {
+        Self::new(ChangeKind::Deleted, None, Some(uid))
+    }
+
     /// The change of an object by this pass.
     #[cfg(test)]
     pub(crate) fn by(pass: &Arc<CurrentPass>) -> Self {
@@ -105,6 +113,10 @@ impl StateChange {
         if let Some(earlier) = &earlier.before {
             before.is_external |= earlier.has_external();
             before.is_prompt |= earlier.has_prompt();
+            before.deletion = before.deletion.or(earlier.deletion);
+        }
+        if earlier.kind == ChangeKind::Deleted && earlier.writer.is_none() {
+            before.deletion = earlier.state.or(before.deletion);
         }
         match (&earlier.writer, earlier.state.filter(|_| before.unknown.is_none() && !earlier.is_initial)) {
             (Some(pass), _) => before.is_prompt |= pass.is_prompted(),
@@ -134,6 +146,9 @@ impl StateChange {
             before.is_prompt |= pass.is_prompted();
             (before.writer, before.unknown) = (Some(pass), None);
         }
+        if let Some(before) = &mut self.before {
+            before.deletion = before.deletion.filter(|state| writers.of(*state).is_none());
+        }
     }
 
     /// The pass that made the change, if it is known.
@@ -141,9 +156,10 @@ impl StateChange {
         self.writer.as_ref()
     }
 
-    /// Returns true if another client has deleted the object.
+    /// Returns true if another client has deleted the object, also if it was created again since.
     pub(super) fn is_deletion_by_others(&self) -> bool {
-        self.kind == ChangeKind::Deleted && self.writer.is_none()
+        let is_deleted = self.kind == ChangeKind::Deleted && self.writer.is_none();
+        is_deleted || self.before.as_ref().is_some_and(|before| before.deletion.is_some())
     }
 
     /// The pass that made the change, unless another client made one of those before.

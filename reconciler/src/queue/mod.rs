@@ -9,31 +9,27 @@ mod begin;
 mod brake;
 mod cause;
 mod change;
+mod claimed;
 mod clock_jumps;
 mod delayed;
 mod lanes;
 mod own_objects;
 mod resync;
 mod retries;
+mod source;
 mod state;
 mod storms;
 #[cfg(test)]
 mod tests;
 mod token_bucket;
 
-use std::{
-    borrow::Borrow,
-    fmt,
-    ops::{Deref, RangeInclusive},
-    sync::Arc,
-    time::Duration,
-};
+use std::{borrow::Borrow, fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use reknit_apis::{Key, internal::HashSet};
 use reknit_injection::{
     Clock,
-    internal::{Writers, clock_instant, is_test_clock, next_clock_change, sleep_until_optional},
+    internal::{CurrentPass, Writers, clock_instant, is_test_clock, next_clock_change, sleep_until_optional},
 };
 use tokio::{sync::Notify, time::Instant};
 
@@ -49,9 +45,11 @@ use self::{
     storms::Storms,
 };
 pub(crate) use self::{
-    cause::{Cause, Causes, Source, resource_of},
+    cause::{Cause, Causes},
     change::StateChange,
+    claimed::ClaimedKey,
     delayed::Delayed,
+    source::{DeletedChild, Source, resource_of},
     storms::{InARow, Storm},
 };
 use crate::metrics::{Metrics, QueueMetrics, ScrapedQueue};
@@ -82,9 +80,19 @@ struct Shared {
     changed: Notify,
 }
 
+/// The origin of a delayed key.
+struct Delay {
+    /// True if it continues a pass that was prompted.
+    prompted: bool,
+    /// True if it was added outside of a pass.
+    is_external: bool,
+}
+
 struct State {
     lanes: Lanes,
     delayed: Delayed,
+    /// The delayed keys that were added outside of a pass.
+    delayed_from_outside: HashSet<Arc<Key>>,
     clock_jumps: ClockJumps,
     retries: Retries,
     pending_writes: PendingWrites,
@@ -112,6 +120,7 @@ impl Queue {
         let state = State {
             lanes: Lanes::default(),
             delayed: Delayed::default(),
+            delayed_from_outside: HashSet::default(),
             clock_jumps: ClockJumps::new(),
             retries: Retries::new(Instant::now()),
             pending_writes: Vec::new(),
@@ -170,7 +179,9 @@ impl Queue {
     /// the Context, which a test can set. The time in which the machine was suspended, or by which its clock was set forward,
     /// counts too, within a minute.
     pub fn add_after(&self, key: Key, wait: Duration) {
-        self.add_delayed(Arc::new(key), clock_instant(&self.0.clock), wait, is_user_prompted());
+        let (key, start, is_external) =
+            (Arc::new(key), clock_instant(&self.0.clock), CurrentPass::get().is_none());
+        self.add_delayed(key, start, wait, Delay { prompted: is_user_prompted(), is_external });
     }
 
     /// Enqueues the key of a pass after this time, which is measured from the end of the pass. If a test sets the clock,
@@ -178,7 +189,8 @@ impl Queue {
     pub(crate) fn continue_after(&self, claimed: &ClaimedKey, wait: Duration) {
         let clock = &self.0.clock;
         let start = if is_test_clock(clock) { claimed.claimed_at } else { clock_instant(clock) };
-        self.add_delayed(claimed.key.clone(), start, wait, claimed.causes.is_prompted());
+        let delay = Delay { prompted: claimed.causes.is_prompted(), is_external: false };
+        self.add_delayed(claimed.key.clone(), start, wait, delay);
     }
 
     /// Keeps for the next pass of the key that it continues this one.
@@ -284,7 +296,7 @@ impl Queue {
             let mut state = self.0.state.lock();
             state.closed = true;
             state.lanes.take_all();
-            state.delayed = Delayed::default();
+            (state.delayed, state.delayed_from_outside) = (Delayed::default(), HashSet::default());
             state.prompted = HashSet::default();
             state.storms = Storms::default();
             state.retries.clear();
@@ -323,12 +335,15 @@ impl Queue {
         }
     }
 
-    fn add_delayed(&self, key: Arc<Key>, start: Instant, wait: Duration, prompted: bool) {
+    fn add_delayed(&self, key: Arc<Key>, start: Instant, wait: Duration, delay: Delay) {
         let Some(due) = start.checked_add(wait) else { return }; // beyond the range of the clock
         let is_first_due = {
             let mut state = self.0.state.lock();
             state.follow_wall_clock(&self.0.clock);
-            !state.closed && state.delayed.add(key, due, prompted)
+            if !state.closed && delay.is_external {
+                state.delayed_from_outside.insert(key.clone());
+            }
+            !state.closed && state.delayed.add(key, due, delay.prompted)
         };
         if is_first_due {
             self.0.changed.notify_waiters();
@@ -357,7 +372,8 @@ impl State {
         }
         let (now, set_time) = (Instant::now(), clock_instant(clock));
         while let Some((key, prompted)) = self.delayed.pop_due(set_time) {
-            self.add(key, Lane::Fast, (Cause::After, prompted));
+            let is_external = !self.delayed_from_outside.is_empty() && self.delayed_from_outside.remove(&key);
+            self.add(key, Lane::Fast, (Cause::After { is_external }, prompted));
         }
         while let Some((key, cause)) = self.retries.pop_due(now) {
             self.add(key, Lane::Fast, cause);
@@ -442,50 +458,5 @@ impl fmt::Debug for Queue {
             .field("working", &state.running.len())
             .field("closed", &state.closed)
             .finish_non_exhaustive()
-    }
-}
-
-/// A key that a worker processes. It is not claimed again until this is dropped.
-pub(crate) struct ClaimedKey {
-    pub(crate) key: Arc<Key>,
-    pub(crate) causes: Arc<Causes>,
-    pub(crate) in_a_row: InARow,
-    /// The time of the claim by the clock of the queue.
-    claimed_at: Instant,
-    /// True once the key is no longer claimed, since it is held.
-    has_ended: bool,
-    queue: Queue,
-}
-
-impl ClaimedKey {
-    /// Declares the pass to be prompted, for a reason that is not among the causes.
-    pub(crate) fn set_prompted(&mut self) {
-        if !self.causes.is_prompted() {
-            Arc::make_mut(&mut self.causes).set_prompted();
-        }
-    }
-}
-
-impl Deref for ClaimedKey {
-    type Target = Key;
-
-    fn deref(&self) -> &Key {
-        &self.key
-    }
-}
-
-impl Drop for ClaimedKey {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!(key = %self.key, "a pass panicked while it was dropped: its key is retried");
-            self.queue.retry(self, retries::ANY_WAIT, "a panic");
-        }
-        if self.has_ended {
-            return;
-        }
-        let is_claimable = self.queue.0.state.lock().done(&self.key);
-        if is_claimable {
-            self.queue.0.changed.notify_one();
-        }
     }
 }

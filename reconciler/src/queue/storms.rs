@@ -268,7 +268,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_storm_of_any_own_cause_is_slowed_to_a_pass_in_ten_seconds_and_then_in_a_minute() {
         type Act = fn(&Queue, &ClaimedKey, &Arc<CurrentPass>);
-        let acts: [(&str, Act); 5] = [
+        let acts: [(&str, Act); 6] = [
             ("own writes", |queue, claimed, pass| queue.add_for(Key::clone(claimed), own_write(pass))),
             ("two children in turn", |queue, claimed, pass| {
                 let child = if pass.number % 2 == 0 { "red" } else { "blue" };
@@ -277,6 +277,10 @@ mod tests {
             ("waits", |queue, claimed, _| queue.continue_after(claimed, Duration::from_millis(30))),
             ("adds", |queue, claimed, pass| {
                 let add = async { queue.add(Key::clone(claimed)) };
+                let _ = futures::FutureExt::now_or_never(pass.clone().scope(add));
+            }),
+            ("delayed adds", |queue, claimed, pass| {
+                let add = async { queue.add_after(Key::clone(claimed), Duration::from_millis(30)) };
                 let _ = futures::FutureExt::now_or_never(pass.clone().scope(add));
             }),
             ("own writes besides a poll", |queue, claimed, pass| {
@@ -433,6 +437,19 @@ mod tests {
         };
         let ((passes, storms), ()) = tokio::join!(run(&queue, written), rollout);
         assert!(storms == 0 && passes.iter().sum::<usize>() > 10_000, "a rollout: {passes:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_are_delayed_outside_of_a_pass_are_no_storm_and_are_not_slowed() {
+        let queue = Queue::new();
+        let messages = async {
+            for _ in 0..1000 {
+                queue.add_after(key("a"), Duration::from_millis(200));
+                sleep(Duration::from_millis(500)).await;
+            }
+        };
+        let ((passes, storms), ()) = tokio::join!(run(&queue, |_, _| {}), messages);
+        assert_eq!((passes.iter().sum::<usize>(), storms), (1000, 0), "{passes:?}");
     }
 
     #[tokio::test(start_paused = true)]
