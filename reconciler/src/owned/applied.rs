@@ -40,7 +40,7 @@ pub enum Applied<T> {
         /// The child as the API server answered.
         new: Arc<T>,
     },
-    /// The child was already as desired, or is being deleted.
+    /// The child was already as desired, or is being deleted and could not be changed.
     Unchanged(Arc<T>),
 }
 

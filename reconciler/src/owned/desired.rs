@@ -24,6 +24,7 @@ use super::{
 use crate::object_client::ObjectKind;
 
 /// The desired state of a child, as it is applied.
+#[derive(Clone)]
 pub(super) struct Desired {
     pub(super) key: Key,
     /// Kind and key, for errors.
@@ -97,6 +98,14 @@ impl Desired {
             body["metadata"]["uid"] = json!(uid);
         }
         body
+    }
+
+    /// Drops the finalizers that a child which is being deleted does not have any more: the API server allows no new ones.
+    pub(super) fn keep_finalizers_of(&mut self, existing: &ObjectMeta) {
+        let kept = existing.finalizers.as_deref().unwrap_or_default();
+        if let Some(Value::Array(finalizers)) = self.body.pointer_mut("/metadata/finalizers") {
+            finalizers.retain(|name| kept.iter().any(|kept| name == kept));
+        }
     }
 
     /// Extracts the part of an existing object to compare with this.
@@ -244,6 +253,23 @@ mod tests {
             apply(ReleaseSpec { chart: None, values: json!({}), overrides: vec![], parameters })
         };
         assert_eq!(body().to_string(), body().to_string());
+    }
+
+    #[test]
+    fn a_child_that_is_being_deleted_gets_no_finalizer_back() {
+        let (owner, kind) = (ConfigMap::default(), ApiResource::erase::<ConfigMap>(&()));
+        let kind = ObjectKind { resource: kind, is_namespaced: false };
+        let mut child = ConfigMap::default();
+        child.metadata.name = Some("x".into());
+        child.metadata.finalizers = Some(vec!["a.io/x".into(), "b.io/x".into()]);
+        let mut desired = Desired::of(&owner, child.clone(), &kind, "test").unwrap();
+        child.metadata.finalizers = Some(vec!["b.io/x".into(), "c.io/x".into()]);
+        desired.keep_finalizers_of(&child.metadata);
+        assert_eq!(desired.body["metadata"]["finalizers"], json!(["b.io/x"]));
+        child.metadata.finalizers = None;
+        let mut without = Desired::of(&owner, child.clone(), &kind, "test").unwrap();
+        without.keep_finalizers_of(&child.metadata);
+        assert_eq!(without.body["metadata"].get("finalizers"), None);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::{
         existing::ApplyResult,
         owner::Owner,
         reverted::reverts_others,
+        terminating::{is_terminating, without_refusal},
         up_to_date::UpToDate,
     },
 };
@@ -54,9 +55,10 @@ impl<T: Cached> Owned<T> {
     /// from the API server, if this process may `get` it: an owner that was deleted with `--cascade=orphan`, which a stale
     /// cache still has, must not adopt its orphans again. It can if the cached child is stale too.
     ///
-    /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. If it waits for
-    /// finalizers, the event `ChildTerminating` of the owner names them. Apply each
-    /// child once per controller: two calls with different content undo each other.
+    /// A child that is being deleted is applied with its uid, so that it is not created again: it is in force until it is gone,
+    /// and another client may delay that by a finalizer. A refusal of such a request is an event of the owner and no error.
+    /// The owner's key is enqueued when the child is gone. If it waits for finalizers, the event `ChildTerminating` of the owner
+    /// names them. Apply each child once per controller: two calls with different content undo each other.
     ///
     /// Requires the verbs get, create and patch on the child, besides list and watch, and, with the admission plugin
     /// OwnerReferencesPermissionEnforcement, update on the owner's `finalizers` subresource.
@@ -114,7 +116,8 @@ impl<T: Cached> Owned<T> {
     /// only what you set, by [`has_set_fields`](reknit_apis::equality::has_set_fields). `==` would replace the child for any
     /// change, of a label for example.
     ///
-    /// A child with a finalizer is created anew by the pass that follows the end of its deletion.
+    /// A child with a finalizer is created anew by the pass that follows the end of its deletion. The new content is not
+    /// applied to the old child before.
     ///
     /// ```
     /// use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -149,9 +152,13 @@ impl<T: Cached> Owned<T> {
             !self.check_up_to_date(&desired, existing) && !self.is_as_applied(&desired, existing)
         };
         if let Some(outdated) = existing.filter(may_differ).filter(|existing| must_replace(existing))
-            && !self.is_as_admitted(owner, &desired, &outdated).await?
+            && self.is_replaced(owner, &desired, &outdated).await?
+            && let Some(terminating) =
+                self.find_in_cache(owner, &desired)?.filter(|child| is_terminating(&**child))
         {
-            self.delete(&outdated).await.map_err(|error| desired.refused(error))?;
+            self.report_terminating(owner, &desired.name, &terminating);
+            self.shared.metrics.record(ChildResult::Unchanged);
+            return Ok(Applied::Unchanged(terminating));
         }
         self.apply_desired(owner, desired).await
     }
@@ -173,7 +180,45 @@ impl<T: Cached + Serialize> Owned<T> {
             Some(existing) => self.take_over(owner, &desired, existing).await?,
             None => None,
         };
-        self.send_apply(owner, desired, existing).await
+        match existing {
+            Some(existing) if is_terminating(&*existing) => {
+                self.restore_terminating(owner, desired, existing).await
+            }
+            existing => self.send_apply(owner, desired, existing).await,
+        }
+    }
+
+    /// Restores a child that is being deleted: until it is gone it is in force, and another client may change it. The uid in
+    /// the request prevents that the child is created again.
+    async fn restore_terminating(
+        &self,
+        owner: &impl Owner,
+        mut desired: Desired,
+        existing: Arc<T>,
+    ) -> ApplyResult<Applied<T>> {
+        self.report_terminating(owner, &desired.name, &existing);
+        desired.keep_finalizers_of(existing.meta());
+        let result = self.send_apply(owner, desired.clone(), Some(existing.clone())).await;
+        self.report_restored_terminating(owner, &desired, &existing, &result);
+        without_refusal(existing, result)
+    }
+
+    /// Deletes a child that must be replaced, unless it is being deleted. Returns false for a child that is to be applied
+    /// instead, since only another client or admission has changed it.
+    async fn is_replaced(
+        &self,
+        owner: &impl Owner,
+        desired: &Desired,
+        outdated: &Arc<T>,
+    ) -> ApplyResult<bool> {
+        if is_terminating(&**outdated) {
+            return Ok(!desired.was_applied_to(&**outdated));
+        }
+        if self.is_as_admitted(owner, desired, outdated).await? {
+            return Ok(false);
+        }
+        self.delete(outdated).await.map_err(|error| desired.refused(error))?;
+        Ok(true)
     }
 
     pub(super) fn desired<O>(&self, owner: &O, child: T) -> ApplyResult<Desired>
@@ -184,12 +229,8 @@ impl<T: Cached + Serialize> Owned<T> {
         Desired::of(owner, child, &client.kind, &client.manager)
     }
 
-    /// Returns true if no request is needed. A child that is already as desired is remembered as up to date. A child
-    /// that is being deleted needs no request either.
+    /// Returns true if no request is needed. A child that is already as desired is remembered as up to date.
     fn check_up_to_date(&self, desired: &Desired, cached: &T) -> bool {
-        if cached.meta().deletion_timestamp.is_some() {
-            return true;
-        }
         let Ok(observed) = desired.observe(cached, &self.shared.client.kind) else { return false };
         let state_hash = self.state_hash(desired, &observed);
         match self.shared.up_to_date.lock().entry(desired.key.clone()) {

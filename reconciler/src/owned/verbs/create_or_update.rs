@@ -20,6 +20,7 @@ use crate::{
         desired::Desired,
         existing::ApplyResult,
         owner::{Owner, is_controlled_by, set_controller, update_version},
+        terminating::{is_terminating, without_refusal},
         up_to_date::UpToDate,
     },
     status::diff::diff,
@@ -39,7 +40,8 @@ impl<T: Cached + Serialize> Owned<T> {
     /// owner's namespace, if any, the owner as its controller, and the annotation `reknit.dev/applied`, which shows whose
     /// child it is if it is restored from a backup. The answer is in the cache before this returns.
     ///
-    /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. Requires
+    /// A child that is being deleted is updated too, since it is in force until it is gone. If the API server refuses that,
+    /// it is an event of the owner and no error. The owner's key is enqueued when the child is gone. Requires
     /// the verbs get, create and update on the child and, with the admission plugin
     /// OwnerReferencesPermissionEnforcement, update on the owner's `finalizers` subresource.
     ///
@@ -90,10 +92,20 @@ impl<T: Cached + Serialize> Owned<T> {
         cached: Arc<T>,
         mutate: impl FnOnce(&mut T) + Send,
     ) -> ApplyResult<Applied<T>> {
-        if cached.meta().deletion_timestamp.is_some() {
-            self.report_terminating(owner, &desired.name, &cached);
-            return Ok(Applied::Unchanged(cached));
+        if !is_terminating(&*cached) {
+            return self.update_existing(owner, desired, cached, mutate).await;
         }
+        self.report_terminating(owner, &desired.name, &cached);
+        without_refusal(cached.clone(), self.update_existing(owner, desired, cached, mutate).await)
+    }
+
+    async fn update_existing(
+        &self,
+        owner: &impl Owner,
+        desired: &Desired,
+        cached: Arc<T>,
+        mutate: impl FnOnce(&mut T) + Send,
+    ) -> ApplyResult<Applied<T>> {
         if !is_controlled_by(owner, &*cached) {
             self.check_owner_exists(owner, desired).await?;
         }

@@ -1,5 +1,7 @@
 //! Objects of a child's name that the owner does not control, and terminating objects.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Namespace},
@@ -145,7 +147,7 @@ async fn nothing_is_applied_for_a_terminating_owner() {
 }
 
 #[tokio::test]
-async fn a_terminating_child_is_left_alone_and_created_again_afterwards() {
+async fn a_terminating_child_is_restored_until_it_is_gone_and_created_again_afterwards() {
     let fixture = Fixture::new("children").await;
     let owner = fixture.create("owner", &[]).await;
     let desired = desired_deployment(3);
@@ -159,16 +161,34 @@ async fn a_terminating_child_is_left_alone_and_created_again_afterwards() {
             child.is_some_and(|child| child.metadata.deletion_timestamp.is_some())
         })
         .await;
-    set(&desired, "/spec/replicas", json!(4));
-    assert_eq!(process.pass_requests().await, NO_REQUESTS);
-    let events = fixture.events_about(&fixture.namespace, &owner.uid().unwrap()).await;
-    let note = format!(
-        "Deployment {}/child is being deleted, and waits for its finalizers demo.reknit.dev/stays: it is applied again once \
-         it is gone",
-        fixture.namespace
+    let notes = async || {
+        let events = fixture.events_about(&fixture.namespace, &owner.uid().unwrap()).await.into_iter();
+        let events = events.filter(|event| event.reason.as_deref() == Some("ChildTerminating"));
+        events.filter_map(|event| Some((event.type_?, event.note?))).collect::<BTreeMap<_, _>>()
+    };
+    let child = format!("Deployment {}/child is being deleted, and", fixture.namespace);
+    let waits = format!(
+        "{child} waits for its finalizers demo.reknit.dev/stays: it is created again once it is gone"
     );
-    let events: Vec<_> = events.into_iter().map(|event| (event.reason, event.note)).collect();
-    assert_eq!(events, [(Some("ChildTerminating".to_owned()), Some(note))]);
+    assert_eq!(process.pass_requests().await, NO_REQUESTS);
+    assert_eq!(notes().await, [("Normal".to_owned(), waits.clone())].into());
+    fixture.change_child(json!({"spec": {"replicas": 9}})).await;
+    process
+        .wait_for_child("the other client's replicas", |child| {
+            child.is_some_and(|child| child.spec.as_ref().unwrap().replicas == Some(9))
+        })
+        .await;
+    assert_eq!(process.pass_requests().await, [APPLY]);
+    let restored = fixture.child().await;
+    assert_eq!((restored.uid(), fixture.replicas().await), (first.uid(), Some(3)));
+    let warning = format!("{child} another client has changed it: it was restored");
+    assert_eq!(notes().await, [("Normal".to_owned(), waits), ("Warning".to_owned(), warning)].into());
+    assert_eq!(process.pass_requests().await, NO_REQUESTS);
+    set(&desired, "/spec/selector/matchLabels", json!({"app": "other"}));
+    set(&desired, "/spec/template/metadata/labels", json!({"app": "other"}));
+    let requests = process.pass_requests().await;
+    assert_eq!(requests[0], APPLY, "an immutable field, whose refusal is no error: {requests:?}");
+    set(&desired, "/spec", desired_deployment(4).lock().unwrap()["spec"].clone());
     process.controller.take_queued();
     fixture.change_child(json!({"metadata": {"finalizers": null}})).await;
     process.wait_until_owner_is_enqueued("the child is gone").await;
