@@ -43,7 +43,7 @@ pub(crate) use self::{
 };
 use crate::object::{Object, ObjectState, Parts, RawObject};
 
-/// The maximum number of objects of an informer whose last states are kept.
+/// The maximum number of objects of an informer whose last states are kept. The namespaces share them.
 const MAX_OBJECTS: usize = 1024;
 /// The time for which the state of an object without a restored field is kept although others need the room.
 const MIN_AGE: Duration = Duration::from_secs(60);
@@ -137,6 +137,12 @@ struct RestoredStates {
 }
 
 impl WrittenObject {
+    /// The number of restored fields and the time of the last write: the lowest is dropped first.
+    fn usefulness(&self) -> (u32, Option<Instant>) {
+        let restored = self.by.iter().map(|writer| writer.restored).max();
+        (restored.unwrap_or_default(), self.by.iter().map(|writer| writer.written).max())
+    }
+
     /// Keeps a state with its `managedFields`, if a field was restored before.
     fn add_state(
         &mut self,
@@ -275,7 +281,22 @@ impl Objects {
             let mut writers = self.written.values().flat_map(|object| &object.by);
             is_following.store(writers.any(|writer| writer.restored > 0), Ordering::Relaxed);
         }
-        self.written.len() < MAX_OBJECTS || self.written.contains_key(key)
+        self.written.len() < MAX_OBJECTS || self.written.contains_key(key) || self.evict_for(key)
+    }
+
+    /// Drops an object of the namespace with the most objects, unless the new object is in that namespace: a tenant with many
+    /// objects takes no room from others, and does not push out his own first ones. Returns true if there is room.
+    fn evict_for(&mut self, new: &Key) -> bool {
+        let mut counts = HashMap::<Option<&str>, usize>::default();
+        self.written.keys().for_each(|key| *counts.entry(key.namespace.as_deref()).or_default() += 1);
+        let own = counts.get(&new.namespace.as_deref()).copied().unwrap_or_default();
+        let Some((largest, most)) = counts.into_iter().max_by_key(|(_, count)| *count) else { return false };
+        if own + 1 >= most {
+            return false;
+        }
+        let of_largest = self.written.iter().filter(|(key, _)| key.namespace.as_deref() == largest);
+        let oldest = of_largest.min_by_key(|(_, object)| object.usefulness()).map(|(key, _)| key.clone());
+        oldest.is_some_and(|oldest| self.written.remove(&oldest).is_some())
     }
 }
 

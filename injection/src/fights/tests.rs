@@ -346,6 +346,34 @@ async fn the_states_of_at_most_a_thousand_objects_are_kept() {
     assert_eq!(fixture.fights.objects.lock().written.len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_namespace_with_many_objects_takes_no_room_from_the_fights_of_others() {
+    let (mut fixture, mut other) = (Fixture::deployment(), Fixture::deployment());
+    let name = |n: usize, fixture: &mut Fixture| fixture.object["metadata"]["name"] = json!(n.to_string());
+    // Each object has a restored field, and so is kept for ten minutes.
+    for n in 0..MAX_OBJECTS {
+        name(n, &mut fixture);
+        for _ in 0..2 {
+            fixture.write(REPLICAS, json!(2));
+            fixture.disturb(REPLICAS, json!(5), json!({}));
+        }
+    }
+    name(MAX_OBJECTS, &mut fixture);
+    fixture.write(REPLICAS, json!(2));
+    assert!(
+        !fixture.fights.objects.lock().written.contains_key(&fixture.state().state().key()),
+        "its own objects"
+    );
+    other.object["metadata"]["namespace"] = json!("other");
+    other.fights = std::mem::take(&mut fixture.fights);
+    let mut fights = 0;
+    for _ in 0..4 {
+        fights += other.write(REPLICAS, json!(2)).iter().count();
+        other.disturb(REPLICAS, json!(5), json!({}));
+    }
+    assert_eq!((fights, other.fights.objects.lock().written.len()), (1, MAX_OBJECTS));
+}
+
 /// The client that is found from these `managedFields`: after the own write, after the change, and after the field was
 /// restored.
 fn rival_of(path: &[&str], states: [Value; 3]) -> Option<managers::Rival> {
