@@ -82,13 +82,13 @@ impl Related {
 }
 
 impl ObjectState {
-    pub(crate) fn of<K: Kind>(object: &K, paused_by: &str) -> Self {
+    pub(crate) fn of<K: Kind>(object: &K, paused_by: Option<&str>) -> Self {
         let json = to_json(object).unwrap_or_default();
         let conditions = json.pointer("/status/conditions").and_then(Value::as_array);
         Self {
             resource_version: object.resource_version(),
             generation: object.meta().generation,
-            paused: object.annotations().contains_key(paused_by),
+            paused: paused_by.is_some_and(|annotation| object.annotations().contains_key(annotation)),
             conditions: conditions.into_iter().flatten().take(MAX_CONDITIONS).map(shown).collect(),
         }
     }

@@ -31,7 +31,7 @@ pub struct Health {
     metrics: PassMetrics,
     slow_after: Duration,
     resource: String,
-    paused_by: Arc<str>,
+    paused_by: Option<Arc<str>>,
     inspect: Arc<Inspect>,
 }
 
@@ -105,9 +105,9 @@ impl Health {
         &self.resource
     }
 
-    /// The annotation that pauses an object.
-    pub fn paused_by(&self) -> &str {
-        &self.paused_by
+    /// The annotation that pauses an object. `None` if none does.
+    pub fn paused_by(&self) -> Option<&str> {
+        self.paused_by.as_deref()
     }
 
     /// The objects that the latest passes of a key have read, and the objects that its object owns.

@@ -75,8 +75,8 @@ pub(crate) struct Parts {
     pub(crate) kind: String,
     /// The resource, such as `deployments.apps`; empty for a controller without a Kind.
     pub(crate) resource: String,
-    /// The annotation that pauses an object.
-    pub(crate) paused_by: Arc<str>,
+    /// The annotation that pauses an object, if any does.
+    pub(crate) paused_by: Option<Arc<str>>,
     pub(crate) inspect: Arc<Inspect>,
     pub(crate) queue: Queue,
     pub(crate) informers: Vec<Arc<dyn InformerHandle>>,
@@ -98,7 +98,7 @@ impl Parts {
             name: name.into(),
             kind: String::new(),
             resource: String::new(),
-            paused_by: "reknit.dev/paused".into(),
+            paused_by: Some("reknit.dev/paused".into()),
             inspect: Arc::default(),
             queue,
             informers: Vec::new(),

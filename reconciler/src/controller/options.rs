@@ -109,7 +109,15 @@ impl<K: Kind> Builder<K> {
     /// }
     /// ```
     pub fn paused_by(mut self, annotation: &str) -> Self {
-        self.parts.paused_by = annotation.into();
+        self.parts.paused_by = Some(annotation.into());
+        self
+    }
+
+    /// Lets no annotation pause an object. Whoever may annotate an object that can be paused stops the restoring of its children
+    /// and keeps its finalizer. So call this if the users of an object must not change the children, such as a
+    /// NetworkPolicy, a RoleBinding or a ResourceQuota that confines these users.
+    pub fn never_paused(mut self) -> Self {
+        self.parts.paused_by = None;
         self
     }
 

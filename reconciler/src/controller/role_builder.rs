@@ -150,7 +150,7 @@ impl<R: ReconcileKind> RoleBuilder<R> {
         let (dynamic, objects, paused_by) =
             (build.trackers.dynamic.clone(), informer.clone(), build.parts.paused_by.clone());
         build.inspect.add_related(move |key| dynamic.reads_of(key));
-        build.inspect.set_object(move |key| Some(ObjectState::of(&*objects.get(key)?, &paused_by)));
+        build.inspect.set_object(move |key| Some(ObjectState::of(&*objects.get(key)?, paused_by.as_deref())));
         build.finish();
         let Builder { cx, parts, trackers, class, filter, promote, .. } = build;
         Controller::new(&cx, parts, |parts, metrics| KindDriver {

@@ -78,8 +78,8 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
     pub(crate) finalizer: Finalizer,
     pub(crate) lost_finalizers: LostFinalizers<R::Kind>,
     pub(crate) class: Option<(String, String)>,
-    /// The annotation that pauses an object.
-    pub(crate) paused_by: Arc<str>,
+    /// The annotation that pauses an object, if any does.
+    pub(crate) paused_by: Option<Arc<str>>,
     pub(crate) filter: Option<Filter<R::Kind>>,
     pub(crate) promote: Option<Filter<R::Kind>>,
     pub(crate) limits: Limits,
@@ -228,6 +228,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         if result.as_ref().is_ok_and(Outcome::is_done) {
             self.forget(key);
         }
+            self.metrics.paused().remove(key);
         result
     }
 
@@ -245,7 +246,7 @@ impl<R: ReconcileKind> KindDriver<R> {
 
     /// Returns true if the object has the annotation that pauses it. The leader counts the object, and logs each change.
     fn is_paused(&self, key: &Key, meta: &ObjectMeta, mode: PassMode) -> bool {
-        let annotation = &*self.paused_by;
+        let Some(annotation) = self.paused_by.as_deref() else { return false };
         let is_paused =
             meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(annotation));
         match is_paused {
@@ -310,6 +311,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
         Outcome::skip()
     }
+        self.is_paused(key, &meta, mode);
 
     /// The role that observes deletions in this mode. A process that does not lead the key observes the deletion only if
     /// the reconciler has the role `observe`.

@@ -60,9 +60,27 @@ async fn paused_objects_are_counted_until_they_are_resumed_or_gone() {
     lamps.insert(lamp());
     run_pass().await;
     assert_eq!((count(), server.take_writes().len()), (0.0, 1), "resumed");
-    lamps.insert(paused_by(lamp(), PAUSED));
-    run_pass().await;
+    let pause = async || {
+        lamps.insert(paused_by(lamp(), PAUSED));
+        run_pass().await;
+        assert_eq!(count(), 1.0);
+    };
+    pause().await;
     lamps.remove(&key());
     run_pass().await;
     assert_eq!(count(), 0.0, "gone");
+    pause().await;
+    lamps.insert(terminating(&["other.io/x"]));
+    run_pass().await;
+    assert_eq!(count(), 0.0, "resumed, and left to the finalizer of another controller");
+}
+
+#[tokio::test]
+async fn an_object_of_a_controller_that_is_never_paused_is_reconciled() {
+    let unpausable = |cx: &Context| {
+        let build = Controller::of::<Lamp>(cx).never_paused();
+        Ok(build.reconciler(ClosureReconciler(light)).build())
+    };
+    let effects = given(paused_by(lamp(), PAUSED)).reconcile(unpausable, "default/x").await;
+    assert_eq!(effects.writes(), ["patch lamps/status default/x"]);
 }

@@ -142,8 +142,8 @@ fn commands(health: &Health, key: &Key) -> Option<Value> {
     let namespace = key.namespace.as_ref().map_or_else(String::new, |namespace| format!(" -n {namespace}"));
     let annotate = |annotation: &str| format!("kubectl annotate {resource} {name}{namespace} {annotation}");
     Some(json!({
-        "pause": annotate(&format!("{pause}=true")),
-        "resume": annotate(&format!("{pause}-")),
+        "pause": pause.map(|annotation| annotate(&format!("{annotation}=true"))),
+        "resume": pause.map(|annotation| annotate(&format!("{annotation}-"))),
         "run_again": annotate("reknit.dev/run-again=\"$(date)\" --overwrite"),
     }))
 }

@@ -424,7 +424,8 @@ function keyView(isCurrent, controller, key) {
       waits.replaceChildren(...answer.waits.map((line) => element("div", { class: line.startsWith(" ") ? "frame" : "" }, element("code", {}, line))));
     }
     const { pause, resume, run_again } = answer.commands ?? {};
-    const shown = answer.commands ? [answer.object?.paused ? ["Resume", resume] : ["Pause", pause], ["Run again", run_again]] : [];
+    const known = [answer.object?.paused ? ["Resume", resume] : ["Pause", pause], ["Run again", run_again]];
+    const shown = known.filter(([, text]) => text);
     if (commands.dataset.shown !== JSON.stringify(shown)) {
       commands.dataset.shown = JSON.stringify(shown);
       commands.replaceChildren(...shown.map(([title, text]) => command(title, text)));
