@@ -90,7 +90,7 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
 
 impl<R: ReconcileKind> Driver for KindDriver<R> {
     fn run_pass<'a>(&'a self, key: &'a Key, mode: PassMode) -> BoxFuture<'a, Result<Outcome>> {
-        with_pinned_config(self.process(key, mode)).boxed()
+        with_pinned_config(self.process_limited(key, mode)).boxed()
     }
 
     fn reference(&self, key: &Key) -> Option<ObjectReference> {
@@ -163,6 +163,24 @@ impl<R: ReconcileKind> KindDriver<R> {
         has_unobserved_generation(found) || self.finalizer.is_due(found.object.meta())
     }
 
+    /// Runs a pass within its limits, with the reads that find the object.
+    async fn process_limited(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
+        let on_slow = |slow: &SlowPass| {
+            slow.log();
+            self.record_if_known(key, || Event::warning("SlowReconcile", slow.to_string()));
+        };
+        let result = self.limits.apply(pin!(self.process(key, mode)), on_slow).await;
+        if let Err(aborted) = &result
+            && PassAborted::of(aborted).is_some()
+        {
+            self.record_if_known(key, || failure_event(aborted));
+            if !self.is_known(key) {
+                self.forget(key);
+            }
+        }
+        result
+    }
+
     async fn process(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         if let Some(problem) = self.key_problem(key) {
             return self.drop_malformed(key, problem);
@@ -210,6 +228,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
         let Some(role) = self.role(object, mode)? else {
             self.trackers.forget(key); // earlier passes, as leader or before the deletion, may have read objects
+            self.metrics.paused().remove(key);
             return self.observe_absence(key, None).boxed().await;
         };
         if self.is_paused(key, object.meta(), mode) {
@@ -228,14 +247,13 @@ impl<R: ReconcileKind> KindDriver<R> {
         if result.as_ref().is_ok_and(Outcome::is_done) {
             self.forget(key);
         }
-            self.metrics.paused().remove(key);
         result
     }
 
     /// Runs a role, and keeps the reads that it records.
     async fn perform_tracked(&self, key: &Key, role: Role<R>, found: Readable<R::Kind>) -> Result<Outcome> {
         self.trackers.begin_pass(key);
-        let result = self.perform_limited(key, role, found).await;
+        let result = self.perform(role, found).await;
         if !self.is_known(key) {
             self.forget(key);
         } else if result.is_ok() {
@@ -263,18 +281,6 @@ impl<R: ReconcileKind> KindDriver<R> {
             _ => {}
         }
         is_paused
-    }
-
-    /// Runs a role within the limits of a pass.
-    async fn perform_limited(&self, key: &Key, role: Role<R>, found: Readable<R::Kind>) -> Result<Outcome> {
-        let uid = found.object.meta().uid.clone();
-        let reference = || object_reference::<R::Kind>(key, uid.clone());
-        let on_slow = |slow: &SlowPass| self.report_slow(reference(), slow);
-        let result = self.limits.apply(pin!(self.perform(role, found)), on_slow).await;
-        if let Some(aborted) = result.as_ref().err().filter(|error| PassAborted::of(error).is_some()) {
-            self.recorder.record_at(reference(), failure_event(aborted));
-        }
-        result
     }
 
     /// Skips an object whose spec cannot be decoded. Reports it, unless it is of another class: its program can perhaps
@@ -305,13 +311,13 @@ impl<R: ReconcileKind> KindDriver<R> {
             ),
         };
         tracing::warn!(error = message, "the object is skipped until it can be decoded");
+        self.is_paused(key, meta, mode);
         if mode == PassMode::Leading {
             let reference = object_reference::<R::Kind>(key, error.uid().map(Into::into));
             self.recorder.record_at(reference, Event::warning("DecodeFailed", message));
         }
         Outcome::skip()
     }
-        self.is_paused(key, &meta, mode);
 
     /// The role that observes deletions in this mode. A process that does not lead the key observes the deletion only if
     /// the reconciler has the role `observe`.
@@ -323,7 +329,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     async fn observe_absence(&self, key: &Key, deletion: Option<ObserveKeyFn<R>>) -> Result<Outcome> {
         let mut outcome = Outcome::skip();
         for observe in self.roles.observe_absence.into_iter().chain(deletion) {
-            outcome = self.limits.apply(pin!(observe(&self.reconciler, key)), SlowPass::log).await?;
+            outcome = observe(&self.reconciler, key).await?;
             if let Some(event) = outcome.recorded_event() {
                 self.recorder.record_at(object_reference::<R::Kind>(key, None), event.clone());
             }

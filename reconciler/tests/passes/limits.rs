@@ -138,6 +138,36 @@ async fn a_missed_deadline_and_the_log_of_passes_name_the_request_that_is_waited
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_read_that_finds_the_object_of_a_pass_is_within_the_limits_too() {
+    let server = ApiServer::new();
+    let cached = server.insert(&terminating(&[FINALIZER]));
+    let answering = server.client();
+    let respond = move |request: http::Request<Body>| {
+        let answering = answering.clone();
+        async move {
+            match *request.method() {
+                http::Method::GET => std::future::pending().await,
+                _ => answering.send(request).await,
+            }
+        }
+    };
+    let cx = Context::preloaded("test", Client::new(tower::service_fn(respond), "default"), vec![cached]);
+    let outside = reknit_injection::select().label("kind", "desk");
+    let build = Controller::selected::<Lamp>(&cx, outside).slow_after(Duration::from_secs(5));
+    let build = build.deadline(Duration::from_secs(8)).reconciler(ClosureReconciler(light));
+    let error = build.finalizing().build().once(&key()).await.unwrap_err().to_string();
+    let expected =
+        "the pass took longer than 8 s and was dropped while it waited for the answer to get lamps";
+    assert!(error.starts_with(expected), "{error}");
+    let events = server.take_writes().into_iter().map(|write| (write.body["reason"].clone(), write.body));
+    let events: Vec<_> = events.map(|(reason, event)| (reason, event["regarding"]["uid"].clone())).collect();
+    assert_eq!(
+        events,
+        [("SlowReconcile", "uid-x"), ("DeadlineExceeded", "uid-x")].map(|(a, b)| (a.into(), b.into()))
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pass_is_dropped_at_its_deadline_and_no_status_is_written() {
     let effects = given(lamp()).reconcile(slow(40), "default/x").await;
     let message = "the pass took longer than 30 s and was dropped";

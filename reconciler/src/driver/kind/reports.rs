@@ -5,7 +5,7 @@ use kube::Resource;
 use reknit_apis::{Key, Kind};
 
 use super::KindDriver;
-use crate::{Error, Event, Outcome, ReconcileKind, Result, limits::SlowPass};
+use crate::{Error, Event, Outcome, ReconcileKind, Result};
 
 impl<R: ReconcileKind> KindDriver<R> {
     pub(super) fn report_pace(&self, key: &Key, per_minute: u32) {
@@ -42,9 +42,14 @@ impl<R: ReconcileKind> KindDriver<R> {
         event.into_iter().for_each(|event| self.recorder.record(object, event));
     }
 
-    pub(super) fn report_slow(&self, regarding: ObjectReference, slow: &SlowPass) {
-        slow.log();
-        self.recorder.record_at(regarding, Event::warning("SlowReconcile", slow.to_string()));
+    /// Records an event at the object of the key, if it exists as far as the caches know.
+    pub(super) fn record_if_known(&self, key: &Key, event: impl FnOnce() -> Event) {
+        let uid_outside = || self.outside.as_ref().and_then(|outside| outside.get(key)?.metadata.uid.clone());
+        if self.is_known(key) {
+            let uid = self.informer.get(key).and_then(|object| object.meta().uid.clone());
+            let reference = object_reference::<R::Kind>(key, uid.or_else(uid_outside));
+            self.recorder.record_at(reference, event());
+        }
     }
 }
 
