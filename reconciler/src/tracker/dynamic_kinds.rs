@@ -94,7 +94,7 @@ impl DynamicKinds {
                 "the API server does not know {kind} of {api_version}: is its CustomResourceDefinition installed?"
             )
         };
-        found.ok_or_else(unknown).retry_within(RETRY_WITHIN)
+        found.ok_or_else(unknown).reason("KindNotInstalled").retry_within(RETRY_WITHIN)
     }
 
     /// Finds a Kind as [`find`](Self::find) does. `None` if the API server does not know it.
