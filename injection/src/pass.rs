@@ -60,6 +60,8 @@ pub struct CurrentPass {
     last_change: Mutex<Option<String>>,
     /// The fields that its writes have restored in fights.
     restored: Mutex<Vec<Restored>>,
+    /// The group and the resource of each object that a write has left as it was.
+    no_op_writes: Mutex<Vec<[Box<str>; 2]>>,
     /// Counts the changes that the pass makes without being prompted.
     changes: OnceLock<Arc<AtomicU64>>,
     /// The ids of the trace and of the span, if the span is exported.
@@ -87,6 +89,7 @@ impl CurrentPass {
             in_a_row: AtomicU32::new(0),
             last_change: Mutex::default(),
             restored: Mutex::default(),
+            no_op_writes: Mutex::default(),
         })
     }
 
@@ -181,6 +184,15 @@ impl CurrentPass {
     /// Removes and returns the fields that the writes of the pass have restored in fights.
     pub fn take_restored(&self) -> Vec<Restored> {
         std::mem::take(&mut *self.restored.lock())
+    }
+
+    pub(crate) fn add_no_op_write(&self, resource: [&str; 2]) {
+        self.no_op_writes.lock().push(resource.map(Into::into));
+    }
+
+    /// Removes and returns the group and the resource of each object that a write of the pass has left as it was.
+    pub fn take_no_op_writes(&self) -> Vec<[Box<str>; 2]> {
+        std::mem::take(&mut *self.no_op_writes.lock())
     }
 
     /// Runs the future of the pass.

@@ -162,6 +162,9 @@ impl CacheableRequest {
         if let Some(restored) = before.record_write(&pass.controller, &self.request, response) {
             pass.add_restored(restored);
         }
+        if before.is_unchanged(response) {
+            pass.add_no_op_write(before.resource());
+        }
         pass.set_last_change(|| before.describe_change(&self.request, response));
     }
 }

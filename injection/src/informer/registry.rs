@@ -107,6 +107,12 @@ impl StateBefore {
         self.member.describe_change(request, &self.object, response)
     }
 
+    /// The group and the resource of the object.
+    pub(crate) fn resource(&self) -> [&str; 2] {
+        let ApiResource { group, plural, .. } = self.member.resource();
+        [group, plural]
+    }
+
     /// Returns true if the write has changed nothing: its response has the version of this state.
     pub(crate) fn is_unchanged(&self, response: &RawObject<'_>) -> bool {
         self.object.is_same_state(&response.state())

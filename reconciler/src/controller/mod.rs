@@ -248,6 +248,9 @@ impl Controller {
             }
             let result = self.report_lasting_conflict(key, result);
             self.report_fights(key, causes, &current, &mut logged);
+            for resource in current.take_no_op_writes() {
+                self.metrics.record_no_op_write(resource.each_ref().map(|name| &**name));
+            }
             if mode == PassMode::Leading {
                 self.report_deletions(key, causes, &mut logged);
             }

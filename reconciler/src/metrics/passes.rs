@@ -81,6 +81,7 @@ pub(super) struct PassFamilies {
     status_writes: IntCounterVec,
     dropped_status_fields: IntCounterVec,
     fight_writes: IntCounterVec,
+    no_op_writes: IntCounterVec,
 }
 
 /// The metrics of the passes of one controller. Their labels are looked up once, since a pass may take microseconds.
@@ -102,6 +103,7 @@ struct Series {
     failed_status_writes: IntCounter,
     dropped_status_fields: IntCounter,
     fight_writes: IntCounterVec,
+    no_op_writes: IntCounterVec,
     controller: String,
 }
 
@@ -164,6 +166,12 @@ impl PassFamilies {
                 "Number of writes that restored a field which another client keeps changing",
                 &["controller", "group", "resource"],
             ),
+            no_op_writes: counters(
+                registry,
+                "reknit_no_op_writes_total",
+                "Number of writes that left an object as it was",
+                &["controller", "group", "resource"],
+            ),
         }
     }
 
@@ -185,6 +193,7 @@ impl PassFamilies {
             failed_status_writes: status_writes("error"),
             dropped_status_fields: self.dropped_status_fields.with_label_values(&by_controller),
             fight_writes: self.fight_writes.clone(),
+            no_op_writes: self.no_op_writes.clone(),
             controller: controller.into(),
         }))
     }
@@ -193,8 +202,16 @@ impl PassFamilies {
 impl PassMetrics {
     /// Exports the metrics of a controller of this Kind before their first change.
     pub(crate) fn of_kind(&self, group: &str, resource: &str) -> Self {
-        self.0.fight_writes.with_label_values(&[&*self.0.controller, group, resource]);
+        for family in [&self.0.fight_writes, &self.0.no_op_writes] {
+            family.with_label_values(&[&*self.0.controller, group, resource]);
+        }
         self.clone()
+    }
+
+    /// Records a write that left an object of this Kind as it was.
+    pub(crate) fn record_no_op_write(&self, [group, resource]: [&str; 2]) {
+        let Self(series) = self;
+        series.no_op_writes.with_label_values(&[&*series.controller, group, resource]).inc();
     }
 
     /// Records a write that restored a field of an object of this Kind in a fight.

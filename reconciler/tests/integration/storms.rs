@@ -28,6 +28,10 @@ enum Mistake {
     Requeues,
     /// Writes a quantity and leaves out a default, each through the client and in its own form, with a timestamp.
     Rewrites,
+    /// Writes a quantity in another form than the API server stores it.
+    Quantity,
+    /// Leaves out a default that the API server fills in.
+    Default,
     /// Writes two values in turn.
     Alternates,
     /// Writes the time into the status of another object.
@@ -98,6 +102,25 @@ impl ReconcileKind for Mistaken {
                     }
                     Some(_) => {}
                 }
+            }
+            Mistake::Quantity | Mistake::Default => {
+                let Some(stored) = self.deployments.get(map, &name) else {
+                    let wanted = serde_json::from_value(deployment(&name, 0))?;
+                    api.create(&PostParams::default(), &wanted).await?;
+                    return Ok(Outcome::done());
+                };
+                let mut wanted = Deployment::clone(&stored);
+                let spec = wanted.spec.as_mut().unwrap();
+                match self.mistake {
+                    Mistake::Default => spec.revision_history_limit = None,
+                    _ => {
+                        let resources = json!({"limits": {"cpu": "1000m"}});
+                        let containers = &mut spec.template.spec.as_mut().unwrap().containers;
+                        containers[0].resources = serde_json::from_value(resources)?;
+                    }
+                }
+                assert_ne!(wanted, *stored, "the API server has stored the written form");
+                api.replace(&name, &PostParams::default(), &wanted).await?;
             }
             Mistake::Stamps | Mistake::StampsWithAnswer => {
                 let Some(_) = self.deployments.get(map, &name) else {
@@ -209,4 +232,32 @@ async fn a_storm_is_reported_if_another_client_answers_each_write() {
         .await;
     assert_eq!(messages(&fixture, &map, "ReconcileStorm").await.len(), 1);
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_only_says_the_stored_state_in_another_form_is_counted_and_leads_to_no_reconcile() {
+    for mistake in [Mistake::Quantity, Mistake::Default] {
+        let fixture = Fixture::new("storm").await;
+        fixture.create("a", &[]).await;
+        let map = fixture.merge("a", json!({"metadata": {"labels": {"app": "a"}}})).await;
+        let counter = Arc::<AtomicUsize>::default();
+        let (controller, metrics) = measured(mistaken(&fixture, mistake, &counter));
+        let running = Controllers::new(fixture.client.clone()).controller(controller).start();
+        let passes = || counter.load(Ordering::Relaxed);
+        eventually("the first write in another form", TIMEOUT, async || passes() >= 2).await;
+        for n in 0..3 {
+            let before = passes();
+            fixture.merge("a", json!({"data": {"from": format!("outside {n}")}})).await;
+            eventually("a pass for the change", TIMEOUT, async || passes() > before).await;
+        }
+        let before = passes();
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(passes(), before, "{mistake:?}");
+        assert!(before <= 6, "{mistake:?}: {before} passes");
+        assert!(messages(&fixture, &map, "InternalError").await.is_empty());
+        let labels = [("controller", "configmaps"), ("group", "apps"), ("resource", "deployments")];
+        let no_ops = count(metrics.get().unwrap(), "reknit_no_op_writes_total", labels);
+        assert_eq!(no_ops, (before - 1) as f64, "all but the first pass, which creates the Deployment");
+        running.stop().await;
+    }
 }

@@ -131,6 +131,11 @@ const CHANGED_IN_REGISTRY: &[(&str, &str, &str)] = &[
         "a_running_pass_and_a_queued_key_are_measured_before_they_end",
     ),
     (
+        "reknit_no_op_writes_total",
+        "reconciler/tests/integration/storms.rs",
+        "a_write_that_only_says_the_stored_state_in_another_form_is_counted_and_leads_to_no_reconcile",
+    ),
+    (
         "reknit_storm_reconciles_total",
         "reconciler/tests/integration/storms.rs",
         "a_storm_is_reported_with_its_cause_and_slowed_and_changes_from_outside_are_not",
