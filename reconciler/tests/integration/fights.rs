@@ -1,10 +1,14 @@
 //! Fields that a controller and another client write in turn, on a real API server.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Secret, ServiceAccount},
+    networking::v1::NetworkPolicy,
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -115,7 +119,8 @@ async fn create_owner(fixture: &Fixture) -> ConfigMap {
     fixture.merge("owner", json!({"metadata": {"labels": {"app": "a"}}})).await
 }
 
-/// Patches the object as this manager until there is an event about the owner, and returns the event's message.
+/// Patches the object as this manager until there is an event about the owner, and returns the event's message. An autoscaler
+/// patches the scale.
 async fn disturb<K>(fixture: &Fixture, owner: &ConfigMap, name: &str, manager: &str, patch: Value) -> String
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -128,10 +133,14 @@ where
     let params = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
     eventually(format!("{manager} is named"), TIMEOUT, async || {
         if api.get_opt(name).await.unwrap().is_some() {
-            match patch.get("status") {
-                Some(_) => api.patch_status(name, &params, &Patch::Merge(&patch)).await.unwrap(),
-                None => api.patch(name, &params, &Patch::Merge(&patch)).await.unwrap(),
-            };
+            let merge = Patch::Merge(&patch);
+            match manager {
+                "horizontal-pod-autoscaler" => drop(api.patch_scale(name, &params, &merge).await.unwrap()),
+                _ if patch.get("status").is_some() => {
+                    drop(api.patch_status(name, &params, &merge).await.unwrap());
+                }
+                _ => drop(api.patch(name, &params, &merge).await.unwrap()),
+            }
         }
         sleep(Duration::from_millis(200)).await;
         contested(fixture, owner).await.into_iter().next()
@@ -318,6 +327,21 @@ impl ReconcileKind for Capacity {
     }
 }
 
+fn capacity(fixture: &Fixture) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
+    let namespace = fixture.namespace.clone();
+    move |cx| {
+        let mut build = Controller::selected::<ServiceAccount>(cx, select().namespace(&namespace));
+        let (client, deployments) = (build.client(), build.track());
+        Ok(build.reconciler(Capacity { client, deployments }).build())
+    }
+}
+
+async fn create_account(fixture: &Fixture) -> ServiceAccount {
+    let accounts: Api<ServiceAccount> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
+    let account = serde_json::from_value(json!({"metadata": {"name": "owner"}})).unwrap();
+    accounts.create(&PostParams::default(), &account).await.unwrap()
+}
+
 /// Runs a controller in a program of this name, as its leader.
 fn start_program(
     programs: &mut JoinSet<()>,
@@ -387,16 +411,10 @@ async fn controllers_of_two_kinds_that_write_the_same_field_each_report_the_othe
     logs::record();
     let fixture = Fixture::new("kinds").await;
     let owner = create_owner(&fixture).await;
-    let accounts: Api<ServiceAccount> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
-    let account = serde_json::from_value(json!({"metadata": {"name": "owner"}})).unwrap();
-    let account = accounts.create(&PostParams::default(), &account).await.unwrap();
+    let account = create_account(&fixture).await;
     let mut programs = JoinSet::new();
     start_program(&mut programs, &fixture, "red", scaling(&fixture, Verb::Apply, 2));
-    start_program(&mut programs, &fixture, "blue", |cx| {
-        let mut build = Controller::selected::<ServiceAccount>(cx, select().namespace(&fixture.namespace));
-        let (client, deployments) = (build.client(), build.track());
-        Ok(build.reconciler(Capacity { client, deployments }).build())
-    });
+    start_program(&mut programs, &fixture, "blue", capacity(&fixture));
     let (uid, account) = (owner.uid().unwrap(), account.uid().unwrap());
     let texts = [
         "blue set spec.replicas to 5, restored to 2".to_owned(),
@@ -404,4 +422,77 @@ async fn controllers_of_two_kinds_that_write_the_same_field_each_report_the_othe
     ];
     assert_contested(&fixture, &[&uid, &account], texts).await;
     programs.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_controllers_of_one_program_each_report_the_other_one_and_are_slowed_as_a_storm() {
+    logs::record();
+    let fixture = Fixture::new("one-program").await;
+    let owner = create_owner(&fixture).await;
+    let account = create_account(&fixture).await;
+    let cx = Context::new("red", fixture.client.clone());
+    let controllers = [scaling(&fixture, Verb::Apply, 2)(&cx).unwrap(), capacity(&fixture)(&cx).unwrap()];
+    cx.informers().start();
+    let mut running = JoinSet::new();
+    controllers.map(|controller| running.spawn(run(controller, Leadership::always())));
+    let (uid, account) = (owner.uid().unwrap(), account.uid().unwrap());
+    let texts = [
+        "blue set spec.replicas to 5, restored to 2".to_owned(),
+        format!("red-{uid} set spec.replicas to 2, restored to 5"),
+    ];
+    assert_contested(&fixture, &[&uid, &account], texts).await;
+    let storm = eventually("an event about the storm", TIMEOUT, async || {
+        let events = [&uid, &account].map(|uid| fixture.events_about(&fixture.namespace, uid));
+        let events = futures::future::join_all(events).await.into_iter().flatten();
+        events.filter(|event| event.reason.as_deref() == Some("ReconcileStorm")).find_map(|event| event.note)
+    })
+    .await;
+    println!("{storm}");
+    assert!(storm.contains("nothing changed from outside") && storm.contains("spec.replicas"), "{storm}");
+    running.shutdown().await;
+}
+
+/// Wants a NetworkPolicy for each ConfigMap, which admits nothing.
+struct Guarding(Owned<NetworkPolicy>);
+
+impl ReconcileKind for Guarding {
+    type Kind = ConfigMap;
+
+    async fn reconcile_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        let spec = json!({"podSelector": {}, "policyTypes": ["Ingress"], "ingress": []});
+        let policy = json!({"metadata": {"name": map.name_any()}, "spec": spec});
+        self.0.apply(map, serde_json::from_value(policy)?).await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_policy_is_restored_without_delay_however_often_another_client_rewrites_it() {
+    let fixture = Fixture::new("fight-policy").await;
+    let owner = create_owner(&fixture).await;
+    let selection = select().namespace(&fixture.namespace).label("app", "a");
+    let controllers = Controllers::new(fixture.client.clone()).controller(move |cx| {
+        let mut build = Controller::selected::<ConfigMap>(cx, selection);
+        let policies = build.owns();
+        Ok(build.reconciler(Guarding(policies)).build())
+    });
+    let running = controllers.start();
+    let policies: Api<NetworkPolicy> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
+    let is_closed = async || {
+        let policy = policies.get_opt("owner").await.unwrap();
+        policy.is_some_and(|policy| {
+            policy.spec.is_some_and(|spec| spec.ingress.is_none_or(|open| open.is_empty()))
+        })
+    };
+    eventually("the policy", TIMEOUT, is_closed).await;
+    let (rewrites, start) = (60, Instant::now());
+    for n in 0..rewrites {
+        let open = Patch::Merge(json!({"spec": {"ingress": [{}]}}));
+        policies.patch("owner", &PatchParams::default(), &open).await.unwrap();
+        eventually(format!("the policy is restored for the time {n}"), TIMEOUT, is_closed).await;
+    }
+    println!("restored {rewrites} times in {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(rewrites), "it takes more than a second to restore");
+    assert!(!contested(&fixture, &owner).await.is_empty(), "the fight is reported all the same");
+    running.stop().await;
 }

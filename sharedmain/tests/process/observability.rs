@@ -1,6 +1,14 @@
 //! Tests of metrics and traces, with a fake collector and a real API server.
-use std::{net::TcpListener, time::Instant};
+use std::{
+    net::TcpListener,
+    time::{Duration, Instant},
+};
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 use reknit_testing::eventually;
 use serde_json::{Value, json};
@@ -20,6 +28,7 @@ trials![
     reconciles_are_traced_over_http_with_key_and_result,
     the_span_of_a_pass_is_linked_with_that_of_the_pass_that_led_to_it,
     failures_and_panics_of_conversions_are_counted,
+    the_writes_of_a_fight_and_the_reconciles_of_a_storm_are_counted,
     traces_on_standard_output_are_lines_of_json,
     nothing_is_traced_at_a_sampling_rate_of_zero,
     an_unreachable_collector_is_logged_once_and_gets_the_spans_later,
@@ -131,6 +140,29 @@ fn metrics_are_pushed(protocol: &str) {
             collector.tenants().iter().all(|tenant| tenant == "lamps") && !collector.tenants().is_empty()
         );
         assert!(!pushing.lines().iter().any(|line| line.contains("listening for metrics")));
+    });
+}
+
+fn the_writes_of_a_fight_and_the_reconciles_of_a_storm_are_counted() {
+    with_cluster(async |cluster| {
+        cluster.apply_map("a", json!({})).await;
+        let start = |color: &str| cluster.command("children").env("COLOR", color).arg("--disable-ha").spawn();
+        let fighting = start("red");
+        let children: Api<ConfigMap> = Api::namespaced(cluster.client(), &cluster.namespace);
+        eventually("the writes of a fight", TIMEOUT, async || {
+            let theirs = Patch::Merge(json!({"data": {"color": "blue"}}));
+            _ = children.patch("a-child", &PatchParams::default(), &theirs).await; // it may not exist yet
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            scrape_sum(&fighting, "reknit_fight_writes_total") > 0.0
+        })
+        .await;
+        fighting.signal("TERM");
+        assert_eq!(fighting.wait().0, 0);
+        let storming = start("changing");
+        eventually("the reconciles of a storm", TIMEOUT, async || {
+            scrape_sum(&storming, "reknit_storm_reconciles_total") > 0.0
+        })
+        .await;
     });
 }
 

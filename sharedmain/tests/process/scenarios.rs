@@ -1,5 +1,10 @@
 //! The process under test. An environment variable selects the scenario: its controllers, tasks and faults.
-use std::{env, process::ExitCode, thread, time::Duration};
+use std::{
+    env,
+    process::ExitCode,
+    thread,
+    time::{Duration, SystemTime},
+};
 
 use k8s_openapi::{
     ByteString,
@@ -174,7 +179,8 @@ fn slow_maps(cx: &Context) -> Result<Controller> {
     Ok(build.name("maps").slow_after(Duration::from_secs(1)).reconciler(Maps(cx.client())).build())
 }
 
-/// A version of a controller that gives each ConfigMap a child, whose color the environment sets.
+/// A version of a controller that gives each ConfigMap a child, whose color the environment sets. The color `changing` is another
+/// one in each pass.
 fn children(cx: &Context) -> Result<Controller> {
     let mut build = Controller::selected::<ConfigMap>(cx, selection().label(LABEL, "yes")).name("maps");
     let children = build.owns_in(&cx.informer(selection().label("color", "")), OwnedOptions::default());
@@ -191,8 +197,11 @@ impl ReconcileKind for ChildPainter {
 
     async fn reconcile_kind(&self, map: &ConfigMap, _status: &mut ()) -> Result<Outcome> {
         let name = format!("{}-child", map.name_any());
-        let child =
-            json!({"metadata": {"name": name, "labels": {"color": ""}}, "data": {"color": self.color}});
+        let color = match &*self.color {
+            "changing" => format!("{:?}", SystemTime::now()),
+            color => color.to_owned(),
+        };
+        let child = json!({"metadata": {"name": name, "labels": {"color": ""}}, "data": {"color": color}});
         self.children.apply(map, serde_json::from_value(child)?).await?;
         tracing::info!("reconcile of {} ends", map.name_any());
         Ok(Outcome::done())
