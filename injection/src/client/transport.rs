@@ -255,6 +255,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::testing::Log;
 
     #[derive(Debug, thiserror::Error)]
     #[error("a layer failed")]
@@ -360,5 +361,21 @@ mod tests {
         let selected = ListParams::default().labels("a in (b, c)").fields("metadata.name=x?");
         // The response is not a list, but the request is sent.
         assert!(matches!(maps.list(&selected).await, Err(kube::Error::SerdeError(_))));
+    }
+
+    #[tokio::test]
+    async fn a_warning_of_the_api_server_is_logged_once() {
+        let log = Log::start();
+        let service = tower::service_fn(move |_: Request<Body>| async move {
+            let response = Response::builder().header("warning", r#"299 - "unknown field \"spec.volts\"""#);
+            Ok::<_, BoxError>(response.body(full_body(Bytes::from_static(b"{}"))).unwrap())
+        });
+        let transport = Transport::new(service, "shop");
+        for _ in 0..2 {
+            request_config_map(&transport).await.unwrap();
+        }
+        let lines = log.lines("the API server warns");
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("spec.volts"), "{lines:?}");
     }
 }

@@ -22,6 +22,7 @@ pub(crate) enum ChildResult {
 #[derive(Clone)]
 pub(crate) struct ChildMetrics {
     family: IntCounterVec,
+    dropped: IntCounterVec,
     controller: Arc<OnceLock<String>>,
 }
 
@@ -30,12 +31,18 @@ pub(crate) struct ChildrenOfKind {
     children: ChildMetrics,
     group: String,
     resource: String,
-    counters: OnceLock<[IntCounter; RESULTS.len()]>,
+    counters: OnceLock<Counters>,
+}
+
+struct Counters {
+    results: [IntCounter; RESULTS.len()],
+    /// The writes of which the API server did not store all fields.
+    dropped: IntCounter,
 }
 
 impl ChildMetrics {
-    pub(super) fn new(family: IntCounterVec) -> Self {
-        Self { family, controller: Arc::default() }
+    pub(super) fn new(family: IntCounterVec, dropped: IntCounterVec) -> Self {
+        Self { family, dropped, controller: Arc::default() }
     }
 
     pub(crate) fn set_controller(&self, name: &str) {
@@ -50,12 +57,21 @@ impl ChildMetrics {
 
 impl ChildrenOfKind {
     pub(crate) fn record(&self, result: ChildResult) {
-        let counters = self.counters.get_or_init(|| {
-            let controller = self.children.controller.get().map_or("", String::as_str);
-            RESULTS.map(|result| {
-                self.children.family.with_label_values(&[controller, &self.group, &self.resource, result])
-            })
-        });
-        counters[result as usize].inc();
+        self.counters().results[result as usize].inc();
+    }
+
+    /// Counts a write of which the API server did not store all fields.
+    pub(crate) fn record_dropped_fields(&self) {
+        self.counters().dropped.inc();
+    }
+
+    fn counters(&self) -> &Counters {
+        self.counters.get_or_init(|| {
+            let ChildMetrics { family, dropped, controller } = &self.children;
+            let controller = controller.get().map_or("", String::as_str);
+            let labels = [controller, &self.group, &self.resource];
+            let of_result = |result| family.with_label_values(&[labels[0], labels[1], labels[2], result]);
+            Counters { results: RESULTS.map(of_result), dropped: dropped.with_label_values(&labels) }
+        })
     }
 }

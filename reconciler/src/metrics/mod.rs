@@ -22,6 +22,7 @@ pub(crate) struct Metrics {
     pub(crate) queues: QueueFamilies,
     passes: PassFamilies,
     children: IntCounterVec,
+    dropped_of_children: IntCounterVec,
     pub(crate) events_dropped: Counter,
 }
 
@@ -47,6 +48,12 @@ impl Metrics {
                  field that the controller sets, or unchanged",
                 &["controller", "group", "resource", "result"],
             ),
+            dropped_of_children: counters(
+                registry,
+                "reknit_child_fields_dropped_total",
+                "Number of writes of children of which the API server did not store all fields",
+                &["controller", "group", "resource"],
+            ),
             events_dropped: register_metric(registry, events_dropped),
         }
     }
@@ -58,7 +65,7 @@ impl Metrics {
 
     /// The metrics of the children of a controller, whose name is set later.
     pub(crate) fn children(&self) -> ChildMetrics {
-        ChildMetrics::new(self.children.clone())
+        ChildMetrics::new(self.children.clone(), self.dropped_of_children.clone())
     }
 }
 

@@ -18,8 +18,13 @@ impl<T: Cached> Owned<T> {
         if fields.is_empty() {
             return;
         }
+        self.shared.metrics.record_dropped_fields();
         fields.truncate(MAX_FIELDS);
-        let message = format!("the API server did not store {} of {child}", fields.join(", "));
+        let message = format!(
+            "the API server did not store {} of {child}: update its definition if the schema lacks them, or exempt it from \
+             the admission webhook that removes them",
+            fields.join(", ")
+        );
         if self.shared.logged_dropped.lock().allows(&fields) {
             tracing::warn!("{message}");
         }

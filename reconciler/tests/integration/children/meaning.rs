@@ -151,7 +151,11 @@ async fn a_field_that_the_schema_of_a_child_lacks_is_reported_and_sent_once() {
     recorder.flush().await;
     let events = fixture.events_about(&fixture.namespace, &owner.uid().unwrap()).await;
     let [event] = &events[..] else { panic!("not one event: {events:?}") };
-    let expected = format!("the API server did not store spec.gears of Engine {}/x", fixture.namespace);
+    let expected = format!(
+        "the API server did not store spec.gears of Engine {}/x: update its definition if the schema lacks them, or exempt \
+         it from the admission webhook that removes them",
+        fixture.namespace
+    );
     assert_eq!([&event.reason, &event.note], [&Some("ChildFieldsDropped".to_owned()), &Some(expected)]);
     assert_eq!(update().await.spec.gears, None);
     recorder.flush().await;
@@ -165,6 +169,10 @@ async fn a_field_that_the_schema_of_a_child_lacks_is_reported_and_sent_once() {
     }
     recorder.flush().await;
     assert_eq!(reports().await, Some(2), "the update is sent again");
+    let families = cx.metrics().gather();
+    let dropped =
+        families.iter().find(|family| family.name() == "reknit_child_fields_dropped_total").unwrap();
+    assert_eq!(dropped.get_metric()[0].get_counter().get_value(), 2.0);
 }
 
 /// Sets fields to values that the API server stores in another form.
