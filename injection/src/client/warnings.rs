@@ -16,7 +16,7 @@ static LOGGED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 /// Logs each warning of a response, once per process.
 pub(super) fn log_warnings(headers: &HeaderMap) {
     for warning in header_warnings(headers).into_iter().filter(|warning| is_new(warning)) {
-        tracing::warn!(warning, "the API server warns");
+        tracing::warn!(warning, "the API server warns: change what the request sends or names");
     }
 }
 

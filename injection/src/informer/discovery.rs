@@ -207,7 +207,8 @@ impl Discovery {
             None => tracing::warn!(
                 api_version,
                 kind,
-                "the API server no longer serves a Kind that references name"
+                "the API server no longer serves a Kind that references name: install its definition, or change the \
+                 references"
             ),
             Some((ApiResource { plural, .. }, scope)) => {
                 tracing::info!(

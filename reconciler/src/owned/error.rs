@@ -29,7 +29,9 @@ pub enum NotApplied {
         by: Option<Box<OwnerReference>>,
     },
     /// The owner is being deleted, or is gone already. Its child would be garbage-collected at once, or left behind.
-    #[error("{owner} is gone or being deleted, so {child} is not applied for it")]
+    #[error(
+        "{owner} is gone or being deleted, so {child} is not applied for it: the next reconcile sees that and needs no child"
+    )]
     OwnerDeleted {
         /// Kind and key of the child.
         child: String,
@@ -37,7 +39,10 @@ pub enum NotApplied {
         owner: String,
     },
     /// The child names another namespace than its owner's, where an owner reference would not be valid.
-    #[error("{child} cannot be controlled by {owner}, which is in another namespace")]
+    #[error(
+        "{child} cannot be controlled by {owner}, which is in another namespace: let the reconciler set the namespace of \
+         {owner}"
+    )]
     OtherNamespace {
         /// Kind and key of the child.
         child: String,
@@ -45,7 +50,7 @@ pub enum NotApplied {
         owner: String,
     },
     /// The child has no name or no namespace, or does not serialize to a JSON object.
-    #[error("a {kind} {problem} cannot be applied")]
+    #[error("a {kind} {problem} cannot be applied: correct what the reconciler passes")]
     Unusable {
         /// The Kind of the child.
         kind: String,

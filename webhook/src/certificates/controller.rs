@@ -209,7 +209,12 @@ impl CertificateReconciler {
             ))
         })?;
         if let Some(service) = registration.service_of_other(&object) {
-            tracing::warn!(%kind, name, %service, "the object names the Service of another webhook, and is left to it");
+            tracing::warn!(
+                %kind,
+                name,
+                %service,
+                "the object names the Service of another webhook, and is left to it: correct it if this webhook is meant"
+            );
             return Ok(Outcome::done());
         }
         let covers = |host: &String| certificates.covers(host);

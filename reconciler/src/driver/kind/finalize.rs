@@ -28,7 +28,8 @@ impl<R: ReconcileKind> KindDriver<R> {
             tracing::info!(
                 class,
                 finalizer = self.finalizer.name(),
-                "the deleted object is left to the program of its class, which has placed the finalizer"
+                "the deleted object is left to the program of its class, which has placed the finalizer: if there is no \
+                 such program, set another finalizer by `.finalizer(…)`, with this one as a former one"
             );
         }
         Ok(!is_other)

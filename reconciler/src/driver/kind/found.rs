@@ -37,7 +37,7 @@ impl<R: ReconcileKind> KindDriver<R> {
                 if object.unreadable_status.is_some()
                     && let Err(error) = self.informer.newest(key)
                 {
-                    tracing::warn!(%key, %error, "the status cannot be decoded, and counts as absent");
+                    tracing::warn!(%key, %error, "the status cannot be decoded, and counts as absent: the next write replaces it");
                 }
                 Found::Object(object)
             }

@@ -29,7 +29,8 @@ impl<R: ReconcileKind> KindDriver<R> {
             let fields = fields.join(", ");
             tracing::warn!(
                 fields,
-                "conditions were cut or changed, because the API server would refuse them"
+                "conditions were cut or changed, because the API server would refuse them: let the reconciler set valid and \
+                 shorter ones"
             );
         }
     }

@@ -209,13 +209,18 @@ async fn a_child_without_a_valid_name_or_in_another_namespace_is_refused_without
     assert!(matches!(not_applied(&elsewhere), NotApplied::OtherNamespace { .. }), "{elsewhere}");
     set(&desired, "/metadata", json!({"generateName": "child-"}));
     let nameless = process.pass().await.unwrap_err();
-    assert_eq!(nameless.to_string(), "a Deployment without a name cannot be applied");
+    assert_eq!(
+        nameless.to_string(),
+        "a Deployment without a name cannot be applied: correct what the reconciler passes"
+    );
     for name in ["child/status", "..", "100%"] {
         set(&desired, "/metadata", json!({"name": name}));
         let invalid = process.pass().await.unwrap_err();
         assert_eq!(
             invalid.to_string(),
-            format!("a Deployment of the invalid name {name:?} cannot be applied")
+            format!(
+                "a Deployment of the invalid name {name:?} cannot be applied: correct what the reconciler passes"
+            )
         );
     }
     assert_eq!(process.take_requests(), NO_REQUESTS);
