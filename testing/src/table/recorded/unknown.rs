@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use kube::{core::GroupVersionKind, discovery::ApiResource};
-use reknit_injection::internal::{ListRead, ObjectName, RecordedKind, RecordedPass, ResourcePath};
+use reknit_injection::internal::{
+    ListRead, ObjectName, RecordedKind, RecordedPass, RecordedRequest, ResourcePath,
+};
 use serde_json::Value;
 
 use super::path_of;
@@ -17,11 +19,10 @@ pub(super) fn paths(pass: &RecordedPass) -> BTreeSet<String> {
 pub(super) fn reads(recorded: &RecordedPass, added: &[Value], second: &RecordedPass) -> BTreeSet<String> {
     let mut known = paths(recorded);
     known.extend(added.iter().filter_map(|object| path(&second.kinds, &name_of(object)?)));
-    known.extend(recorded.requests.iter().map(|request| path_of(&request.uri).to_owned()));
-    for request in recorded.requests.iter().chain(&second.requests) {
-        if request.method != "GET" {
-            known.extend(stored_at(path_of(&request.uri), &request.answer).map(|(_, path)| path));
-        }
+    known.extend(recorded.requests.iter().filter_map(absent_after));
+    for request in recorded.requests.iter().chain(&second.requests).filter(|request| request.method != "GET")
+    {
+        known.extend(stored_at(path_of(&request.uri), &request.answer).map(|(_, path)| path));
     }
     let is_listed = |list: &ListRead| recorded.lists.iter().any(|known| known.contains(list));
     let mut unknown = BTreeSet::new();
@@ -61,16 +62,56 @@ pub(super) fn reads(recorded: &RecordedPass, added: &[Value], second: &RecordedP
     }
     let config_maps = second.config_maps.keys().filter(|name| !recorded.config_maps.contains_key(*name));
     unknown.extend(config_maps.map(|name| format!("ConfigMap {name}")));
-    for request in second.requests.iter().filter(|request| request.method == "GET") {
+    // From here on, since an object that the pass read from the API server alone is not in the caches of the test.
+    known.extend(recorded.requests.iter().filter(|request| is_answered_read(request)).map(answered));
+    for request in second.requests.iter().filter(|request| depends_on_object(request)) {
         let path = path_of(&request.uri);
         let object = ResourcePath::parse(path).and_then(|parsed| parsed.subresource());
         let object =
             object.map_or(path, |subresource| path.trim_end_matches(subresource).trim_end_matches('/'));
-        if !known.contains(path) && !known.contains(object) {
-            unknown.insert(format!("GET {}", request.uri));
+        let is_known = [path, object, &answered(request)].iter().any(|path| known.contains(*path));
+        if !is_known {
+            unknown.insert(format!("{} {}", request.method, request.uri));
         }
     }
     unknown
+}
+
+/// Returns true for a read whose answer shows what is stored, unlike a failure.
+fn is_answered_read(request: &RecordedRequest) -> bool {
+    request.method == "GET" && matches!(request.code, Some(200..=299 | 404))
+}
+
+/// Returns what the answer to a GET shows: the path, with the parameters that select the objects of a list.
+fn answered(request: &RecordedRequest) -> String {
+    let (path, query) = request.uri.split_once('?').unwrap_or((&request.uri, ""));
+    let selects = |parameter: &&str| {
+        let name = parameter.split('=').next().unwrap_or_default();
+        ["labelSelector", "fieldSelector", "limit", "continue"].contains(&name) && !parameter.ends_with('=')
+    };
+    let selection: BTreeSet<_> = query.split('&').filter(selects).collect();
+    match selection.is_empty() {
+        true => path.to_owned(),
+        false => format!("{path}?{}", Vec::from_iter(selection).join("&")),
+    }
+}
+
+/// Returns the path of an object that a recorded request has shown to be absent, or has deleted.
+fn absent_after(request: &RecordedRequest) -> Option<String> {
+    let is_absent = match (&*request.method, request.code) {
+        ("DELETE", Some(200..=299)) => true,
+        ("POST", _) => false,
+        (_, code) => code == Some(404),
+    };
+    let path = path_of(&request.uri);
+    let is_object = |path: ResourcePath<'_>| path.subresource().is_none() && path.name.is_some();
+    (is_absent && ResourcePath::parse(path).is_some_and(is_object)).then(|| path.to_owned())
+}
+
+/// Returns true if the answer is that of the API server in memory, and depends on objects that the file may not know: a
+/// read, or a write of an object that this API server does not have. Another failure is one of the file.
+fn depends_on_object(request: &RecordedRequest) -> bool {
+    is_answered_read(request) || (request.method != "POST" && request.code == Some(404))
 }
 
 /// Returns the names of all objects that a pass read or looked for in the caches.

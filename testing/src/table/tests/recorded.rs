@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use reknit_apis::{KReference, Key};
 use reknit_injection::{Clock, Config, FromConfigMap, Informer, internal::Recordings};
 use reknit_reconciler::{Kinds, ResultExt, TrackedAny};
@@ -227,6 +227,87 @@ async fn the_file_of_another_controller_is_refused() {
         Ok(Controller::of::<Namespace>(cx).name("other").reconciler(AllWrites(cx.client())).build())
     };
     recorded(file).reconcile(other).await;
+}
+
+/// Sends these requests of its test, and fails.
+struct Requester(Client, Requests);
+
+type Requests = fn(Client) -> BoxFuture<'static, kube::Result<()>>;
+
+impl ReconcileKind for Requester {
+    type Kind = Namespace;
+
+    async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+        match (self.1)(self.0.clone()).await {
+            Ok(()) => Err("as planned".into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn requester(requests: Requests) -> impl Fn(&Context) -> Result<Controller> {
+    move |cx| {
+        let mut build = Controller::of::<Namespace>(cx);
+        build.allows(everything("", "configmaps"));
+        let client = build.client();
+        Ok(build.reconciler(Requester(client, requests)).build())
+    }
+}
+
+fn maps(client: Client) -> Api<ConfigMap> {
+    Api::namespaced(client, "shop")
+}
+
+fn labels(selector: &str) -> ListParams {
+    ListParams::default().labels(selector)
+}
+
+#[tokio::test]
+async fn only_answers_about_an_object_or_a_selection_make_it_known() {
+    const MERGE: Requests = |client| {
+        async move {
+            let change = Patch::Merge(json!({"data": {"k": "w"}}));
+            maps(client).patch("web", &PatchParams::default(), &change).await.map(drop)
+        }
+        .boxed()
+    };
+    const GET: Requests = |client| async move { maps(client).get_opt("web").await.map(drop) }.boxed();
+    const CREATE: Requests = |client| {
+        async move { maps(client).create(&PostParams::default(), &config_map("web", "v")).await.map(drop) }
+            .boxed()
+    };
+    const DELETE: Requests =
+        |client| async move { maps(client).delete("web", &Default::default()).await.map(drop) }.boxed();
+    const LIST: Requests =
+        |client| async move { maps(client).list(&ListParams::default()).await.map(drop) }.boxed();
+    const LIST_A: Requests =
+        |client| async move { maps(client).list(&labels("a=1")).await.map(drop) }.boxed();
+    const LIST_B: Requests =
+        |client| async move { maps(client).list(&labels("a=2")).await.map(drop) }.boxed();
+    let path = "/api/v1/namespaces/shop/configmaps";
+    let (get, merge, list) = (format!("GET {path}/web"), format!("PATCH {path}/web"), format!("GET {path}?"));
+    let delete = format!("DELETE {path}/web");
+    for (verb, sent, repaired, unknown) in [
+        (Verb::Patch, MERGE, GET, &*get),
+        (Verb::Patch, MERGE, DELETE, &delete),
+        (Verb::Create, CREATE, LIST, &list),
+        (Verb::Create, CREATE, MERGE, &merge),
+        (Verb::Update, LIST_A, LIST_B, &format!("{list}&labelSelector=a%3D2")),
+        (Verb::Update, LIST_A, LIST, &list),
+        (Verb::Update, LIST, LIST_B, ""),
+        (Verb::Update, LIST_A, LIST_A, ""),
+        (Verb::Update, GET, MERGE, ""),
+        (Verb::Update, DELETE, GET, ""),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let given = given(shop()).failing(verb, "configmaps", 422);
+        let (file, _) = record(folder.path(), given, requester(sent)).await;
+        let replay = recorded(&file).reconcile(requester(repaired));
+        let panic = AssertUnwindSafe(replay).catch_unwind().await.err();
+        let message = panic.and_then(|panic| panic.downcast::<String>().ok()).unwrap_or_default();
+        let named = message.lines().find_map(|line| line.strip_prefix("  ")).unwrap_or_default();
+        assert!(named.starts_with(unknown) && named.is_empty() == unknown.is_empty(), "{unknown}: {message}");
+    }
 }
 
 /// Lists all ConfigMaps and fails.
