@@ -37,19 +37,44 @@ async fn send(
     let (head, body) = request.into_parts();
     let body = body.collect_bytes().await.map_err(|error| into_kube_error(error.into()))?;
     let (method, uri) = (head.method.to_string(), head.uri.to_string());
+    let mut in_flight = InFlight { recording, request: Some((method, uri.clone(), body.clone())) };
     let response = transport.send(Request::from_parts(head, Body::from(body.to_vec()))).await;
+    let response = match response {
+        Ok(response) => read(response, &uri).await.map(|(response, code, body)| (response, (code, body))),
+        Err(error) => Err(error),
+    };
     let (response, answer) = match response {
-        Ok(response) => {
-            let (response, code, body) = read(response, &uri).await?;
-            (Ok(response), Ok((code, body)))
-        }
+        Ok((response, answer)) => (Ok(response), Ok(answer)),
         Err(error) => {
             let text = error.to_string();
             (Err(error), Err(text))
         }
     };
-    recording.add(|reads| reads.add_request(RequestSent { method, uri, body, answer }));
+    in_flight.end(answer);
     response
+}
+
+/// A request without an answer. If the pass is dropped meanwhile, the recording says so: this may be the request on which the
+/// pass hung.
+struct InFlight<'a> {
+    recording: &'a Arc<Recording>,
+    /// The method, the URI and the body; `None` once the request is recorded.
+    request: Option<(String, String, Bytes)>,
+}
+
+impl InFlight<'_> {
+    /// Records the request with its answer.
+    fn end(&mut self, answer: Result<(u16, Bytes), String>) {
+        if let Some((method, uri, body)) = self.request.take() {
+            self.recording.add(|reads| reads.add_request(RequestSent { method, uri, body, answer }));
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.end(Err("the pass was dropped before the answer".into()));
+    }
 }
 
 /// Reads the body of a response, unless it is a stream.
@@ -65,4 +90,30 @@ async fn read(response: HttpResponse, uri: &str) -> kube::Result<(HttpResponse, 
     let (head, body) = response.into_parts();
     let body = collect_body(body).await?;
     Ok((Response::from_parts(head, full_body(body.clone())), code, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use kube::Client;
+    use reknit_apis::Key;
+    use tower::BoxError;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_of_a_dropped_pass_is_recorded_without_an_answer() {
+        let hanging = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
+        let transport = record_exchanges(&Client::new(tower::service_fn(hanging), "default").into());
+        let recording = Arc::<Recording>::default();
+        let pass = CurrentPass::begin(&"test".into(), &Key::new(None, "shop").into(), true);
+        pass.record(&recording);
+        let request = Request::get("/api/v1/namespaces/shop").body(Body::empty()).unwrap();
+        let sent = pass.scope(async move { transport.send(request).await }).now_or_never();
+        assert!(sent.is_none());
+        let recorded = format!("{recording:?}");
+        let (uri, answer) = ("/api/v1/namespaces/shop", "the pass was dropped before the answer");
+        assert!(recorded.contains(uri) && recorded.contains(answer), "{recorded}");
+    }
 }

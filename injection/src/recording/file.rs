@@ -133,7 +133,8 @@ pub struct RecordedRequest {
 }
 
 impl RecordedPass {
-    /// Returns the text of the file. If it is too long, the last objects and requests are left out.
+    /// Returns the text of the file. If it is too long, the last objects and requests are left out, and then the rest of what
+    /// the pass read.
     pub(super) fn text(&mut self) -> serde_json::Result<String> {
         let pretty = serde_json::to_string_pretty(self)?;
         if pretty.len() <= MAX_BYTES {
@@ -142,13 +143,28 @@ impl RecordedPass {
         loop {
             let text = serde_json::to_string(self)?;
             let (objects, requests) = (self.objects.len(), self.requests.len());
-            if text.len() <= MAX_BYTES || objects + requests == 0 {
+            if text.len() <= MAX_BYTES {
                 return Ok(text);
+            }
+            if objects + requests == 0 {
+                return self.text_without_reads();
             }
             self.objects.truncate(objects - objects.div_ceil(4));
             self.requests.truncate(requests - requests.div_ceil(4));
             let left_out = (objects - self.objects.len(), requests - self.requests.len());
             self.left_out.push(format!("{} objects and {} requests", left_out.0, left_out.1));
         }
+    }
+
+    /// Returns the text of a file whose objects and requests are left out, without the ConfigMaps, names, lists and Kinds.
+    fn text_without_reads(&mut self) -> serde_json::Result<String> {
+        let [maps, absent] =
+            [std::mem::take(&mut self.config_maps).len(), std::mem::take(&mut self.absent).len()];
+        let [lists, kinds] = [std::mem::take(&mut self.lists).len(), std::mem::take(&mut self.kinds).len()];
+        self.left_out.push(format!(
+            "{maps} ConfigMaps, the names of {absent} absent objects, {lists} lists and {kinds} Kinds"
+        ));
+        self.result.truncate(self.result.floor_char_boundary(MAX_BYTES / 8)); // a control character takes six bytes
+        serde_json::to_string(self)
     }
 }

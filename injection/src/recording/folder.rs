@@ -1,17 +1,19 @@
 //! The folder of recorded passes: at most twenty files, which only their owner can read.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     fs::{self, DirBuilder, OpenOptions},
     io::{self, Write},
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
+use reknit_apis::internal::now;
 use tokio::runtime::Handle;
 
 use super::{PassFacts, RecordedPass};
@@ -22,8 +24,10 @@ const MAX_FILES: usize = 20;
 /// The maximum length of the controller, the namespace and the name in the name of a file.
 const MAX_PART: usize = 63;
 
-/// The file that is written before it is renamed.
-const UNFINISHED: &str = ".unfinished";
+/// The beginning of the name of a file until it is complete and is renamed.
+const UNFINISHED: &str = ".unfinished-";
+/// The age at which an unfinished file is taken for the remains of a process that was killed.
+const MAX_UNFINISHED: Duration = Duration::from_secs(600);
 
 /// Creates the contents of a file.
 type Contents = Box<dyn FnOnce() -> RecordedPass + Send>;
@@ -33,6 +37,8 @@ type Contents = Box<dyn FnOnce() -> RecordedPass + Send>;
 pub(super) struct Folder {
     path: PathBuf,
     pending: Mutex<Pending>,
+    /// The last passes that were written, at most as many as there are files.
+    written: Mutex<VecDeque<PassFacts>>,
     /// True if the last write failed.
     has_failed: AtomicBool,
 }
@@ -40,7 +46,7 @@ pub(super) struct Folder {
 /// The passes to write, at most as many as there are files.
 #[derive(Default)]
 struct Pending {
-    passes: VecDeque<(String, Contents)>,
+    passes: VecDeque<(PassFacts, Contents)>,
     is_writing: bool,
 }
 
@@ -57,21 +63,37 @@ pub(super) fn file_name(PassFacts { controller, key, time, .. }: &PassFacts) -> 
 
 impl Folder {
     pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.into(), pending: Mutex::default(), has_failed: AtomicBool::new(false) }
+        let (path, has_failed) = (path.into(), AtomicBool::new(false));
+        Self { path, pending: Mutex::default(), written: Mutex::default(), has_failed }
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
+    /// Returns the names of the files of these passes that this process has written and that still exist. Reads the folder.
+    pub(super) fn files(&self, is_wanted: impl Fn(&PassFacts) -> bool) -> BTreeSet<String> {
+        let names: Vec<_> =
+            self.written.lock().iter().filter(|facts| is_wanted(facts)).map(file_name).collect();
+        names.into_iter().filter(|name| self.path.join(name).is_file()).collect()
+    }
+
+    fn add_written(&self, facts: PassFacts) {
+        let mut written = self.written.lock();
+        if written.len() == MAX_FILES {
+            written.pop_front();
+        }
+        written.push_back(facts);
+    }
+
     /// Writes a file on a thread for blocking work. If more passes wait than there are files, the oldest is dropped.
-    pub(super) fn write(self: Arc<Self>, name: String, contents: Contents) {
+    pub(super) fn write(self: Arc<Self>, facts: PassFacts, contents: Contents) {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut pending = self.pending.lock();
         if pending.passes.len() == MAX_FILES {
             pending.passes.pop_front();
         }
-        pending.passes.push_back((name, contents));
+        pending.passes.push_back((facts, contents));
         if !std::mem::replace(&mut pending.is_writing, true) {
             drop(pending);
             runtime.spawn_blocking(move || self.write_pending());
@@ -86,7 +108,8 @@ impl Folder {
                 pending.is_writing = next.is_some();
                 next
             };
-            let Some((name, contents)) = next else { return };
+            let Some((facts, contents)) = next else { return };
+            let name = file_name(&facts);
             let result = self.write_file(&name, &mut contents());
             let (has_failed, folder) = (result.is_err(), self.path.display());
             match result {
@@ -94,28 +117,43 @@ impl Folder {
                     tracing::warn!(%folder, %error, "failed to record a failed pass");
                 }
                 Err(_) => {}
-                Ok(()) => tracing::debug!(%folder, name, "recorded a failed pass"),
+                Ok(()) => {
+                    tracing::debug!(%folder, name, "recorded a failed pass");
+                    self.add_written(facts);
+                }
             }
             self.has_failed.store(has_failed, Ordering::Relaxed);
         }
     }
 
-    /// Writes a file and then renames it, so that no reader finds a part of it, and removes the oldest ones.
+    /// Writes a file and then renames it, so that no reader finds a part of it, and removes the oldest ones. Other processes
+    /// may write to the same folder.
     fn write_file(&self, name: &str, pass: &mut RecordedPass) -> io::Result<()> {
-        let (unfinished, text) = (self.path.join(UNFINISHED), pass.text()?);
+        let text = pass.text()?;
         if !self.path.is_dir() {
             private_folder().create(&self.path)?;
         }
-        // The remains of a process that was killed. A new file has the right mode, and is not a link.
-        match fs::remove_file(&unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        self.remove_remains()?;
+        let unfinished = self.path.join(unfinished_name());
+        let written = write_private(&unfinished, &text);
+        let written = written.and_then(|()| fs::rename(&unfinished, self.path.join(name)));
+        if written.is_err() {
+            let _ = fs::remove_file(&unfinished);
         }
-        let mut file = private_file().open(&unfinished)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&unfinished, self.path.join(name))?;
+        written?;
         self.remove_oldest()
+    }
+
+    /// Removes the unfinished files of processes that were killed.
+    fn remove_remains(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.path)?.filter_map(Result::ok) {
+            let is_unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+            let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+            if is_unfinished && age().is_some_and(|age| age > MAX_UNFINISHED) {
+                let _ = fs::remove_file(entry.path()); // or another process has
+            }
+        }
+        Ok(())
     }
 
     fn remove_oldest(&self) -> io::Result<()> {
@@ -123,10 +161,27 @@ impl Folder {
         let mut names: Vec<_> = names.filter(|name| is_recorded_pass(name)).collect();
         names.sort_unstable();
         for name in names.iter().take(names.len().saturating_sub(MAX_FILES)) {
-            fs::remove_file(self.path.join(name))?;
+            match fs::remove_file(self.path.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
         Ok(())
     }
+}
+
+/// Returns a name that no other process uses: in two containers, the ids of the processes may be equal.
+fn unfinished_name() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("{UNFINISHED}{}-{number}-{}", std::process::id(), now().as_nanosecond())
+}
+
+/// Writes a new file, which has the right mode, and is not a link.
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = private_file().open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
 /// Returns true for a [`file_name`], so that no other file is removed.
@@ -156,7 +211,7 @@ fn private_file() -> OpenOptions {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use k8s_openapi::jiff::Timestamp;
     use reknit_apis::Key;
@@ -195,13 +250,17 @@ mod tests {
         let path = parent.path().join("a/b");
         let folder = Arc::new(Folder::new(&path));
         for second in 0..=20 {
-            folder.clone().write(file_name(&facts(second)), Box::new(RecordedPass::default));
+            folder.clone().write(facts(second), Box::new(RecordedPass::default));
             written(&folder).await;
             fs::write(path.join("notes.json"), "another file").unwrap();
         }
         let names = names(&path);
         assert_eq!((names.len(), names[20].as_str()), (MAX_FILES + 1, "notes.json"));
         assert_eq!(names[0], "1970-01-01T00-00-01.000000Z_webs.example.com_shop_..-a-b.json");
+        assert_eq!(Vec::from_iter(folder.files(|_| true)), names[..MAX_FILES]);
+        fs::remove_file(path.join(&names[0])).unwrap();
+        assert_eq!(Vec::from_iter(folder.files(|_| true)), names[1..MAX_FILES]);
+        assert!(folder.files(|facts| facts.key.name == "another").is_empty());
         #[cfg(unix)]
         for (path, mode) in
             [(path.clone(), 0o700), (parent.path().join("a"), 0o700), (path.join(&names[0]), 0o600)]
@@ -211,18 +270,49 @@ mod tests {
         }
     }
 
+    #[test]
+    fn two_processes_can_write_to_one_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let threads = [0, 100].map(|first| {
+            let path = folder.path().to_owned();
+            std::thread::spawn(move || {
+                let process = Folder::new(&path);
+                let name = |second| file_name(&facts(second));
+                (0..100).try_for_each(|n| process.write_file(&name(first + n), &mut RecordedPass::default()))
+            })
+        });
+        for thread in threads {
+            thread.join().unwrap().unwrap();
+        }
+        let names = names(folder.path());
+        assert!(names.iter().all(|name| is_recorded_pass(name)), "{names:?}");
+        assert_eq!(names.len(), MAX_FILES);
+    }
+
+    #[test]
+    fn the_remains_of_a_killed_process_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = ["1-1", "1-2"].map(|id| folder.path().join(format!("{UNFINISHED}{id}")));
+        let file = fs::File::create(&old).unwrap();
+        file.set_modified(SystemTime::now() - 2 * MAX_UNFINISHED).unwrap();
+        fs::write(&new, "").unwrap();
+        Folder::new(folder.path()).write_file(&file_name(&facts(1)), &mut RecordedPass::default()).unwrap();
+        assert_eq!((old.exists(), new.exists()), (false, true));
+    }
+
     #[tokio::test]
     async fn a_folder_that_cannot_be_written_is_warned_of_once() {
         let log = Log::start();
         let file = tempfile::NamedTempFile::new().unwrap();
         let folder = Arc::new(Folder::new(&file.path().join("passes")));
         for second in 0..3 {
-            let (name, folder) = (file_name(&facts(second)), folder.clone());
-            folder.pending.lock().passes.push_back((name, Box::new(RecordedPass::default)));
+            let contents: Contents = Box::new(RecordedPass::default);
+            folder.pending.lock().passes.push_back((facts(second), contents));
             folder.write_pending();
         }
         assert_eq!(log.lines("failed to record a failed pass").len(), 1);
         assert!(folder.has_failed.load(Ordering::Relaxed));
+        assert!(folder.files(|_| true).is_empty());
     }
 
     #[test]
@@ -232,5 +322,12 @@ mod tests {
         let text = pass.text().unwrap();
         assert!(text.len() <= 1 << 20, "{}", text.len());
         assert!(pass.objects.len() > 50 && !pass.left_out.is_empty(), "{:?}", pass.left_out);
+
+        let settings = [("lines".to_owned(), "\n".repeat(1 << 20))].into();
+        let config_maps = [("config-lines".to_owned(), Some(settings))].into();
+        let mut pass =
+            RecordedPass { config_maps, result: "\u{1}".repeat(1 << 20), ..RecordedPass::default() };
+        let text = pass.text().unwrap();
+        assert!(text.len() <= 1 << 20 && text.contains("1 ConfigMaps"), "{}", text.len());
     }
 }

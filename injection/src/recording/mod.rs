@@ -10,7 +10,7 @@ mod reads;
 mod redaction;
 mod removed;
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
@@ -98,6 +98,18 @@ impl Recordings {
         }
     }
 
+    /// Returns the name of the newest file of a key, if this process has written it to the current folder and it still exists.
+    pub fn last_file(&self, controller: &str, key: &Key) -> Option<String> {
+        let folder = self.0.folder.read().clone()?;
+        folder.files(|facts| &*facts.controller == controller && *facts.key == *key).pop_last()
+    }
+
+    /// Returns the names of the files that this process has written to the current folder and that still exist.
+    pub fn files(&self) -> BTreeSet<String> {
+        let folder = self.0.folder.read().clone();
+        folder.map(|folder| folder.files(|_| true)).unwrap_or_default()
+    }
+
     /// Redacts the values at these JSON pointers in every object too, such as `/spec/users/*/password`. The segment `*`
     /// is any key and any index.
     pub fn redact(&self, pointers: &[String]) {
@@ -174,8 +186,8 @@ impl RunningRecording {
     fn write(&mut self, result: String) {
         let Some((facts, Some(folder))) = self.unfinished.take() else { return };
         let (recordings, recording) = (self.recordings.clone(), self.recording.clone());
-        let name = folder::file_name(&facts);
-        folder.write(name, Box::new(move || recordings.file(&facts, &recording, result)));
+        let written = facts.clone();
+        folder.write(written, Box::new(move || recordings.file(&facts, &recording, result)));
     }
 }
 

@@ -170,13 +170,15 @@ impl Reads {
         }
     }
 
-    /// Adds a request with its answer.
+    /// Adds a request with its answer. The body of an answer is empty if it is a stream or no JSON, such as protobuf.
     pub(crate) fn add_request(&mut self, request: RequestSent) {
         let answer = request.answer.as_ref().map_or_else(String::len, |(_, body)| body.len());
+        let path = ResourcePath::parse(request.uri.split('?').next().unwrap_or_default());
+        let is_of_secrets = path.is_some_and(|path| path.group.is_empty() && path.plural == "secrets");
+        let is_unknown = matches!(&request.answer, Ok((200..=299, body)) if body.is_empty());
+        self.has_unknown_secrets |= is_of_secrets && is_unknown;
         if !self.reserve(request.uri.len() + request.body.len() + answer + OVERHEAD, MAX_BYTES) {
-            let path = ResourcePath::parse(request.uri.split('?').next().unwrap_or_default());
-            self.has_unknown_secrets |=
-                path.is_some_and(|path| path.group.is_empty() && path.plural == "secrets");
+            self.has_unknown_secrets |= is_of_secrets;
             return self.leave_out("requests".into());
         }
         self.written.extend(written_object(&request));
@@ -209,8 +211,9 @@ impl Reads {
         pass.time = self.time.unwrap_or(pass.time);
         if self.has_unknown_secrets {
             pass.result = "not shown: it may contain values of Secrets".into();
-            pass.left_out =
-                vec!["all that it read and sent, since the Secrets that it read do not fit".into()];
+            pass.left_out = vec![
+                "all that it read and sent, since the Secrets that it read do not fit or are not JSON".into(),
+            ];
             return;
         }
         let json = |(kind, object): &(Arc<ApiResource>, Object)| object.to_value(kind);
@@ -345,5 +348,16 @@ mod tests {
         let text = file(reads);
         assert!(!text.contains("hunter22") && !text.contains("aHVudGVyMjI="), "{text}");
         assert!(text.contains("the Secrets that it read do not fit"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_recorded_of_a_pass_that_read_secrets_in_another_format() {
+        let mut reads = Reads::default();
+        let answer = Ok((200, Bytes::new()));
+        let uri = "/api/v1/namespaces/shop/secrets/a".to_owned();
+        reads.add_request(RequestSent { method: "GET".into(), uri, body: Bytes::new(), answer });
+        send(&mut reads, "/api/v1/namespaces/shop/configmaps/b", json!({"data": "hunter22"}).to_string());
+        let text = file(reads);
+        assert!(!text.contains("hunter22") && text.contains("not JSON"), "{text}");
     }
 }
