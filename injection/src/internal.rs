@@ -21,7 +21,7 @@ pub use crate::{
     config::{text_data, warn_of_misspelt_keys, with_pinned_config},
     context::optional_informer,
     error_text::{panic_message, with_causes},
-    fights::Restored,
+    fights::{FieldChange, Restored},
     informer::{
         KeyEvent, Old, WeakIndex, cached_json, can_be_left, carriers_outside, decode_errors, field_term,
         for_each_cached, listed, on_first_lists, on_kind_changed, start_on, writers,

@@ -13,7 +13,12 @@ use reknit_apis::Key;
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::{client::PassRequests, fights::Restored, recording::Recording, stack_question::StackQuestion};
+use crate::{
+    client::PassRequests,
+    fights::{FieldChange, Restored},
+    recording::Recording,
+    stack_question::StackQuestion,
+};
 
 tokio::task_local! {
     static CURRENT: Arc<CurrentPass>;
@@ -57,7 +62,7 @@ pub struct CurrentPass {
     /// one. Zero if another cause came from outside.
     in_a_row: AtomicU32,
     /// The last change that it made, if it is one of many in a row.
-    last_change: Mutex<Option<String>>,
+    last_change: Mutex<Option<FieldChange>>,
     /// The fields that its writes have restored in fights.
     restored: Mutex<Vec<Restored>>,
     /// The group and the resource of each object that a write has left as it was.
@@ -164,7 +169,7 @@ impl CurrentPass {
     }
 
     /// Keeps a description of the change, if the pass is one of many in a row.
-    pub(crate) fn set_last_change(&self, describe: impl FnOnce() -> Option<String>) {
+    pub(crate) fn set_last_change(&self, describe: impl FnOnce() -> Option<FieldChange>) {
         if self.in_a_row() >= MANY
             && let Some(change) = describe()
         {
@@ -173,7 +178,7 @@ impl CurrentPass {
     }
 
     /// Returns a description of the last change that the pass made, if it is one of many in a row.
-    pub fn last_change(&self) -> Option<String> {
+    pub fn last_change(&self) -> Option<FieldChange> {
         self.last_change.lock().clone()
     }
 

@@ -1,6 +1,10 @@
 //! The log of passes: those that run, and the last finished ones.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::future::join_all;
 use parking_lot::Mutex;
@@ -17,6 +21,8 @@ use crate::{Error, Outcome, Result, metrics::PassResult, outcome::Next, queue::C
 /// The number of finished passes that are kept. Each takes at most 20 KiB, and mostly less than one: its requests, their
 /// paths, its causes and its texts are bounded.
 const MAX_FINISHED: usize = 1000;
+/// The number of failing keys of which the last failed pass is kept, however many others have finished since.
+const MAX_FAILING: usize = 1000;
 /// The maximum length of a text about a finished pass, such as its error, in bytes.
 const MAX_TEXT: usize = 512;
 /// The number of fields, restored in fights, that are kept of a pass.
@@ -25,7 +31,8 @@ const MAX_FIGHTS: usize = 4;
 /// The time in which a pass that waits answers the question for its stack.
 const MAX_ANSWER: Duration = Duration::from_secs(1);
 
-/// The running passes and the last thousand finished ones of a process. Cheap to clone.
+/// The running passes and the last thousand finished ones of a process, and the last failed one of each failing key. Cheap to
+/// clone.
 #[derive(Clone, Default, derive_more::Debug)]
 #[debug("PassLog")]
 pub struct PassLog(Arc<Mutex<Log>>);
@@ -34,6 +41,39 @@ pub struct PassLog(Arc<Mutex<Log>>);
 struct Log {
     running: Vec<(Arc<CurrentPass>, Arc<Causes>)>,
     finished: VecDeque<Arc<FinishedPass>>,
+    failing: FailingKeys,
+}
+
+/// The last failed pass of each key that has not succeeded since, of at most [`MAX_FAILING`] keys.
+#[derive(Default)]
+struct FailingKeys {
+    passes: BTreeMap<u64, Arc<FinishedPass>>,
+    numbers: BTreeMap<(Arc<str>, Arc<Key>), u64>,
+}
+
+impl FailingKeys {
+    /// Follows the pass that has finished. One without a result of its own, such as a conflict, changes nothing.
+    fn add(&mut self, pass: &Arc<FinishedPass>) {
+        let has_failed = match pass.result {
+            PassResult::Error | PassResult::Panic | PassResult::Deadline => true,
+            PassResult::Success | PassResult::RequeueAfter | PassResult::Skip => false,
+            PassResult::Waiting | PassResult::Conflict | PassResult::Lost => return,
+        };
+        let key = (pass.controller.clone(), pass.key.clone());
+        if let Some(number) = self.numbers.remove(&key) {
+            self.passes.remove(&number);
+        }
+        if !has_failed {
+            return;
+        }
+        if self.passes.len() >= MAX_FAILING
+            && let Some((_, oldest)) = self.passes.pop_first()
+        {
+            self.numbers.remove(&(oldest.controller.clone(), oldest.key.clone()));
+        }
+        self.numbers.insert(key, pass.number);
+        self.passes.insert(pass.number, pass.clone());
+    }
 }
 
 struct FinishedPass {
@@ -152,7 +192,7 @@ impl PassLog {
     }
 
     /// The finished passes for which `is_wanted` returns true by controller and key, the newest first, and at most this
-    /// number of them.
+    /// number of them. After the last thousand of all come the last failed ones of keys that still fail.
     pub fn finished(&self, limit: usize, is_wanted: impl Fn(&str, &Key) -> bool) -> Vec<PassRecord> {
         self.last(limit, is_wanted).iter().map(|pass| pass.record(pass.requests.kept.iter())).collect()
     }
@@ -165,8 +205,13 @@ impl PassLog {
     /// Passes wait for the lock when they begin and end, so their texts are formatted after it is released.
     fn last(&self, limit: usize, is_wanted: impl Fn(&str, &Key) -> bool) -> Vec<Arc<FinishedPass>> {
         let log = self.0.lock();
-        let wanted = log.finished.iter().rev().filter(|pass| is_wanted(&pass.controller, &pass.key));
-        wanted.take(limit).cloned().collect()
+        let wanted = |pass: &&Arc<FinishedPass>| is_wanted(&pass.controller, &pass.key);
+        let mut last: Vec<_> = log.finished.iter().rev().filter(wanted).take(limit).cloned().collect();
+        let known: BTreeSet<_> = last.iter().map(|pass| pass.number).collect();
+        let failed = log.failing.passes.values().rev().filter(wanted);
+        let missing = failed.filter(|pass| !known.contains(&pass.number)).cloned();
+        last.extend(missing.take(limit.saturating_sub(known.len())));
+        last
     }
 }
 
@@ -253,7 +298,7 @@ impl Drop for LoggedPass {
         if log.finished.len() >= MAX_FINISHED {
             log.finished.pop_front();
         }
-        log.finished.push_back(Arc::new(FinishedPass {
+        let finished = Arc::new(FinishedPass {
             number: *number,
             controller: controller.clone(),
             key: key.clone(),
@@ -267,7 +312,9 @@ impl Drop for LoggedPass {
             fights: std::mem::take(&mut self.fights),
             requests,
             recorded: self.recorded.take(),
-        }));
+        });
+        log.failing.add(&finished);
+        log.finished.push_back(finished);
     }
 }
 
@@ -384,5 +431,33 @@ mod tests {
         assert_eq!(finished.len(), MAX_FINISHED);
         assert_eq!(finished[0].key, format!("shop/{}", MAX_FINISHED + 4));
         assert_eq!(finished[MAX_FINISHED - 1].key, "shop/5");
+    }
+
+    #[tokio::test]
+    async fn the_last_failed_pass_of_a_key_is_kept_until_the_key_succeeds_or_a_thousand_others_fail() {
+        let log = PassLog::default();
+        let end = |name: &str, result: &Result<Outcome>| begin(&log, name).set_result(result);
+        let failed = |text: &str| Err(Error::from(text.to_owned()));
+        let errors = |name: &str| {
+            let finished = log.finished(usize::MAX, |_, key| key.name == name);
+            finished
+                .iter()
+                .map(|pass| pass.error.as_deref().unwrap_or_default().to_owned())
+                .collect::<Vec<_>>()
+        };
+        for text in ["first", "second"] {
+            end("a", &failed(text));
+        }
+        end("b", &failed("once"));
+        assert_eq!(errors("a"), ["second", "first"]);
+        (0..MAX_FINISHED).for_each(|_| end("busy", &Ok(Outcome::done())));
+        assert_eq!((errors("a"), errors("b")), (vec!["second".into()], vec!["once".into()]));
+        assert_eq!(log.summaries().len(), MAX_FINISHED);
+        end("a", &Ok(Outcome::done()));
+        (0..MAX_FINISHED).for_each(|_| end("busy", &Ok(Outcome::done())));
+        assert_eq!(errors("a"), [""; 0]);
+        (0..MAX_FAILING).for_each(|n| end(&format!("other-{n}"), &failed("x")));
+        assert_eq!(errors("b"), [""; 0]);
+        assert_eq!(errors("other-0"), ["x"]);
     }
 }

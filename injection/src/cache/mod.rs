@@ -30,7 +30,7 @@ pub use self::{
 pub(crate) use self::{handlers::ChangeHandler, store::Store};
 use crate::{
     client::{Writers, WrittenState},
-    fights::{Fights, Restored, Write, WriteRequest, describe_change},
+    fights::{FieldChange, Fights, Restored, Write, WriteRequest, describe_change},
     informer::{
         cached::Cached, handle::Progress, key_event::KeyEvent, metrics::InformerMetrics, selection::Selection,
     },
@@ -342,7 +342,7 @@ impl<K: Cached> Cache<K> {
         request: &WriteRequest,
         before: &Object,
         response: &RawObject<'_>,
-    ) -> Option<String> {
+    ) -> Option<FieldChange> {
         let (after, managed_fields) = (&self.state_after(before, response)?, response.managed_fields());
         describe_change(&self.kind, &Write { request, before, after, managed_fields })
     }

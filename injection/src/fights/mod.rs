@@ -32,6 +32,7 @@ use parking_lot::Mutex;
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
+pub use self::text::FieldChange;
 use self::{
     field::{Field, restored_fields},
     managers::rival_of,
@@ -73,9 +74,11 @@ pub struct Restored {
     text: RestoredText,
 }
 
+/// Formats with the values of the field, and with `#`, without them.
 impl std::fmt::Display for Restored {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}: {}", self.kind.kind, self.object, self.text)
+        write!(f, "{} {}: ", self.kind.kind, self.object)?;
+        std::fmt::Display::fmt(&self.text, f)
     }
 }
 

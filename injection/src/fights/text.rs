@@ -42,7 +42,8 @@ impl RestoredText {
     }
 }
 
-/// Formats as `capacity-bot set spec.replicas to 5, restored to 2, 900 times in 12 minutes`.
+/// Formats as `capacity-bot set spec.replicas to 5, restored to 2, 900 times in 12 minutes`, and with `#`, without the
+/// values, as `capacity-bot set spec.replicas, restored 900 times in 12 minutes`.
 impl fmt::Display for RestoredText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, others, theirs, ours, times, within, .. } = self;
@@ -55,7 +56,10 @@ impl fmt::Display for RestoredText {
         if *others > 0 {
             write!(f, " (and {others} more)")?;
         }
-        write!(f, " to {theirs}, restored to {ours}, {times} times in ")?;
+        match f.alternate() {
+            false => write!(f, " to {theirs}, restored to {ours}, {times} times in ")?,
+            true => write!(f, ", restored {times} times in ")?,
+        }
         match within.as_secs() {
             0..=1 => f.write_str("1 second"),
             seconds @ 2..120 => write!(f, "{seconds} seconds"),
@@ -91,9 +95,23 @@ fn value_text(value: Option<&Value>, is_secret: bool) -> String {
     }
 }
 
-/// Describes the change that a request has made from one state of an object to another, such as
-/// `ConfigMap shop/a: data.x from "1" to "2"`.
-pub(crate) fn describe_change(kind: &ApiResource, write: &Write<'_>) -> Option<String> {
+/// The change of a field by a request. Formats as `ConfigMap shop/a: data.x from "1" to "2"`, and with `#`, without the
+/// values, as `ConfigMap shop/a: data.x`.
+#[derive(Clone, Debug)]
+pub struct FieldChange {
+    field: String,
+    values: String,
+}
+
+impl fmt::Display for FieldChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.field)?;
+        if f.alternate() { Ok(()) } else { f.write_str(&self.values) }
+    }
+}
+
+/// Describes the change that a request has made from one state of an object to another.
+pub(crate) fn describe_change(kind: &ApiResource, write: &Write<'_>) -> Option<FieldChange> {
     let Write { before, after, .. } = *write;
     // The fields of the new state that differ in the old one.
     let mut changed = restored_fields(kind, [after, before, after]);
@@ -102,5 +120,5 @@ pub(crate) fn describe_change(kind: &ApiResource, write: &Write<'_>) -> Option<S
     let is_secret = kind.kind == "Secret";
     let [from, to] = [&field.theirs, &field.ours].map(|value| value_text(value.as_ref(), is_secret));
     let (kind, key, path) = (&kind.kind, after.state().key(), path_text(&field.path));
-    Some(format!("{kind} {key}: {path} from {from} to {to}"))
+    Some(FieldChange { field: format!("{kind} {key}: {path}"), values: format!(" from {from} to {to}") })
 }

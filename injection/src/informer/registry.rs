@@ -24,7 +24,7 @@ use super::{
 use crate::{
     cache::Cache,
     client::{ResourcePath, Transport, Writers, resource_name},
-    fights::{Restored, WriteRequest},
+    fights::{FieldChange, Restored, WriteRequest},
     object::{Object, RawObject, ResponseState},
     pass::CurrentPass,
     reflector,
@@ -82,7 +82,7 @@ trait Member: InformerHandle {
         request: &WriteRequest,
         before: &Object,
         response: &RawObject<'_>,
-    ) -> Option<String>;
+    ) -> Option<FieldChange>;
 }
 
 /// The cached state of an object that a request is about to change.
@@ -103,7 +103,11 @@ impl StateBefore {
     }
 
     /// Describes the change that the write has made, whose response was applied.
-    pub(crate) fn describe_change(&self, request: &WriteRequest, response: &RawObject<'_>) -> Option<String> {
+    pub(crate) fn describe_change(
+        &self,
+        request: &WriteRequest,
+        response: &RawObject<'_>,
+    ) -> Option<FieldChange> {
         self.member.describe_change(request, &self.object, response)
     }
 
@@ -453,7 +457,7 @@ impl<K: Cached> Member for SharedInformer<K> {
         request: &WriteRequest,
         before: &Object,
         response: &RawObject<'_>,
-    ) -> Option<String> {
+    ) -> Option<FieldChange> {
         self.cache.describe_change(request, before, response)
     }
 }

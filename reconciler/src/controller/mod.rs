@@ -291,7 +291,7 @@ impl Controller {
             self.parts.queue.fought(key, causes);
             self.metrics.record_fight_write(&restored.kind.group, &restored.kind.plural);
             let message = restored.to_string();
-            logged.add_fight(&message);
+            logged.add_fight(&format!("{restored:#}")); // the console shows no values
             if restored.is_to_report {
                 tracing::warn!(fight = message, "another client writes a field that the controller sets");
                 self.record_event(key, Event::warning("FieldContested", message));
@@ -334,9 +334,14 @@ impl Controller {
         let storm = format!(
             "reconciled {passes} times in {seconds} s, last {gap} ms after the time before, {reason}"
         );
-        let change =
-            pass.last_change().map(|change| format!("; this time it changed {change}")).unwrap_or_default();
-        logged.set_storm(&format!("{storm}{change}"));
+        let change = pass.last_change();
+        let [change, field] = match &change {
+            Some(change) => {
+                [format!("; this time it changed {change}"), format!("; this time it changed {change:#}")]
+            }
+            None => Default::default(),
+        };
+        logged.set_storm(&format!("{storm}{field}")); // the console shows no values
         if *is_new {
             // Without the numbers of passes, by which two runs of a simulation would differ.
             let message = format!("{storm}: {causes:#}{change}");

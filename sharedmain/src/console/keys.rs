@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use super::{Parameters, State};
+use super::{Parameters, State, passes};
 use crate::observe::passes::waits_of;
 
 /// The maximum number of keys in an answer.
@@ -55,8 +55,9 @@ pub(super) fn one(state: &State, parameters: &Parameters) -> Result<Value, Strin
     let mut running = running(state);
     running.retain(|pass| &*pass.controller == controller && pass.key == key.to_string());
     let is_own = |of: &str, pass: &Key| of == controller && *pass == key;
-    let finished = passes.map(|passes| passes.finished(MAX_PASSES, is_own));
-    let recorded = finished.iter().flatten().find_map(|pass| pass.recorded.clone());
+    let mut finished = passes.map(|passes| passes.finished(MAX_PASSES, is_own));
+    passes::keep_written_files(state, finished.iter_mut().flatten());
+    let recorded = state.running.get().and_then(|running| running.recordings.last_file(controller, &key));
     Ok(json!({
         "controller": controller,
         "key": key.to_string(),
@@ -138,9 +139,9 @@ fn last_errors(process: &State, controller: &str) -> BTreeMap<String, Box<str>> 
 /// The kubectl commands for the object of a key, which the console does not run. `None` without an object.
 fn commands(health: &Health, key: &Key) -> Option<Value> {
     health.object(key)?;
-    let (resource, pause, name) = (health.resource(), health.paused_by(), quoted(&key.name));
+    let (pause, object) = (health.paused_by(), object_word(health.resource(), &key.name));
     let namespace = key.namespace.as_ref().map_or_else(String::new, |namespace| format!(" -n {namespace}"));
-    let annotate = |annotation: &str| format!("kubectl annotate {resource} {name}{namespace} {annotation}");
+    let annotate = |annotation: &str| format!("kubectl annotate {object}{namespace} {annotation}");
     Some(json!({
         "pause": pause.map(|annotation| annotate(&format!("{annotation}=true"))),
         "resume": pause.map(|annotation| annotate(&format!("{annotation}-"))),
@@ -148,10 +149,12 @@ fn commands(health: &Health, key: &Key) -> Option<Value> {
     }))
 }
 
-/// The name as one word of a shell: some Kinds, such as Roles, allow almost any character in a name.
-fn quoted(name: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
-    if name.bytes().all(is_plain) { name.into() } else { format!("'{}'", name.replace('\'', "'\\''")) }
+/// The resource and the name as one word of a shell, so that no name is taken for a flag, such as `--all`: some Kinds, such
+/// as Roles, allow almost any character in a name.
+fn object_word(resource: &str, name: &str) -> String {
+    let word = format!("{resource}/{name}");
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:/".contains(&byte);
+    if word.bytes().all(is_plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 #[cfg(test)]
@@ -174,15 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn names_that_a_shell_would_interpret_are_quoted() {
+    fn no_name_is_a_flag_or_is_interpreted_by_a_shell() {
         for (name, word) in [
-            ("web-1.example", "web-1.example"),
-            ("system:node", "system:node"),
-            ("a;reboot", "'a;reboot'"),
-            ("$(reboot)", "'$(reboot)'"),
-            ("a'b", r"'a'\''b'"),
+            ("web-1.example", "roles/web-1.example"),
+            ("system:node", "roles/system:node"),
+            ("--all", "roles/--all"),
+            ("a;reboot", "'roles/a;reboot'"),
+            ("$(reboot)", "'roles/$(reboot)'"),
+            ("a'b", r"'roles/a'\''b'"),
         ] {
-            assert_eq!(quoted(name), word);
+            assert_eq!(object_word("roles", name), word);
         }
     }
 }

@@ -24,7 +24,10 @@ use std::{
 
 use k8s_openapi::api::coordination::v1::Lease;
 use prometheus::Registry;
-use reknit_injection::{Informer, Informers, internal::watch};
+use reknit_injection::{
+    Informer, Informers,
+    internal::{Recordings, watch},
+};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{Health, internal::PassLog};
 use reknit_server::{Limits, Plain, Server};
@@ -73,6 +76,7 @@ pub(crate) struct Running {
     /// The Leases of this namespace, if they elect the leaders.
     pub(crate) leases: Option<(Informer<Lease>, String)>,
     pub(crate) passes: PassLog,
+    pub(crate) recordings: Recordings,
     handovers: Handovers,
 }
 
@@ -83,12 +87,13 @@ impl Running {
         informers: Informers,
         leases: Option<(Informer<Lease>, String)>,
         passes: PassLog,
+        recordings: Recordings,
     ) -> Self {
         let handovers = Handovers::default();
         for (health, leadership) in controllers.iter().filter(|(_, leadership)| leadership.has_buckets()) {
             tokio::spawn(handovers.clone().follow(health.name().to_owned(), leadership.clone()));
         }
-        Self { controllers, informers, leases, passes, handovers }
+        Self { controllers, informers, leases, passes, recordings, handovers }
     }
 }
 

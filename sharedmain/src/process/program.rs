@@ -28,7 +28,7 @@ use crate::{
     cli::{
         bind_address::EndpointAddress,
         environment::Environment,
-        flags::{Flags, PlanOutput},
+        flags::{Flags, Part, PlanOutput},
         listen_address::BindAddress,
     },
     client::{
@@ -78,13 +78,7 @@ impl Program {
     /// Installs the signal handlers, starts the runtimes, and runs the process in them.
     fn run_in_runtimes(self, environment: Environment, logging: Logging) -> Result<ExitCode, Failure> {
         refuse_outer_runtime()?;
-        let flag = if self.flags.plan { "--plan" } else { "--shadow" };
-        if (self.flags.plan || self.flags.shadow) && !self.constructors.is_plannable {
-            return Err(Failure::usage(format!(
-                "{flag}: the program does not allow it, because its code may change more than objects of the API server: \
-                 let such code ask Effects, and call Main::plannable",
-            )));
-        }
+        self.check_rehearsal()?;
         let lifecycle = Lifecycle::new();
         let lifecycle_to_stop = lifecycle.clone();
         signals::handle(move |signal| {
@@ -98,6 +92,27 @@ impl Program {
         }
         let ended = runtimes.run(|control| self.run_process(environment, logging, lifecycle, control));
         ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Checks that the program allows the plan or the shadow, if it is to be one.
+    pub(crate) fn check_rehearsal(&self) -> Result<(), Failure> {
+        let flag = match (self.flags.plan, self.flags.shadow) {
+            (true, _) => "--plan",
+            (false, true) => "--shadow",
+            (false, false) => return Ok(()),
+        };
+        if self.flags.only == Some(Part::Webhook) {
+            return Err(Failure::usage(format!(
+                "{flag}: --only=webhook has no controllers to run; leave it out"
+            )));
+        }
+        if !self.constructors.is_plannable {
+            return Err(Failure::usage(format!(
+                "{flag}: the program does not allow it, because its code may change more than objects of the API server: \
+                 let such code ask Effects, and call Main::plannable",
+            )));
+        }
+        Ok(())
     }
 
     /// Prints what the controllers would change.
@@ -170,6 +185,7 @@ impl Program {
             informers.clone(),
             leases,
             process.passes.clone(),
+            process.recordings.clone(),
         ));
         let controllers = running.health.iter().map(|(health, _)| health.clone()).collect();
         let workers = Workers::new(heartbeat, controllers);
@@ -262,6 +278,7 @@ impl Program {
             config,
             console,
             passes: cx.get(),
+            recordings: cx.get(),
             _config_informers: config_informers,
         })
     }
@@ -296,6 +313,7 @@ struct Process {
     config: ConfigWatcher,
     console: Console,
     passes: PassLog,
+    recordings: Recordings,
     pass_dump: Passes,
     /// Keeps the informers of the ConfigMaps running.
     _config_informers: Vec<Arc<dyn InformerHandle>>,

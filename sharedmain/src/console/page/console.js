@@ -418,7 +418,7 @@ function keyView(isCurrent, controller, key) {
       ["paused", answer.object?.paused ? "yes" : ""],
       ["last pass in a storm", newest(answer.passes, ({ storm }) => storm), "bad"],
       ["last write in a fight", newest(answer.passes, ({ fights }) => fights.join("; ")), "bad"],
-      ["last recorded pass", answer.passes?.find(({ recorded }) => recorded)?.recorded],
+      ["last recorded pass", answer.recorded],
     ]), failed ? element("p", { class: "bad" }, failed.causes) : "");
     if (waits.textContent !== answer.waits.join("")) {
       waits.replaceChildren(...answer.waits.map((line) => element("div", { class: line.startsWith(" ") ? "frame" : "" }, element("code", {}, line))));

@@ -111,7 +111,7 @@ async fn a_key_has_its_passes_with_requests_what_it_read_and_owns_and_commands_f
     let key = json(&process, "key?controller=lamps.demo.reknit.dev&key=shop/lamp-0001").await;
     assert_eq!(
         key["commands"]["pause"],
-        "kubectl annotate lamps.demo.reknit.dev lamp-0001 -n shop reknit.dev/paused=true"
+        "kubectl annotate lamps.demo.reknit.dev/lamp-0001 -n shop reknit.dev/paused=true"
     );
     assert_eq!(key["object"]["conditions"][0]["type"], "Ready", "{key}");
     let related = |relation: &str| {
@@ -199,11 +199,15 @@ async fn a_key_shows_the_storm_and_the_fights_of_its_passes() {
         _ = maps.patch("lamp-0001", &PatchParams::default(), &red).await; // not found until it is created
         let key = json(&process, "key?controller=lamps.demo.reknit.dev&key=shop/lamp-0001").await;
         let is_shown = |pass: &Value| {
-            pass["fights"][0].as_str().is_some_and(|fight| fight.contains(" set data.color to "))
+            pass["fights"][0].as_str().is_some_and(|fight| fight.contains(" set data.color, restored "))
         };
         key["passes"].as_array().unwrap().iter().any(is_shown).then_some(()).ok_or(key)
     })
     .await;
+    for view in ["passes", "key?controller=lamps.demo.reknit.dev&key=shop/lamp-0001"] {
+        let shown = json(&process, view).await.to_string();
+        assert!(!shown.contains("\\\"red\\\""), "a value of the fight is shown: {shown}");
+    }
 }
 
 #[tokio::test]

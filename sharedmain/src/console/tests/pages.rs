@@ -176,6 +176,85 @@ fn the_keyboard_reaches_a_key_and_opens_its_page() {
     assert_eq!(browser.errors, Vec::<String>::new());
 }
 
+/// Notes each control that gets the focus, and whether its outline shows it.
+const NOTE_FOCUS: &str = "document.addEventListener('focusin', ({ target }) => {
+  target.dataset.reached = getComputedStyle(target).outlineStyle === 'none' ? 'without outline' : 'yes';
+})";
+
+/// The controls that are shown and have not got the focus.
+const NOT_REACHED: &str =
+    "[...document.querySelectorAll('a[href], button, input, select, summary, [tabindex=\"0\"]')]
+  .filter((node) => node.checkVisibility() && !node.disabled && node.dataset.reached !== 'yes')
+  .map((node) => `${node.outerHTML.slice(0, 200)} ${node.dataset.reached ?? ''}`).join('\n')";
+
+/// Presses Tab until the focus is on an element for which this condition is true, as `node`.
+fn tab_to(browser: &mut Browser, condition: &str) {
+    let found = format!("((node) => Boolean({condition}))(document.activeElement)");
+    for _ in 0..100 {
+        browser.press("Tab", 9);
+        if browser.evaluate(&found) == true {
+            return;
+        }
+    }
+    panic!("Tab does not reach {condition}");
+}
+
+#[test]
+#[ignore = "needs Chromium: hack/browser.sh"]
+fn the_keyboard_reaches_every_control_of_each_view() {
+    let (_runtime, address) = serve(20);
+    let mut browser = Browser::start();
+    resize(&mut browser, 1440, "light");
+    for (view, is_shown) in VIEWS {
+        open(&mut browser, address, view, is_shown);
+        browser.evaluate("document.getElementById('pause').ariaPressed === 'true' || document.getElementById('pause').click()");
+        browser.evaluate("new Promise((resolve) => setTimeout(resolve, 2000))"); // for answers on their way
+        browser.evaluate(NOTE_FOCUS);
+        for _ in 0..200 {
+            browser.press("Tab", 9);
+            if browser.evaluate(NOT_REACHED) == "" {
+                break;
+            }
+        }
+        assert_eq!(browser.evaluate(NOT_REACHED), "", "{view}");
+    }
+    assert_eq!(browser.errors, Vec::<String>::new());
+}
+
+#[test]
+#[ignore = "needs Chromium: hack/browser.sh"]
+fn the_filter_the_pause_the_requests_and_the_commands_work_by_keyboard() {
+    let (_runtime, address) = serve(20);
+    let mut browser = Browser::start();
+    resize(&mut browser, 1440, "light");
+    open(&mut browser, address, "passes", "document.querySelector('tbody tr')");
+    tab_to(&mut browser, "node.type === 'search'");
+    browser.call("Input.insertText", json!({"text": "lamp-0001"}));
+    browser.wait_for(
+        "[...document.querySelectorAll('tbody tr')].every((row) => row.textContent.includes('lamp-0001'))",
+    );
+
+    let key = "key/lamps.demo.reknit.dev/shop%2Flamp-0001";
+    open(
+        &mut browser,
+        address,
+        key,
+        "document.querySelector('summary') && document.querySelector('.command')",
+    );
+    tab_to(&mut browser, "node.id === 'pause'");
+    browser.press("Enter", 13);
+    browser.wait_for("document.getElementById('pause').ariaPressed === 'true'");
+    browser.evaluate("new Promise((resolve) => setTimeout(resolve, 2000))"); // for answers on their way
+    tab_to(&mut browser, "node.matches('.command button')");
+    browser.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })");
+    browser.press("Enter", 13);
+    browser.wait_for("document.activeElement.textContent === 'Selected'");
+    tab_to(&mut browser, "node.matches('summary')");
+    browser.press("Enter", 13);
+    browser.wait_for("document.activeElement.parentElement.open");
+    assert_eq!(browser.errors, Vec::<String>::new());
+}
+
 #[test]
 #[ignore = "needs Chromium: hack/browser.sh"]
 fn updates_stop_when_they_are_paused() {

@@ -152,6 +152,7 @@ impl Process {
             cx.informers(),
             Some((leases, "shop".into())),
             cx.get(),
+            cx.get(),
         ));
         buckets[0].lead(Instant::now() + Duration::from_secs(3600), "a test");
         add_webhook(&registry);
