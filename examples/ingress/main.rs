@@ -24,7 +24,7 @@ pub mod pb {
 /// The program: its controllers and flags.
 pub fn program() -> Main {
     let main = Main::new("ingress").flags::<NamespaceFlag>().flags::<server::GrpcFlag>();
-    main.controller(controller).task(server::server)
+    main.controller(controller).task(server::server).plannable()
 }
 
 fn main() -> ExitCode {

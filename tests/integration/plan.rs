@@ -168,7 +168,8 @@ async fn writes_of_every_kind_are_dry_runs() {
     let logged = writes(&server).len();
     let writer =
         |cx: &Context| Ok(Controller::of::<SimpleDeployment>(cx).reconciler(Writer(cx.client())).build());
-    let Planned(status, text, plan) = plan(&server, &objects, Main::new("writer").controller(writer)).await;
+    let Planned(status, text, plan) =
+        plan(&server, &objects, Main::new("writer").controller(writer).plannable()).await;
     assert!(writes(&server).len() > logged + 15);
     assert_eq!(status, 4, "a field was dropped");
     assert!(text.contains("unknown field \"spec.unknown\""), "{text}");
@@ -254,7 +255,8 @@ async fn objects_of_a_webhook_that_is_down_are_planned_and_not_validated() {
     let controller = |cx: &Context| {
         Ok(Controller::of::<SimpleDeployment>(cx).reconciler(Unvalidated(cx.client())).build())
     };
-    let Planned(status, text, plan) = plan(&server, &objects, Main::new("test").controller(controller)).await;
+    let Planned(status, text, plan) =
+        plan(&server, &objects, Main::new("test").controller(controller).plannable()).await;
     assert_eq!(status, 4, "the definition lacks a field");
     assert!(text.contains("field not declared in schema"), "{text}");
     assert!(text.contains("(apply the CustomResourceDefinitions of this version first)"), "{text}");
@@ -306,7 +308,8 @@ async fn later_writes_to_a_planned_object_do_not_send_what_the_api_server_has_ch
     objects.deployments().create(&PostParams::default(), &object).await.expect("the object is created");
     let serving =
         |cx: &Context| Ok(Controller::of::<SimpleDeployment>(cx).reconciler(Serving(cx.client())).build());
-    let Planned(status, text, plan) = plan(&server, &objects, Main::new("serving").controller(serving)).await;
+    let Planned(status, text, plan) =
+        plan(&server, &objects, Main::new("serving").controller(serving).plannable()).await;
     assert_eq!(status, 3, "{text}");
     let planned = plan["objects"].as_array().expect("a list").iter();
     let service = planned.clone().find(|object| object["kind"] == "Service").expect("a Service");
@@ -374,7 +377,8 @@ async fn an_apply_is_planned_although_a_version_that_the_managed_fields_name_was
 
     let applier =
         |cx: &Context| Ok(Controller::of::<SimpleDeployment>(cx).reconciler(Applier(cx.client())).build());
-    let Planned(status, text, plan) = plan(&server, &objects, Main::new("applier").controller(applier)).await;
+    let Planned(status, text, plan) =
+        plan(&server, &objects, Main::new("applier").controller(applier).plannable()).await;
     assert_eq!(status, 3, "{text}");
     let [web] = &plan["objects"].as_array().expect("a list")[..] else { panic!("{plan:#}") };
     assert_eq!(

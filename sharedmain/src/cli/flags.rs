@@ -100,7 +100,8 @@ pub(crate) struct Flags {
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..),
-        allow_negative_numbers = true
+        allow_negative_numbers = true,
+        conflicts_with = "rehearsal"
     )]
     pub(crate) max_unprompted_changes: Option<u32>,
 
@@ -113,7 +114,7 @@ pub(crate) struct Flags {
     pub(crate) shutdown_timeout: Duration,
 
     /// Write the newest failed passes to this folder, as JSON to test with
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "plan")]
     pub(crate) record_failures: Option<PathBuf>,
 
     /// Print what this version of the program would change, change nothing, and exit
@@ -274,13 +275,18 @@ mod tests {
     }
 
     #[test]
-    fn a_shadow_impersonates_as_a_plan_does_and_has_no_format() {
+    fn plans_and_shadows_refuse_the_flags_that_have_no_meaning_for_them() {
         for mode in ["--plan", "--shadow"] {
             assert_eq!(parse_flags(&[mode, "--as", "jane"]).unwrap().as_user.as_deref(), Some("jane"));
         }
-        for refused in
-            [&["--as", "jane"][..], &["--shadow", "--plan-output", "json"], &["--plan", "--shadow"]]
-        {
+        for refused in [
+            &["--as", "jane"][..],
+            &["--shadow", "--plan-output", "json"],
+            &["--plan", "--shadow"],
+            &["--plan", "--record-failures", "passes"],
+            &["--plan", "--max-unprompted-changes=100"],
+            &["--shadow", "--max-unprompted-changes=100"],
+        ] {
             assert!(parse_flags(refused).is_err(), "{refused:?}");
         }
     }

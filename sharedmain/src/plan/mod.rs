@@ -65,9 +65,10 @@ const MAX_PASS: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 ///
-/// The message of the failure of a constructor.
+/// The message of the failure of a constructor, or that the program does not allow plans.
 pub async fn plan(main: Main, transport: Transport) -> Result<(u8, String, Value), String> {
-    let program = main.into_program(&["plan".into()]).map_err(|error| error.to_string())?;
+    let program = main.into_program(&["plan".into(), "--plan".into()]).map_err(|error| error.to_string())?;
+    program.check_rehearsal().map_err(|failure| failure.to_string())?;
     let transport = guarded(&transport, "default");
     let plan = Plan::construct(&program.component, program.constructors, &[], transport, None);
     let report = plan.map_err(|failure| failure.to_string())?.run(program.flags.startup_timeout).await;

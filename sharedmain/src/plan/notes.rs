@@ -59,10 +59,6 @@ impl Notes {
     pub(super) fn of(&self, finding: Finding) -> impl Iterator<Item = &Note> {
         self.notes.iter().filter(move |(of, _)| *of == finding).map(|(_, note)| note)
     }
-
-    pub(super) fn texts(&self, finding: Finding) -> Vec<String> {
-        self.of(finding).map(Note::to_string).collect()
-    }
 }
 
 impl fmt::Display for Note {

@@ -53,7 +53,8 @@ pub(super) struct NotRead {
 /// The changes that a program would make, and what could not be planned.
 pub(crate) struct Report {
     objects: Vec<Object>,
-    runs: BTreeMap<(String, Key), Run>,
+    /// The passes by controller and key. Two keys with generated names may be shown as the same.
+    runs: Vec<((String, String), Run)>,
     not_read: NotRead,
     effects: Vec<String>,
     refused: Vec<String>,
@@ -97,17 +98,22 @@ impl Report {
         not_read: NotRead,
     ) -> Self {
         let generated = generated_values(&overlay, &notes.since);
-        let events = notes.of(Finding::Event).map(|note| with_generated(&note.to_string(), &generated));
-        let events: BTreeSet<_> = events.collect();
+        let texts = |finding| {
+            let texts = notes.of(finding).map(|note| with_generated(&note.to_string(), &generated));
+            let mut texts: Vec<_> = texts.collect();
+            texts.sort_unstable();
+            texts
+        };
+        let events = BTreeSet::from_iter(texts(Finding::Event));
         Self {
-            objects: objects(overlay, &generated),
-            runs,
-            not_read,
-            effects: notes.texts(Finding::Effect),
-            refused: notes.texts(Finding::Refusal),
-            dropped_fields: notes.texts(Finding::DroppedField),
-            warnings: notes.texts(Finding::Warning),
+            effects: texts(Finding::Effect),
+            refused: texts(Finding::Refusal),
+            dropped_fields: texts(Finding::DroppedField),
+            warnings: texts(Finding::Warning),
             events: events.into_iter().collect(),
+            runs: runs.into_iter().map(|(id, run)| shown_run(id, run, &generated)).collect(),
+            objects: objects(overlay, &generated),
+            not_read,
         }
     }
 
@@ -134,7 +140,9 @@ impl Report {
         let is_done = |run: &Run| run.is_quiescent && run.error.is_none();
         let problems = [&self.not_read.not_synced, &self.refused, &self.dropped_fields];
         let is_read = self.not_read.not_decoded.is_empty();
-        is_read && self.runs.values().all(is_done) && problems.iter().all(|problems| problems.is_empty())
+        is_read
+            && self.runs.iter().all(|(_, run)| is_done(run))
+            && problems.iter().all(|problems| problems.is_empty())
     }
 
     fn count(&self, actions: &[Action]) -> usize {
@@ -142,7 +150,7 @@ impl Report {
     }
 
     fn failed(&self) -> usize {
-        self.runs.values().filter(|run| run.error.is_some()).count()
+        self.runs.iter().filter(|(_, run)| run.error.is_some()).count()
     }
 
     /// Writes the objects by the key that causes their change. Keys whose changes are equal but for their name are one
@@ -169,10 +177,10 @@ impl Report {
     }
 
     fn write_failed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut by_error: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+        let mut by_error: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
         for ((controller, key), run) in &self.runs {
             if let Some(error) = &run.error {
-                by_error.entry((controller, error)).or_default().push(key.to_string());
+                by_error.entry((controller, error)).or_default().push(key);
             }
         }
         let lines = by_error.iter().map(|((controller, error), keys)| {
@@ -193,7 +201,7 @@ impl Report {
             f,
             "Not quiescent",
             unsettled.map(|((controller, key), run)| {
-                let cause = Cause { controller: controller.clone(), key: key.to_string() };
+                let cause = Cause { controller: controller.clone(), key: key.clone() };
                 let mut text = format!(
                     "{controller} {key} still has changes after {} passes; the last ones:",
                     run.passes
@@ -215,7 +223,7 @@ impl Serialize for Report {
         let keys = self.runs.iter().map(|((controller, key), run)| {
             let outcome = if run.error.is_some() { "error" } else { "success" };
             json!({
-                "controller": controller, "key": key.to_string(), "passes": run.passes, "quiescent": run.is_quiescent,
+                "controller": controller, "key": key, "passes": run.passes, "quiescent": run.is_quiescent,
                 "outcome": outcome, "error": run.error,
             })
         });
@@ -299,6 +307,7 @@ impl Object {
         let namespace = metadata["namespace"].as_str();
         let key = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
         let Entry { causes, not_validated, .. } = entry;
+        let causes = causes.into_iter().map(|cause| shown_cause(cause, generated)).collect();
         let [before, after, previous] = [before, after, previous].map(|state| Compact::from(&state));
         Some(Self { action, api_version, kind, key, before, after, previous, causes, not_validated })
     }
@@ -380,6 +389,21 @@ fn shown(object: Option<Value>, generated: &HashMap<String, String>) -> Value {
     let mut shown = Part::Main.written(&object);
     replace_texts(&mut shown, generated);
     shown
+}
+
+/// The cause without generated names: the pass may be of an object that the plan itself creates.
+fn shown_cause(cause: Cause, generated: &HashMap<String, String>) -> Cause {
+    Cause { key: with_generated(&cause.key, generated), ..cause }
+}
+
+/// The run of a key without generated names, in the key and in the error.
+fn shown_run(
+    (controller, key): (String, Key),
+    run: Run,
+    generated: &HashMap<String, String>,
+) -> ((String, String), Run) {
+    let error = run.error.map(|error| with_generated(&error, generated));
+    ((controller, with_generated(&key.to_string(), generated)), Run { error, ..run })
 }
 
 /// Masks the values of a Secret. Different values of a field get different numbers.

@@ -102,7 +102,7 @@ async fn plan_controller(
     controller: impl Fn(&Context) -> Result<Controller> + 'static,
 ) -> Planned {
     let (objects, _) = (server.objects(), server.take_writes());
-    let main = Main::new("test").controller(controller);
+    let main = Main::new("test").plannable().controller(controller);
     let (status, text, json) = plan(main, server.client().into()).await.unwrap();
     println!("{text}");
     assert!(server.take_writes().iter().all(|write| write.dry_run));
@@ -354,7 +354,7 @@ async fn an_object_that_changes_meanwhile_is_read_again() {
     let server = server();
     let writer = server.clone();
     server.insert(&map_in_default("a"));
-    let main = Main::new("test").controller(move |cx| {
+    let main = Main::new("test").plannable().controller(move |cx| {
         let (build, maps) = (Controller::of::<Lamp>(cx), cx.get());
         let (writer, api) = (writer.clone(), Api::default_namespaced(cx.client()));
         Ok(build.reconciler(Racing { maps, writer, api }).build())

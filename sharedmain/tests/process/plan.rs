@@ -21,7 +21,7 @@ use crate::{
 
 trials![
     a_shadow_is_silent_beside_the_same_version_and_logs_the_differences_from_another,
-    a_program_that_does_not_allow_plans_ends_with_status_2,
+    a_program_that_does_not_allow_plans_or_has_no_controllers_ends_with_status_2,
     a_plan_has_the_permissions_of_the_impersonated_account,
     a_plan_whose_impersonation_is_refused_ends_with_status_1,
     a_plan_shows_the_status_of_a_kind_without_a_status_subresource;
@@ -110,7 +110,7 @@ fn a_shadow_is_silent_beside_the_same_version_and_logs_the_differences_from_anot
     });
 }
 
-fn a_program_that_does_not_allow_plans_ends_with_status_2() {
+fn a_program_that_does_not_allow_plans_or_has_no_controllers_ends_with_status_2() {
     for flag in ["--plan", "--shadow"] {
         let (status, lines) = TestCommand::with_scenario("maps").arg(flag).run();
         let [line] = &lines[..] else { panic!("{lines:#?}") };
@@ -118,6 +118,12 @@ fn a_program_that_does_not_allow_plans_ends_with_status_2() {
         assert_eq!(status, 2, "{message}");
         assert!(message.starts_with(&format!("{flag}: the program does not allow it")), "{message}");
         assert!(message.ends_with("call Main::plannable"), "{message}");
+
+        let (status, lines) = TestCommand::with_scenario("painter").arg(flag).arg("--only=webhook").run();
+        let [line] = &lines[..] else { panic!("{lines:#?}") };
+        let message = parse_line(line)["message"].as_str().unwrap().to_owned();
+        assert_eq!(status, 2, "{message}");
+        assert_eq!(message, format!("{flag}: --only=webhook has no controllers to run; leave it out"));
     }
 }
 
@@ -235,13 +241,21 @@ async fn measure(cluster: &TestCluster, color: &str, what: &str) {
     let requests = async || {
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
         let text = cluster.client.request_text(request).await.unwrap();
-        let count = |part: &str| {
-            let lines = text
-                .lines()
-                .filter(|line| line.starts_with("apiserver_request_total") && line.contains(part));
+        let sum = |is_wanted: &dyn Fn(&str) -> bool| {
+            let lines =
+                text.lines().filter(|line| line.starts_with("apiserver_request_total") && is_wanted(line));
             lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
         };
-        (count("dry_run=\"All\""), count("verb=\"LIST\""), count("verb=\"GET\""))
+        let count = |part: &str| sum(&|line| line.contains(part));
+        let is_real_write = |line: &str| {
+            let verbs = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
+            let resources = ["configmaps", "secrets", "networkpolicies"];
+            line.contains("dry_run=\"\"")
+                && resources.iter().any(|resource| line.contains(&format!("resource=\"{resource}\"")))
+                && verbs.iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")))
+        };
+        let real = sum(&is_real_write);
+        (count("dry_run=\"All\""), count("verb=\"LIST\""), count("verb=\"GET\""), real)
     };
     let (before, start) = (requests().await, Instant::now());
     let plan = cluster.command("painter").env("COLOR", color).arg("--plan").spawn();
@@ -256,6 +270,7 @@ async fn measure(cluster: &TestCluster, color: &str, what: &str) {
     };
     let (took, after) = (start.elapsed(), requests().await);
     let (dry, list, get) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
+    assert_eq!(after.3, before.3, "the plan has written");
     println!(
         "{what}: {took:?}, {memory} MiB, {dry} dry runs, {list} lists, {get} gets, {lines} lines; {last}"
     );

@@ -62,7 +62,7 @@ async fn planned_writes_move_to_the_new_state_of_an_object_that_changes_meanwhil
         Ok(Controller::of::<SimpleDeployment>(cx).reconciler(reconciler).build())
     };
     let logged = writes(&server).len();
-    let main = Main::new("interrupted").controller(interrupted.clone());
+    let main = Main::new("interrupted").controller(interrupted.clone()).plannable();
     let planned = reknit::sharedmain::internal::plan(main, objects.client.clone().into()).await;
     let (status, text, plan) = planned.expect("a plan");
     println!("{text}");

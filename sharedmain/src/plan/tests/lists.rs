@@ -58,7 +58,7 @@ fn slow(server: &ApiServer, wait: Duration) -> Transport {
 async fn plan_late(list: Duration) -> (u8, String, Value) {
     let server = server();
     server.insert(&map_in_default("a"));
-    let main = Main::new("test").controller(|cx| {
+    let main = Main::new("test").plannable().controller(|cx| {
         let mut build = Controller::of::<Lamp>(cx);
         let maps = build.track_any(Kinds::of([("", "configmaps")]));
         Ok(build.reconciler(Late { maps, has_waited: false.into() }).build())

@@ -72,7 +72,7 @@ async fn a_cached_object_that_is_deleted_meanwhile_is_gone_for_the_plan_too() {
     let server = server();
     server.insert(&map_in_default("a"));
     let writer = server.clone();
-    let main = Main::new("test").controller(move |cx| {
+    let main = Main::new("test").plannable().controller(move |cx| {
         let (build, api) = (Controller::of::<Lamp>(cx), Api::default_namespaced(cx.client()));
         let (writer, _cache) = (Some(writer.clone()), cx.get::<Informer<ConfigMap>>());
         Ok(build.reconciler(Patching { api, writer, _cache }).build())

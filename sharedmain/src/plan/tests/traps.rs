@@ -39,7 +39,7 @@ async fn planned_writes_move_to_the_new_state_of_an_object_that_changes_meanwhil
         let server = server();
         server.insert(&map_in_default("a"));
         let writer = server.clone();
-        let main = Main::new("test").controller(move |cx| {
+        let main = Main::new("test").plannable().controller(move |cx| {
             let (writer, api) = (writer.clone(), Api::default_namespaced(cx.client()));
             Ok(Controller::of::<Lamp>(cx).reconciler(Late { writer, api, replaces }).build())
         });
@@ -81,6 +81,40 @@ async fn a_write_that_changes_nothing_keeps_the_version() {
     })
     .await;
     assert_eq!(planned.json["keys"][0]["passes"], 1);
+}
+
+#[tokio::test]
+async fn generated_names_of_keys_are_not_printed() {
+    let planned = plan_script(&server(), |client, _, lamp| {
+        async move {
+            let lamps: Api<Lamp> = Api::default_namespaced(client.clone());
+            let name = lamp.name_any();
+            if name != "desk" {
+                let maps: Api<ConfigMap> = Api::default_namespaced(client);
+                let of_child = map(&format!("of-{}", lamp.uid().unwrap_or_default()), json!({}));
+                if maps.get_opt(&of_child.name_any()).await?.is_none() {
+                    let _ = maps.create(&PostParams::default(), &of_child).await?;
+                }
+                return Err(format!("{name} has no bulb").into());
+            }
+            if lamps.list(&ListParams::default()).await?.items.len() == 1 {
+                let mut child = Lamp::new("", LampSpec {});
+                (child.metadata.name, child.metadata.generate_name) = (None, Some("child-".into()));
+                for _ in 0..2 {
+                    let _ = lamps.create(&PostParams::default(), &child).await?;
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+    let keys: Vec<_> = planned.json["keys"].as_array().unwrap().iter().map(|key| &key["key"]).collect();
+    assert_eq!(keys, ["default/child-(generated)", "default/child-(generated)", "default/desk"]);
+    let cause = json!({"controller": "lamps.plan.reknit.dev", "key": "default/child-(generated)"});
+    assert_eq!(planned.json["objects"][0]["causes"], json!([cause]), "{}", planned.json);
+    let failed = "lamps.plan.reknit.dev default/child-(generated), default/child-(generated): child-(generated) has no bulb\n";
+    assert!(planned.text.contains(failed), "{}", planned.text);
 }
 
 /// Records an event about a ConfigMap with a generated name.
@@ -183,7 +217,7 @@ async fn an_object_of_a_webhook_with_side_effects_is_planned_and_not_validated()
             }
         }
     });
-    let main = Main::new("test").controller(|cx| {
+    let main = Main::new("test").plannable().controller(|cx| {
         let api = Api::default_namespaced(cx.client());
         Ok(Controller::of::<Lamp>(cx).reconciler(Reporter(api)).build())
     });
@@ -235,7 +269,7 @@ async fn objects_that_differ_only_in_names_that_the_api_server_generates_are_sho
             Ok(reply::Reply::new(http::StatusCode::CREATED, &object).into_response())
         }
     });
-    let main = Main::new("test").controller(|cx| {
+    let main = Main::new("test").plannable().controller(|cx| {
         let api = Api::default_namespaced(cx.client());
         Ok(Controller::of::<Lamp>(cx).reconciler(Maker(api)).build())
     });
