@@ -1,6 +1,6 @@
 //! The program of a project as its Deployments run it: each part with its service account, and with leader election.
 
-use std::{env, path::Path, process::Command, time::Duration};
+use std::{collections::BTreeMap, env, path::Path, process::Command, time::Duration};
 
 use k8s_openapi::{
     api::{
@@ -14,7 +14,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client, Resource,
+    Api, Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, ListParams, PostParams},
     core::GroupVersionKind,
 };
@@ -51,8 +51,42 @@ impl Deployed {
         Self { plane, controllers, webhook, namespace: name.into(), group: group.into() }
     }
 
-    /// Plans what the sources of the project would change. Returns the exit status and the output.
-    pub(crate) fn plan(&self, project: &Project, format: &str) -> (Option<i32>, String) {
+    /// Plans what the sources of the project would change. Returns the exit status and the output. Fails if an object of the
+    /// project has changed, or if the plan has sent a write that was not a dry run.
+    pub(crate) async fn plan(&self, project: &Project, format: &str) -> (Option<i32>, String) {
+        let (before, logged) = (self.versions().await, self.admin_writes().len());
+        let planned = self.plan_unchecked(project, format);
+        assert_eq!(self.versions().await, before);
+        let writes = self.admin_writes();
+        let is_dry_run = |event: &Value| event["requestURI"].to_string().contains("dryRun=All");
+        let real: Vec<_> = writes.iter().skip(logged).filter(|event| !is_dry_run(event)).collect();
+        assert!(real.is_empty(), "{real:#?}");
+        planned
+    }
+
+    /// The resourceVersions of the objects of the project's Kinds, by Kind and name.
+    async fn versions(&self) -> BTreeMap<(String, String), Option<String>> {
+        let group = kube::discovery::group(&self.client(), &self.group).await.unwrap();
+        let mut versions = BTreeMap::new();
+        for (resource, _) in group.recommended_resources() {
+            let objects: Api<DynamicObject> = Api::namespaced_with(self.client(), "default", &resource);
+            for object in objects.list_metadata(&ListParams::default()).await.unwrap().items {
+                versions.insert((resource.kind.clone(), object.name_any()), object.resource_version());
+            }
+        }
+        versions
+    }
+
+    /// The writes of the account with which the test plans, from the audit log. The running program has others.
+    fn admin_writes(&self) -> Vec<Value> {
+        let is_write = |event: &Value| {
+            let is_read = ["get", "list", "watch"].iter().any(|verb| event["verb"] == *verb);
+            !is_read && !event["user"]["username"].as_str().unwrap_or_default().starts_with("system:")
+        };
+        self.plane.audit_events().unwrap().into_iter().filter(is_write).collect()
+    }
+
+    fn plan_unchecked(&self, project: &Project, format: &str) -> (Option<i32>, String) {
         let mut plan = project.command(&["reknit", "plan", "--", &format!("--plan-output={format}")]);
         let output = plan.env("KUBECONFIG", self.plane.kubeconfig()).output().unwrap();
         println!("{}", String::from_utf8_lossy(&output.stderr));

@@ -6,11 +6,12 @@ use std::{
 };
 
 use http::Request;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
     client::Body,
-    discovery::{Scope, pinned_kind},
+    discovery::{Discovery, Scope, pinned_kind, verbs},
 };
 use reknit::{
     prelude::*,
@@ -19,7 +20,14 @@ use reknit::{
 use serde_json::{Value, json};
 use tower::BoxError;
 
-use crate::support::{EXAMPLES, file, program_of};
+use crate::{
+    cloud_ide,
+    support::{EXAMPLES, file, program_of},
+};
+
+/// Logs writes with their bodies, since the body of a deletion decides whether it is a dry run.
+const AUDIT_POLICY: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/integration/plan/audit-policy.yaml");
 
 const NOTHING: &str = "Plan: 0 to create, 0 to change, 0 to change in status only, 0 to delete; 0 failed\n";
 
@@ -72,7 +80,8 @@ fn write_as_before(written: &mut Value) {
 }
 
 /// A namespace with the objects of an example.
-struct World {
+struct World<'a> {
+    plane: &'a ControlPlane,
     client: Client,
     namespace: String,
     example: &'static str,
@@ -80,11 +89,11 @@ struct World {
     objects: BTreeMap<(String, String), ApiResource>,
 }
 
-impl World {
-    async fn new(plane: &ControlPlane, example: &'static str) -> Self {
+impl<'a> World<'a> {
+    async fn new(plane: &'a ControlPlane, example: &'static str) -> Self {
         let namespace = plane.namespace(example).await.expect("a namespace");
-        let mut world =
-            Self { client: plane.client().expect("a client"), namespace, example, objects: BTreeMap::new() };
+        let (client, objects) = (plane.client().expect("a client"), BTreeMap::new());
+        let mut world = Self { plane, client, namespace, example, objects };
         let yaml = std::fs::read_to_string(file(example, "example.yaml")).expect("the example");
         for object in serde_saphyr::from_multiple::<DynamicObject>(&yaml).expect("objects") {
             let types = object.types.clone().expect("a Kind");
@@ -115,7 +124,39 @@ impl World {
         api.patch(name, &PatchParams::default(), &Patch::Merge(change)).await.expect("the object is changed");
     }
 
+    /// The resourceVersions of all objects in the namespace, by Kind and name, but those of events.
+    async fn versions(&self) -> BTreeMap<(String, String), Option<String>> {
+        let discovery = Discovery::new(self.client.clone()).exclude(&["events.k8s.io"]).run().await;
+        let discovery = discovery.expect("the Kinds");
+        let kinds = discovery.groups().flat_map(|group| group.recommended_resources());
+        let mut versions = BTreeMap::new();
+        for (resource, capabilities) in kinds {
+            let is_listed =
+                capabilities.scope == Scope::Namespaced && capabilities.supports_operation(verbs::LIST);
+            if !is_listed || resource.kind == "Event" {
+                continue;
+            }
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+            for object in api.list_metadata(&ListParams::default()).await.expect("a list").items {
+                versions.insert((resource.kind.clone(), object.name_any()), object.resource_version());
+            }
+        }
+        versions
+    }
+
+    /// Plans the example. Fails if an object has changed, or if a write was not a dry run.
     async fn plan(&self) -> (u8, String, Value) {
+        let (before, logged) = (self.versions().await, writes(self.plane).len());
+        let planned = self.plan_unchecked().await;
+        assert_eq!(self.versions().await, before, "{}", self.example);
+        let writes = writes(self.plane);
+        let real: Vec<_> = writes.iter().skip(logged).filter(|event| !is_dry_run(event)).collect();
+        assert!(real.is_empty(), "{}: {real:#?}", self.example);
+        planned
+    }
+
+    async fn plan_unchecked(&self) -> (u8, String, Value) {
         let planned = reknit::sharedmain::internal::plan(self.program(), self.client.clone().into()).await;
         let planned = planned.expect("a plan");
         println!("{}:\n{}", self.example, planned.1);
@@ -159,11 +200,29 @@ impl World {
         let (status, text, json) = self.plan().await;
         let has_changes = json["objects"].as_array().is_some_and(|objects| !objects.is_empty());
         assert_eq!(status, if has_changes { 3 } else { 0 }, "{}: {text}", self.example);
+        let before = self.versions().await;
         self.run(self.client.clone()).await;
         self.compare(&json).await;
+        self.assert_planned(&json, before).await;
         let (status, text, _) = self.plan().await; // an example may record events
         assert!(status == 0 && text.ends_with(NOTHING), "{}: {status}: {text}", self.example);
         has_changes
+    }
+
+    /// Checks that the plan has each object whose state is not as before the run.
+    async fn assert_planned(&self, plan: &Value, before: BTreeMap<(String, String), Option<String>>) {
+        let after = self.versions().await;
+        let names = before.keys().chain(after.keys());
+        for (kind, name) in names.filter(|&name| before.get(name) != after.get(name)) {
+            let is_planned = plan["objects"].as_array().expect("a list").iter().any(|object| {
+                let key = object["key"].as_str().unwrap_or_default();
+                let planned = key.rsplit('/').next().unwrap_or_default();
+                let prefix = planned.strip_suffix("(generated)");
+                let is_its = *name == planned || prefix.is_some_and(|prefix| name.starts_with(prefix));
+                object["kind"] == **kind && is_its
+            });
+            assert!(is_planned, "{}: {kind} {name} has changed and was not planned: {plan:#}", self.example);
+        }
     }
 
     /// Checks that the live objects are as the plan says.
@@ -242,9 +301,25 @@ async fn wait_for_the_first_half_of_a_minute() {
     .await;
 }
 
-/// A control plane with the definitions of the examples.
+/// The writes of the tests so far, from the audit log.
+fn writes(plane: &ControlPlane) -> Vec<Value> {
+    let events = plane.audit_events().expect("the audit log");
+    let is_own =
+        |event: &Value| !event["user"]["username"].as_str().unwrap_or_default().starts_with("system:");
+    events.into_iter().filter(is_own).collect()
+}
+
+fn is_dry_run(event: &Value) -> bool {
+    match event["verb"].as_str() {
+        Some("delete" | "deletecollection") => event["requestObject"]["dryRun"] == json!(["All"]),
+        _ => event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun=All")),
+    }
+}
+
+/// A control plane with the definitions of the examples, which logs writes with their bodies.
 async fn control_plane() -> ControlPlane {
-    let plane = ControlPlane::start().await.expect("a control plane");
+    let audited = ControlPlane::builder().audited().arg(format!("--audit-policy-file={AUDIT_POLICY}"));
+    let plane = audited.start().await.expect("a control plane");
     for example in EXAMPLES {
         plane.apply_path(file(example, "crd.yaml")).await.expect("the definition");
     }
@@ -262,6 +337,24 @@ async fn each_example_does_what_its_plan_says() {
         changing += usize::from(world.plan_and_run().await);
     }
     assert!(changing > EXAMPLES.len(), "{changing} plans had changes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_ide_plans_nothing() {
+    let plane = control_plane().await;
+    plane.apply_path(file("cloud-ide", "namespace.yaml")).await.expect("the namespace");
+    let client = plane.client().expect("a client");
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "cloud-ide");
+    let space = json!({
+        "metadata": {"name": "space", "labels": {"kind": "cloud-ide"}},
+        "spec": {"containers": [{"name": "ide", "image": "ide:1"}]},
+    });
+    let space = serde_json::from_value(space).expect("a Pod");
+    pods.create(&PostParams::default(), &space).await.expect("the space is created");
+    let planned = reknit::sharedmain::internal::plan(cloud_ide::program(), client.into()).await;
+    let (status, text, json) = planned.expect("a plan");
+    assert_eq!((status, &*text), (0, NOTHING));
+    assert_eq!(json["keys"][0]["key"], "cloud-ide/space");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,7 +35,7 @@ fn pod(name: &str) -> serde_json::Result<Pod> {
 }
 
 async fn start() -> TestResult<ControlPlane> {
-    let plane = ControlPlane::start().await?;
+    let plane = ControlPlane::builder().audited().start().await?;
     for folder in ["config", "config/shadow"] {
         kubectl(&plane, &["apply", "-k", folder])?;
     }
@@ -94,6 +94,15 @@ async fn the_deployment_of_the_shadow_works_and_writes_nothing() -> TestResult {
     assert!(events.is_empty(), "{events:#?}");
     assert!(deployments.get("web").await?.status.is_none());
     let log = shadow.stop().await;
+    let user = format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}");
+    let mut writes = plane.audit_events()?;
+    writes.retain(|event| {
+        event["user"]["username"] == user
+            && !["get", "list", "watch"].iter().any(|verb| event["verb"] == *verb)
+    });
+    let is_dry_run = |event: &&Value| event["requestURI"].to_string().contains("dryRun=All");
+    let (dry, real): (Vec<_>, Vec<_>) = writes.iter().partition(is_dry_run);
+    assert!(real.is_empty() && !dry.is_empty(), "{real:#?}");
     assert!(!log.iter().any(|line| line["severity"] == "ERROR" || line["severity"] == "WARNING"), "{log:#?}");
     Ok(())
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::{
-    child::Child,
+    child::{Child, parse_line},
     cluster::{TIMEOUT, TestCluster, with_cluster},
     number_of,
     observability::scrape_sum,
@@ -65,8 +65,8 @@ impl TestCluster {
         }
     }
 
-    /// Upgrades a controller whose new version changes this number of children.
-    async fn upgrade(&self, count: usize, per_minute: usize) {
+    /// Upgrades a controller whose new version changes this number of children. Returns the key that the first warning names.
+    async fn upgrade(&self, count: usize, per_minute: usize) -> String {
         let old = self.paint("red", per_minute);
         old.wait_for_address("metrics");
         eventually("the informers", TIMEOUT, async || {
@@ -83,7 +83,8 @@ impl TestCluster {
         assert_eq!(old.wait().0, 0);
 
         let (new, start) = (self.paint("blue", per_minute), Instant::now());
-        println!("{}", new.wait_for_line("unprompted changes are paced: the key waits"));
+        let warning = new.wait_for_line("unprompted changes are paced: the key waits");
+        println!("{warning}");
         let times = self.create_while_held(&new).await;
         let took = start.elapsed();
         let longest = *times.iter().max().expect("new objects waited for the others");
@@ -98,24 +99,32 @@ impl TestCluster {
         assert!(took > pace, "{took:?}, not {pace:?}");
         self.wait_for("blue", count + times.len() + 1).await;
         assert_eq!(scrape_sum(&new, "reknit_unprompted_writes_total"), count as f64);
+        parse_line(&warning)["key"].as_str().expect("the warning has a key").to_owned()
     }
 }
 
 fn an_upgrade_changes_children_at_the_pace_of_the_brake_while_new_objects_are_reconciled_at_once() {
     with_cluster(async |cluster| {
-        cluster.upgrade(30, 60).await;
+        let waits = cluster.upgrade(30, 60).await;
         let events: Api<Event> = Api::namespaced(cluster.client(), &cluster.namespace);
         let paced = events.list(&ListParams::default()).await.unwrap().into_iter();
         let paced: Vec<_> =
             paced.filter(|event| event.reason.as_deref() == Some("UnpromptedChangesPaced")).collect();
         assert!((1..5).contains(&paced.len()), "one a minute, and not one for each key: {paced:#?}");
         println!("{}", serde_json::to_string_pretty(&paced[0]).unwrap());
+        let is_about_it = |event: &&Event| {
+            let about = event.regarding.clone().unwrap_or_default();
+            about.kind.as_deref() == Some("ConfigMap")
+                && format!("{}/{}", about.namespace.unwrap_or_default(), about.name.unwrap_or_default())
+                    == waits
+        };
+        assert!(paced.iter().any(is_about_it), "the event is on {waits}: {paced:#?}");
     });
 }
 
 /// As many children and changes a minute as the environment says, such as `BRAKE_CHILDREN=2000 BRAKE_PER_MINUTE=100`.
 fn an_upgrade_of_many_children_takes_as_long_as_the_brake_says() {
     with_cluster(async |cluster| {
-        cluster.upgrade(number_of("BRAKE_CHILDREN", 100), number_of("BRAKE_PER_MINUTE", 600)).await;
+        let _ = cluster.upgrade(number_of("BRAKE_CHILDREN", 100), number_of("BRAKE_PER_MINUTE", 600)).await;
     });
 }

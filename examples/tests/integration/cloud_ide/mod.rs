@@ -10,3 +10,5 @@ mod ide;
 mod running;
 mod shutdown;
 mod waiting;
+
+pub(crate) use self::program::program;
