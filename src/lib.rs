@@ -178,6 +178,7 @@
 //! | enqueue every object, or those that a filter of keys admits | `build.queue()`, [`resync`](reconciler::Queue::resync) and [`resync_where`](reconciler::Queue::resync_where) | `GlobalResync`, `FilteredGlobalResync` |
 //! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `admission.Defaulter`, `admission.Validator` |
 //! | validate by other objects | [`Webhook::validator`](webhook::Webhook::validator), [`Validator`](webhook::Validator) | `validation.Callback`; `admission.CustomValidator` |
+//! | decide about deletions | [`Validatable::DELETION_RULE`](apis::Validatable::DELETION_RULE), [`DeletionValidator`](webhook::DeletionValidator) | `apis.IsInDelete`; `ValidateDelete` |
 //! | read a ConfigMap in defaults and validation | [`Request::config`](apis::Request::config), [`Webhook::config`](prelude::Webhook::config) | the `configmap.Store` in the context of `SetDefaults` |
 //! | say which fields are invalid, and how | [`FieldError`](prelude::FieldError), with [`CauseType`](apis::CauseType) | `apis.FieldError`; `field.ErrorList` |
 //! | print a CustomResourceDefinition | [`definition_of::<MyKind>()`](apis::definition_of), with [`structural`](apis::structural) on specs that have enums with data, and [`drop_descriptions`](apis::drop_descriptions) on fields of core types | controller-gen; `CustomResourceExt::crd` |

@@ -28,6 +28,9 @@
 //! Faults that defaulting or validation finds while it decodes the object have causes too. Every other refusal is a 400
 //! `BadRequest` as in Knative.
 //!
+//! The API server asks about deletions only for Kinds with a rule about them:
+//! [`DELETION_RULE`](reknit_apis::Validatable::DELETION_RULE), or a [`DeletionValidator`].
+//!
 //! Rules that read other objects are [validators](Validator). If what they read is not cached yet, the status is 503; if
 //! they fail, 500; if they take longer than [`Limits::validator_timeout`], 504.
 //!
@@ -149,7 +152,7 @@ mod webhook;
 
 pub use admission::mutator::Mutator;
 pub use admission::test_request::{Admitted, Denied, TestRequest};
-pub use admission::validators::Validator;
+pub use admission::{deletion_validators::DeletionValidator, validators::Validator};
 pub use conversion::storage_migration::migrate_storage;
 pub use limits::Limits;
 pub use webhook::Webhook;

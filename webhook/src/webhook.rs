@@ -8,8 +8,9 @@ use reknit_injection::{FromConfigMap, config_map_name};
 
 use crate::{
     admission::{
-        config_maps::ConfigMapValidation, decoding::Definitions, defaulting::Defaulting, mutator::Mutator,
-        request_values::RequestValues, validation::Validation, validators::Validator,
+        config_maps::ConfigMapValidation, decoding::Definitions, defaulting::Defaulting,
+        deletion_validators::DeletionValidator, mutator::Mutator, request_values::RequestValues,
+        validation::Validation, validators::Validator,
     },
     certificates::secret::Lifetime,
     conversion::hub::Conversions,
@@ -140,7 +141,8 @@ impl Webhook {
         self
     }
 
-    /// Validates the objects of a Kind when they are created, updated or deleted.
+    /// Validates the objects of a Kind when they are created or updated, and when they are deleted if the Kind has a
+    /// [`DELETION_RULE`](Validatable::DELETION_RULE).
     pub fn validation<K: Validatable + CustomResourceExt>(mut self) -> Self {
         self.validation.add::<K>(self.definitions.decoder());
         self
@@ -151,6 +153,12 @@ impl Webhook {
     /// Several validators of one Kind are asked one after another, in this order, until one refuses the request.
     pub fn validator(mut self, validator: impl Validator) -> Self {
         self.validation.add_validator(validator);
+        self
+    }
+
+    /// Validates the deletions of a Kind by rules that read other objects. See [`DeletionValidator`].
+    pub fn deletion_validator(mut self, validator: impl DeletionValidator) -> Self {
+        self.validation.add_deletion_validator(validator);
         self
     }
 

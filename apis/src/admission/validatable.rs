@@ -59,6 +59,36 @@ pub trait Validatable: Kind {
     /// the Kind, and would all be refused. Limit the replicas in the schema, which `kubectl scale` has to obey too.
     const SUBRESOURCES: &'static [&'static str] = &[];
 
+    /// Decides about the deletion of an object. The API server asks the webhook about deletions only if this is set:
+    /// otherwise objects of the Kind without finalizers, and namespaces that contain some, can be deleted while the webhook
+    /// is unreachable.
+    ///
+    /// ```
+    /// # use reknit_apis::{FieldError, Request, Validatable, kind};
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    /// # #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
+    /// # struct LampSpec { room: String }
+    /// # kind!(Lamp {});
+    /// impl Validatable for Lamp {
+    ///     const DELETION_RULE: Option<fn(&Self, &Request) -> FieldError> = Some(Lamp::validate_delete);
+    ///
+    ///     fn validate(&self, _: &Request) -> FieldError {
+    ///         FieldError::none()
+    ///     }
+    /// }
+    ///
+    /// impl Lamp {
+    ///     fn validate_delete(&self, _: &Request) -> FieldError {
+    ///         match &*self.spec.room {
+    ///             "cellar" => FieldError::generic("the lamp in the cellar stays on", ["spec.room"]),
+    ///             _ => FieldError::none(),
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    const DELETION_RULE: Option<fn(&Self, &Request) -> FieldError> = None;
+
     /// Validates an object to create and, unless [`validate_update`](Self::validate_update) is implemented, the new
     /// state of an object to update.
     fn validate(&self, request: &Request) -> FieldError;
@@ -73,12 +103,6 @@ pub trait Validatable: Kind {
     /// Validates an update of one of the [`SUBRESOURCES`](Self::SUBRESOURCES), which `request` names.
     fn validate_subresource(&self, old: &Self, request: &Request) -> FieldError {
         let _ = (old, request);
-        FieldError::none()
-    }
-
-    /// Validates the deletion of the object.
-    fn validate_delete(&self, request: &Request) -> FieldError {
-        let _ = request;
         FieldError::none()
     }
 }

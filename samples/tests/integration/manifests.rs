@@ -300,6 +300,62 @@ async fn two_releases_with_names_of_their_own_run_side_by_side() -> TestResult {
     Ok(())
 }
 
+/// The namespace controller deletes what a namespace contains in no fixed order, so the Service may go first.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_and_their_namespace_are_deleted_without_the_service_of_the_webhook() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    let folder = layer(&plane, "layer", "namespace: elsewhere\n")?;
+    kubectl(&plane, &["apply", "-k", &folder])?;
+    let objects = by_name(objects(&kubectl(&plane, &["kustomize", &folder])?)?)?;
+    let client = plane.client()?;
+    let controllers = start_part(&plane, &objects, "elsewhere", "controller").await?;
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let name = "validation.webhook.samples.knative.dev";
+    eventually("the configuration to be filled in and owned", TIMEOUT, async || {
+        let configuration = configurations.get(name).await.map_err(|error| error.to_string())?;
+        let is_filled_in = json!(configuration).pointer("/webhooks/0/rules").is_some();
+        let is_owned = configuration.metadata.owner_references.is_some();
+        if is_filled_in && is_owned { Ok(()) } else { Err(format!("{configuration:?}")) }
+    })
+    .await;
+    // A controller would add its finalizer.
+    drop(controllers);
+    let exclude = |value| kubectl(&plane, &["label", "namespace", "elsewhere", value]);
+    exclude("webhooks.knative.dev/exclude=true")?;
+    for name in ["first", "second"] {
+        let object = ADDRESSABLE.replace("NAME", name);
+        eventually("an object without the webhook", TIMEOUT, async || plane.apply_yaml(&object).await).await;
+    }
+    exclude("webhooks.knative.dev/exclude-")?;
+    let delete = |arguments: &[&str]| kubectl(&plane, &[&["delete", "-n", "elsewhere"], arguments].concat());
+    delete(&["service", "webhook"])?;
+    eventually("a call of the webhook to fail", TIMEOUT, async || {
+        let patch = r#"{"spec": {"serviceName": "b"}}"#;
+        let arguments =
+            ["patch", "-n", "elsewhere", "asvc", "first", "--type=merge", "-p", patch, "--dry-run=server"];
+        match kubectl(&plane, &arguments) {
+            Err(error) if error.to_string().contains("failed calling webhook") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    delete(&["asvc", "first"])?;
+
+    plane.nodes(1).await?;
+    let namespaces: Api<Namespace> = Api::all(client);
+    namespaces.delete("elsewhere", &DeleteParams::default()).await?;
+    eventually("the namespace and the configuration to be gone", TIMEOUT, async || {
+        let namespace = namespaces.get_opt("elsewhere").await.map_err(|error| error.to_string())?;
+        let configuration = configurations.get_opt(name).await.map_err(|error| error.to_string())?;
+        if namespace.is_none() && configuration.is_none() { Ok(()) } else { Err(format!("{namespace:?}")) }
+    })
+    .await;
+    Ok(())
+}
+
+const ADDRESSABLE: &str = "{apiVersion: samples.knative.dev/v1alpha1, kind: AddressableService,
+  metadata: {name: NAME, namespace: elsewhere}, spec: {serviceName: a}}";
+
 /// Returns true if the value in this line of YAML is the namespace of `config/`, and not an application's equal name.
 fn is_namespace_of_config(line: &str) -> bool {
     line.trim_end().ends_with(": knative-samples") && !line.contains("app.kubernetes.io/name:")

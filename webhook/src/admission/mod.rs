@@ -3,7 +3,7 @@
 //! | a rule | is in |
 //! | --- | --- |
 //! | about the object itself | `validation`, through `Validatable` of `reknit_apis` |
-//! | that reads other objects | `validators` |
+//! | that reads other objects | `validators`, and `deletion_validators` |
 //! | about a ConfigMap | `config_maps` |
 //! | that changes objects | `defaulting` of Kinds, `mutator` of others |
 //!
@@ -14,6 +14,7 @@ pub(crate) mod change;
 pub(crate) mod config_maps;
 pub(crate) mod decoding;
 pub(crate) mod defaulting;
+pub(crate) mod deletion_validators;
 pub(crate) mod denial;
 mod fault_path;
 pub(crate) mod group_version_kind;

@@ -143,7 +143,7 @@ impl Webhook {
         }
         require_allowed(self.validate_config_map(request.review(&object)?))?;
         let mut warnings = Vec::new();
-        if self.validation.covers(&kind, subresource) {
+        if self.validation.covers(&kind, &request.attributes) {
             let outcome = self.validate(request.review(&object)?);
             let limit = self.limits.validator_timeout;
             let response = outcome.finish(&kind, &request.attributes.name, limit).await;

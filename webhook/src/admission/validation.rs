@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, iter, sync::Arc};
 
 use kube::CustomResourceExt;
-use reknit_apis::{FieldError, Kind, Operation, Validatable};
+use reknit_apis::{FieldError, Kind, Operation, Request, Validatable};
 use serde_json::Value;
 
 use super::{
     caches::Caches,
     change::Change,
     decoding::Decoder,
+    deletion_validators::{self, DeletionValidator},
     denial::{Denial, deny},
     group_version_kind::GroupVersionKind,
     outcome::{PendingRule, ReviewOutcome, judge},
@@ -30,7 +31,10 @@ struct ValidatedKind {
     plural: String,
     subresources: &'static [&'static str],
     validate: Option<Validate>,
+    /// Whether the Kind decides about deletions by a rule of its own.
+    has_deletion_rule: bool,
     validators: Vec<PrepareRule>,
+    deletion_validators: Vec<PrepareRule>,
 }
 
 type Validate = Arc<dyn Fn(&Change) -> Result<FieldError, Denial> + Send + Sync>;
@@ -39,11 +43,16 @@ impl Validation {
     pub(crate) fn add<K: Validatable + CustomResourceExt>(&mut self, decoder: Decoder<K>) {
         let kind = self.kind::<K>();
         kind.subresources = K::SUBRESOURCES;
+        kind.has_deletion_rule = K::DELETION_RULE.is_some();
         kind.validate = Some(Arc::new(move |change: &Change| validate(&decoder, change)));
     }
 
     pub(crate) fn add_validator<V: Validator>(&mut self, validator: V) {
         self.kind::<V::Kind>().validators.push(prepare(validator));
+    }
+
+    pub(crate) fn add_deletion_validator<V: DeletionValidator>(&mut self, validator: V) {
+        self.kind::<V::Kind>().deletion_validators.push(deletion_validators::prepare(validator));
     }
 
     fn kind<K: Kind>(&mut self) -> &mut ValidatedKind {
@@ -58,15 +67,16 @@ impl Validation {
             let plural = &handler.plural;
             let subresources = handler.subresources.iter().map(|name| format!("{plural}/{name}"));
             let resources = iter::once(plural.clone()).chain(subresources).collect();
-            kind.rule(&["CREATE", "UPDATE", "DELETE"], resources)
+            kind.rule(&handler.operations(), resources)
         };
         self.kinds.iter().map(rule).collect()
     }
 
-    /// Returns true if the rules of the webhook configuration cover this Kind, or this subresource of the Kind.
-    pub(crate) fn covers(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
-        let handler = self.kinds.get(kind);
-        handler.is_some_and(|handler| subresource.is_none_or(|name| handler.subresources.contains(&name)))
+    /// Returns true if the rules of the webhook configuration cover this request for an object of this Kind.
+    pub(crate) fn covers(&self, kind: &GroupVersionKind, request: &Request) -> bool {
+        let Some(handler) = self.kinds.get(kind) else { return false };
+        let is_covered = |name| handler.subresources.contains(&name);
+        handler.decides_about(request.operation) && request.subresource.as_deref().is_none_or(is_covered)
     }
 
     /// Answers a review: validates the object, and prepares the rules that read others.
@@ -78,7 +88,7 @@ impl Validation {
         let Some(change) = change else { return response.into() };
         let name = &change.request.name;
         let refuse = |response, denial: Denial| denial.deny(response, &kind, name).into();
-        if !handler.validators.is_empty()
+        if !handler.validators_of(change.request.operation).is_empty()
             && let Err(denial) = self.caches.check()
         {
             return refuse(response, denial);
@@ -93,6 +103,29 @@ impl Validation {
 }
 
 impl ValidatedKind {
+    /// The operations about which the API server asks. While the webhook is unreachable, it refuses these.
+    fn operations(&self) -> Vec<&'static str> {
+        let names =
+            [(Operation::Create, "CREATE"), (Operation::Update, "UPDATE"), (Operation::Delete, "DELETE")];
+        let decided = names.into_iter().filter(|(operation, _)| self.decides_about(*operation));
+        decided.map(|(_, name)| name).collect()
+    }
+
+    fn decides_about(&self, operation: Operation) -> bool {
+        let has_rule = match operation {
+            Operation::Delete => self.has_deletion_rule,
+            _ => self.validate.is_some(),
+        };
+        has_rule || !self.validators_of(operation).is_empty()
+    }
+
+    fn validators_of(&self, operation: Operation) -> &[PrepareRule] {
+        match operation {
+            Operation::Delete => &self.deletion_validators,
+            _ => &self.validators,
+        }
+    }
+
     /// Applies the rules of the Kind itself, if it has any.
     fn check(&self, change: &Change) -> Result<FieldError, Denial> {
         if change.request.operation != Operation::Delete {
@@ -102,7 +135,8 @@ impl ValidatedKind {
     }
 
     fn rules(&self, change: &Change) -> Result<Vec<PendingRule>, Denial> {
-        self.validators.iter().filter_map(|prepare| prepare(change).transpose()).collect()
+        let validators = self.validators_of(change.request.operation);
+        validators.iter().filter_map(|prepare| prepare(change).transpose()).collect()
     }
 }
 
@@ -112,7 +146,8 @@ where
 {
     let (request, old) = (&change.request, decoder.old_object(change));
     if request.operation == Operation::Delete {
-        return Ok(old.map_or_else(FieldError::none, |old| old.validate_delete(request)));
+        let faults = K::DELETION_RULE.zip(old).map(|(rule, old)| rule(&old, request));
+        return Ok(faults.unwrap_or_else(FieldError::none));
     }
     let object = decoder.new_object(change)?.object;
     Ok(match (&old, &request.subresource) {
@@ -127,7 +162,7 @@ mod tests {
     use std::marker::PhantomData;
 
     use k8s_openapi::api::core::v1::Namespace;
-    use reknit_apis::{Request, kind};
+    use reknit_apis::kind;
     use reknit_reconciler::Result;
     use serde::{Deserialize, Serialize};
     use serde_json::json;
@@ -162,24 +197,53 @@ mod tests {
         }
     }
 
+    impl<K: Kind> DeletionValidator for Anything<K> {
+        type Kind = K;
+
+        async fn validate_delete(&self, _: &K, _: &Request) -> Result<FieldError> {
+            Ok(FieldError::none())
+        }
+    }
+
+    fn rule(group: &str, operations: &[&str], resources: &[&str]) -> Value {
+        json!({
+            "operations": operations, "apiGroups": [group], "apiVersions": ["v1"], "resources": resources,
+            "scope": "*",
+        })
+    }
+
     #[test]
-    fn the_rules_cover_the_deletions_and_subresources_of_each_kind() {
+    fn the_rules_cover_the_subresources_of_each_kind_and_no_deletions_without_a_rule_about_them() {
         let mut validation = Validation::default();
         validation.add::<Lamp>(Definitions::default().decoder());
         validation.add_validator(Anything::<Lamp>(PhantomData));
         validation.add_validator(Anything::<Namespace>(PhantomData));
-        let rule = |group, resources: &[&str]| {
-            json!({
-                "operations": ["CREATE", "UPDATE", "DELETE"], "apiGroups": [group], "apiVersions": ["v1"],
-                "resources": resources, "scope": "*",
-            })
-        };
-        let expected =
-            json!([rule("", &["namespaces"]), rule("demo.reknit.dev", &["lamps", "lamps/status"])]);
+        let changes = ["CREATE", "UPDATE"];
+        let expected = json!([
+            rule("", &changes, &["namespaces"]),
+            rule("demo.reknit.dev", &changes, &["lamps", "lamps/status"]),
+        ]);
         assert_eq!(validation.rules(), expected);
-        let covers = |kind: &GroupVersionKind, subresource| validation.covers(kind, subresource);
+        let covers = |kind: &GroupVersionKind, subresource: &str, operation| {
+            let mut request = Request::new(operation);
+            request.subresource = Some(subresource.to_owned()).filter(|name| !name.is_empty());
+            validation.covers(kind, &request)
+        };
         let (lamp, namespace) = (GroupVersionKind::of::<Lamp>(), GroupVersionKind::of::<Namespace>());
-        assert!(covers(&lamp, None) && covers(&lamp, Some("status")) && !covers(&lamp, Some("scale")));
-        assert!(covers(&namespace, None) && !covers(&namespace, Some("status")));
+        let update = Operation::Update;
+        assert!(
+            covers(&lamp, "", update) && covers(&lamp, "status", update) && !covers(&lamp, "scale", update)
+        );
+        assert!(covers(&namespace, "", update) && !covers(&namespace, "status", update));
+        assert!(!covers(&lamp, "", Operation::Delete) && !covers(&namespace, "", Operation::Delete));
+    }
+
+    #[test]
+    fn the_rules_cover_deletions_that_a_validator_decides_about() {
+        let mut validation = Validation::default();
+        validation.add_deletion_validator(Anything::<Namespace>(PhantomData));
+        assert_eq!(validation.rules(), json!([rule("", &["DELETE"], &["namespaces"])]));
+        validation.add_validator(Anything::<Namespace>(PhantomData));
+        assert_eq!(validation.rules(), json!([rule("", &["CREATE", "UPDATE", "DELETE"], &["namespaces"])]));
     }
 }

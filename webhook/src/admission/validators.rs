@@ -25,31 +25,29 @@ use super::{
 /// checked before the other is stored. An informer may also lag behind the API server. Let the controller find such
 /// objects, and report them in their conditions.
 ///
+/// A rule about deletions is a [`DeletionValidator`](crate::DeletionValidator).
+///
 /// If the caches of informers that the constructor requested are not synced yet, requests for the Kind are denied with
 /// 503. If the validator fails, they are denied with 500 and its error. An update that leaves the spec alone is admitted
 /// all the same, if the validator fails for the stored object with the same error.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
-/// use reknit_apis::{CauseType, FieldError, Request};
+/// use reknit_apis::{FieldError, Request};
 /// use reknit_injection::{Context, Informer};
 /// use reknit_reconciler::Result;
 /// use reknit_webhook::{Validator, Webhook};
 ///
-/// /// A Namespace with quotas cannot be deleted.
+/// /// A Namespace with quotas needs a label.
 /// struct Quotas(Informer<ResourceQuota>);
 ///
 /// impl Validator for Quotas {
 ///     type Kind = Namespace;
 ///
-///     async fn validate(&self, _: &Namespace, _: Option<&Namespace>, _: &Request) -> Result<FieldError> {
-///         Ok(FieldError::none())
-///     }
-///
-///     async fn validate_delete(&self, namespace: &Namespace, _: &Request) -> Result<FieldError> {
+///     async fn validate(&self, namespace: &Namespace, _: Option<&Namespace>, _: &Request) -> Result<FieldError> {
 ///         let is_inside = |quota: &ResourceQuota| quota.metadata.namespace == namespace.metadata.name;
-///         Ok(match self.0.list().any(|quota| is_inside(&quota)) {
-///             true => FieldError::generic("it has quotas", ["metadata.name"]).cause(CauseType::Forbidden),
+///         Ok(match namespace.metadata.labels.is_none() && self.0.list().any(|quota| is_inside(&quota)) {
+///             true => FieldError::missing(["metadata.labels"]),
 ///             false => FieldError::none(),
 ///         })
 ///     }
@@ -76,20 +74,6 @@ pub trait Validator: Send + Sync + 'static {
         old: Option<&Self::Kind>,
         request: &Request,
     ) -> impl Future<Output = Result<FieldError>> + Send;
-
-    /// Validates the deletion of an object. An object that cannot be decoded can always be deleted.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the rules cannot be evaluated. The request is then denied.
-    fn validate_delete(
-        &self,
-        object: &Self::Kind,
-        request: &Request,
-    ) -> impl Future<Output = Result<FieldError>> + Send {
-        let _ = (object, request);
-        async { Ok(FieldError::none()) }
-    }
 }
 
 /// Decodes the objects of a change for a validator. Returns `None` if the validator must not be asked.
@@ -98,27 +82,23 @@ pub(crate) type PrepareRule = Arc<dyn Fn(&Change) -> Result<Option<PendingRule>,
 pub(crate) fn prepare<V: Validator>(validator: V) -> PrepareRule {
     let validator = Arc::new(validator);
     Arc::new(move |change: &Change| {
-        // It is unknown here whether the status is a subresource, so an undecodable status is always dropped.
-        let may_drop_status = change.request.subresource.is_none();
-        let decode = |object: &Value| {
-            decode_leniently::<V::Kind>(object, &Value::Null, may_drop_status).map(|(object, _)| object)
-        };
+        let decode = |object: &Value| decode_for_validator::<V::Kind>(change, object);
         let (validator, request) = (validator.clone(), change.request.clone());
         let old = change.old.as_ref().and_then(|old| decode(old).ok());
         let object = change.object.as_ref().map(decode).transpose()?;
-        Ok(match (object, old) {
-            (Some(object), old) => Some(
-                async move { verdict(validator.validate(&object, old.as_ref(), &request).await) }.boxed(),
-            ),
-            (None, Some(old)) => {
-                Some(async move { verdict(validator.validate_delete(&old, &request).await) }.boxed())
-            }
-            (None, None) => None,
-        })
+        Ok(object.map(|object| {
+            async move { verdict(validator.validate(&object, old.as_ref(), &request).await) }.boxed()
+        }))
     })
 }
 
-fn verdict(result: Result<FieldError>) -> Verdict {
+pub(super) fn decode_for_validator<K: Kind>(change: &Change, object: &Value) -> Result<K, Denial> {
+    // It is unknown here whether the status is a subresource, so an undecodable status is always dropped.
+    let may_drop_status = change.request.subresource.is_none();
+    decode_leniently(object, &Value::Null, may_drop_status).map(|(object, _)| object)
+}
+
+pub(super) fn verdict(result: Result<FieldError>) -> Verdict {
     result.map_err(|error| Denial::internal(error.to_string()))
 }
 

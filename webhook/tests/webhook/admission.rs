@@ -190,7 +190,8 @@ async fn an_undecodable_object_can_be_replaced_and_deleted() {
     let undecodable = with(lamp("cellar"), "/spec/room", json!({}));
     assert!(lamp_webhook().admit(TestRequest::delete(&undecodable)).await.is_ok());
     assert!(lamp_webhook().admit(TestRequest::update(&undecodable, lamp("cellar"))).await.is_ok());
-    let refusing = Webhook::new("demo.reknit.dev").validator(Rule(async |_| Err("ask me first".into())));
+    let rule = || Rule(async |_| Err("ask me first".into()));
+    let refusing = Webhook::new("demo.reknit.dev").validator(rule()).deletion_validator(rule());
     refusing.admit(TestRequest::delete(&undecodable)).await.unwrap();
     assert!(refusing.admit(TestRequest::delete(lamp("hall"))).await.is_err());
     assert!(refusing.admit(TestRequest::create(&undecodable)).await.is_err());
@@ -341,10 +342,11 @@ async fn an_invalid_config_map_can_be_labelled() {
 async fn validators_are_asked_after_the_rules_of_the_kind_and_in_dry_runs() {
     let calls = Arc::new(AtomicU32::new(0));
     let call_count = calls.clone();
-    let webhook = lamp_webhook().validator(Rule(move |lamp| {
+    let counted = move |lamp| {
         call_count.fetch_add(1, Ordering::Relaxed);
         not_in_the_attic(lamp)
-    }));
+    };
+    let webhook = lamp_webhook().validator(Rule(counted.clone())).deletion_validator(Rule(counted));
     webhook.admit(TestRequest::create(lamp(""))).await.unwrap_err();
     assert_eq!(calls.load(Ordering::Relaxed), 0);
     webhook.admit(TestRequest::create(lamp("hall"))).await.unwrap();

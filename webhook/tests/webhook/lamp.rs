@@ -2,7 +2,7 @@
 
 use reknit_apis::{Defaultable, FieldError, Level, Request, Validatable, kind};
 use reknit_reconciler::Result;
-use reknit_webhook::Validator;
+use reknit_webhook::{DeletionValidator, Validator};
 use serde::{Deserialize, Serialize};
 
 /// A Kind whose schema preserves unknown fields.
@@ -53,6 +53,11 @@ impl Defaultable for Lamp {
 impl Validatable for Lamp {
     const SUBRESOURCES: &'static [&'static str] = &["status"];
 
+    const DELETION_RULE: Option<fn(&Self, &Request) -> FieldError> = Some(|lamp, _| match &*lamp.spec.room {
+        "cellar" => FieldError::generic("stays on", ["spec.room"]),
+        _ => FieldError::none(),
+    });
+
     fn validate(&self, _: &Request) -> FieldError {
         let spec = &self.spec;
         assert_ne!(spec.room, "panic", "as requested by the room");
@@ -84,13 +89,6 @@ impl Validatable for Lamp {
             _ => FieldError::none(),
         }
     }
-
-    fn validate_delete(&self, _: &Request) -> FieldError {
-        match &*self.spec.room {
-            "cellar" => FieldError::generic("stays on", ["spec.room"]),
-            _ => FieldError::none(),
-        }
-    }
 }
 
 /// A validator of lamps that asks a function about an object to store or to delete.
@@ -111,6 +109,14 @@ where
     ) -> impl Future<Output = Result<FieldError>> + Send {
         (self.0)(lamp.clone())
     }
+}
+
+impl<F, R> DeletionValidator for Rule<F>
+where
+    F: Fn(Lamp) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<FieldError>> + Send,
+{
+    type Kind = Lamp;
 
     fn validate_delete(&self, lamp: &Lamp, _: &Request) -> impl Future<Output = Result<FieldError>> + Send {
         (self.0)(lamp.clone())
