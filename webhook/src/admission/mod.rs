@@ -24,6 +24,6 @@ pub(crate) mod ratchet;
 pub(crate) mod request_values;
 pub(crate) mod review;
 pub(crate) mod test_request;
-mod unknown_fields;
+pub(crate) mod unknown_fields;
 pub(crate) mod validation;
 pub(crate) mod validators;

@@ -131,7 +131,7 @@ impl<'a> KnownFields<'a> {
 }
 
 /// Returns the schema of a field, or `None` if the schema does not allow the field.
-pub(super) fn field_schema<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
+pub(crate) fn field_schema<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     let properties = schema.get("properties").and_then(Value::as_object);
     if let Some(known) = properties.and_then(|properties| properties.get(key)) {
         return Some(known);

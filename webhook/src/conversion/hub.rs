@@ -19,7 +19,7 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use super::partial;
+use super::{partial, unknown_fields};
 use crate::{
     admission::{
         decoding::{Decoded, Definition, Definitions, decode},
@@ -222,7 +222,7 @@ impl Conversions {
         let metadata = object["metadata"].clone();
         let text = |field: &str| metadata[field].as_str().unwrap_or_default();
         let name = full_name(text("namespace"), text("name"));
-        let convert = AssertUnwindSafe(|| convert_through_hub(object, from, to_version));
+        let convert = AssertUnwindSafe(|| convert_through_hub(&object, from, to_version));
         let converted = catch_unwind(convert).unwrap_or_else(|panic| {
             let message = panic_message(&*panic);
             resume_unwind(Box::new(format!("{message}, in the conversion of {} {name:?}", to.kind)))
@@ -233,40 +233,42 @@ impl Conversions {
         converted["apiVersion"] = json!(version);
         converted["kind"] = json!(to.kind);
         restore_metadata(&mut converted, metadata);
+        let (schema, converted_schema) = (from.definition.schema(), to_version.definition.schema());
+        unknown_fields::keep(object, schema, &mut converted, converted_schema);
         Ok(converted)
     }
 }
 
 fn convert_through_hub(
-    object: Value,
+    object: &Value,
     from: &VersionConversion,
     to: &VersionConversion,
 ) -> Result<Value, String> {
     let convert = |object| (from.to_hub)(object).and_then(|hub| (to.from_hub)(hub));
     let schema = from.definition.schema();
-    let missing = partial::missing_fields(&object, schema);
-    if !missing.is_empty() && partial::is_only_metadata(&object) {
-        return Ok(object);
+    let missing = partial::missing_fields(object, schema);
+    if !missing.is_empty() && partial::is_only_metadata(object) {
+        return Ok(object.clone());
     }
     let reason = match convert(object.clone()) {
         Ok(converted) => return Ok(converted),
         Err(reason) => reason,
     };
-    if !from.can_read(&object) {
-        if let Some(rest) = without_status(&object, from).filter(|rest| from.can_read(rest)) {
-            return convert_through_hub(rest, from, to);
+    if !from.can_read(object) {
+        if let Some(rest) = without_status(object, from).filter(|rest| from.can_read(rest)) {
+            return convert_through_hub(&rest, from, to);
         }
         // An object with a value of a wrong type comes from a client, unless it is stored in the hub version. It is let
         // through, so that the schema or the webhook of the version to which it is converted refuses it with the field.
         // A failed conversion would be an internal error.
         if !from.is_hub {
-            return Ok(object);
+            return Ok(object.clone());
         }
     }
     if missing.is_empty() {
         return Err(reason);
     }
-    partial::convert(&object, schema, convert).ok_or_else(|| {
+    partial::convert(object, schema, convert).ok_or_else(|| {
         format!(
             "{reason}. The object lacks {}, as objects do that the API server converts for server-side apply, and the \
              conversion refuses every value for it: let `into_hub` and `from_hub` accept any value, or make the field \

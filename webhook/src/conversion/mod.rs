@@ -3,3 +3,4 @@
 pub(crate) mod hub;
 mod partial;
 pub(crate) mod storage_migration;
+mod unknown_fields;
