@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use reknit_apis::check_definition;
+use serde_json::Value;
 
 use crate::{
     output,
@@ -132,8 +133,41 @@ fn check_definitions(yaml: &str) -> Result<()> {
         serde_saphyr::from_multiple::<CustomResourceDefinition>(yaml).context("it is no definition")?
     {
         check_definition(&definition)?;
+        for path in large_integers_of_status(&definition) {
+            output::warning(&format!(
+                "{path} may be above 9223372036854775807, such as a hash in a u64: the API server would refuse the whole \
+                 status. Keep a hash as text, or limit the number by #[schemars(range(max = ..))]"
+            ));
+        }
     }
     Ok(())
+}
+
+/// Returns the paths of fields of the status whose Rust type has larger numbers than the API server.
+fn large_integers_of_status(definition: &CustomResourceDefinition) -> Vec<String> {
+    let mut paths = Vec::new();
+    for version in &definition.spec.versions {
+        let schema = serde_json::to_value(&version.schema).unwrap_or_default();
+        let status = &schema["openAPIV3Schema"]["properties"]["status"];
+        let path = format!("{} {}: status", definition.spec.names.kind, version.name);
+        find_large_integers(path, status, &mut paths);
+    }
+    paths
+}
+
+fn find_large_integers(path: String, schema: &Value, paths: &mut Vec<String>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        find_large_integers(format!("{path}.{name}"), field, paths);
+    }
+    for (key, suffix) in [("items", "[]"), ("additionalProperties", ".*")] {
+        if schema[key].is_object() {
+            find_large_integers(format!("{path}{suffix}"), &schema[key], paths);
+        }
+    }
+    // Only a type without a sign has a minimum, and only one of 64 bits or more has no maximum.
+    if schema["format"] == "int64" && schema["minimum"] == 0.0 && schema["maximum"].is_null() {
+        paths.push(path);
+    }
 }
 
 #[cfg(test)]
@@ -153,5 +187,20 @@ mod tests {
         check_definitions(&definition("{type: string}")).unwrap();
         let error = check_definitions(&definition("{description: anything}")).unwrap_err().to_string();
         assert!(error.contains("lamps.demo.reknit.dev\n  v1: spec: it has no type"), "{error}");
+    }
+    #[test]
+    fn a_number_of_a_status_that_the_api_server_may_refuse_is_named() {
+        let unbounded = "{type: integer, format: int64, minimum: 0}";
+        let bounded = "{type: integer, format: int64, minimum: 0, maximum: 9}";
+        let signed = "{type: integer, format: int64}";
+        let definition = format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+             metadata: {{name: lamps.demo.reknit.dev}}\nspec:\n  group: demo.reknit.dev\n  scope: Namespaced\n  \
+             names: {{kind: Lamp, plural: lamps}}\n  versions:\n  - {{name: v1, served: true, storage: true, \
+             schema: {{openAPIV3Schema: {{type: object, properties: {{spec: {unbounded}, status: {{type: object, \
+             properties: {{hashes: {{type: array, items: {unbounded}}}, count: {bounded}, last: {signed}}}}}}}}}}}}}\n"
+        );
+        let definition = serde_saphyr::from_str(&definition).unwrap();
+        assert_eq!(large_integers_of_status(&definition), ["Lamp v1: status.hashes[]"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Schemas of CustomResourceDefinitions in the form that Kubernetes uses for its own types.
 
 mod alternatives;
+mod defaults;
 mod definition;
 mod descriptions;
 mod formats;

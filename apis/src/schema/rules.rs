@@ -7,6 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::Value;
 
+use super::defaults;
 use crate::dns_label;
 
 const TYPES: [&str; 6] = ["object", "array", "string", "integer", "number", "boolean"];
@@ -62,7 +63,8 @@ impl fmt::Display for SchemaError {
 
 impl std::error::Error for SchemaError {}
 
-/// Checks a definition against the rules of structural schemas, and its short names.
+/// Checks a definition against the rules of structural schemas, its short names, and its defaults against the bounds of
+/// their fields.
 ///
 /// # Errors
 ///
@@ -144,6 +146,9 @@ impl Checker<'_> {
         }
         if is_true("uniqueItems") {
             self.report(path, "uniqueItems is forbidden: use x-kubernetes-list-type: set");
+        }
+        for fault in defaults::faults(&node["default"], node) {
+            self.report(path, &fault);
         }
         self.check_object(path, node);
         self.check_array(path, node);
