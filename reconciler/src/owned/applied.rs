@@ -3,6 +3,7 @@
 use std::{ops::Deref, sync::Arc};
 
 use kube::Resource;
+use reknit_apis::to_json;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -92,7 +93,7 @@ fn is_same<T: Resource + Serialize>(old: &T, new: &T) -> bool {
 }
 
 fn applied_part<T: Serialize>(object: &T) -> Option<Value> {
-    let mut object = serde_json::to_value(object).ok()?;
+    let mut object = to_json(object).ok()?;
     let fields = object.as_object_mut()?;
     for name in ["status", "apiVersion", "kind"] {
         fields.remove(name);

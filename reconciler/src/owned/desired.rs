@@ -195,7 +195,7 @@ pub(super) fn encode_string_data(resource: &ApiResource, object: &mut Map<String
 
 /// The object as JSON. The items of a list have no apiVersion and no kind.
 pub(super) fn with_kind(object: &impl Serialize, kind: &ObjectKind) -> serde_json::Result<Value> {
-    let mut object = serde_json::to_value(object)?;
+    let mut object = to_json(object)?;
     object["apiVersion"] = json!(kind.resource.api_version);
     object["kind"] = json!(kind.resource.kind);
     Ok(object)

@@ -11,6 +11,7 @@ mod deletion;
 mod false_alarms;
 mod fights;
 mod finalizers;
+mod fractions;
 mod handover;
 mod late_writes;
 #[path = "../../../tests/support/logs.rs"]

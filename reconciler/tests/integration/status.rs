@@ -93,7 +93,7 @@ fn meters(fixture: &Fixture) -> Api<Meter> {
 }
 
 /// Returns a client that counts its status patches.
-fn counting_client(client: &Client) -> (Client, Arc<Mutex<usize>>) {
+pub(crate) fn counting_client(client: &Client) -> (Client, Arc<Mutex<usize>>) {
     let (client, patches) = (client.clone(), Arc::<Mutex<usize>>::default());
     let count = patches.clone();
     let service = tower::service_fn(move |request: http::Request<Body>| {

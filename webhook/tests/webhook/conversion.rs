@@ -52,6 +52,20 @@ fn a_large_list_is_converted_in_little_memory() {
     });
 }
 
+/// serde_json without the feature `float_roundtrip` reads the first one as 0.9215686321258544.
+#[tokio::test]
+async fn a_conversion_keeps_each_fraction() {
+    let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
+    for watts in ["0.9215686321258545", "117.63331139400017", "0.1"] {
+        let body = review(1, 1)
+            .replace("40.0", watts)
+            .replace("tests.reknit.dev/v1\"", "tests.reknit.dev/v1alpha1\"");
+        let (code, answer) = internal::answer(&webhook, "/resource-conversion", body).await;
+        let answer = String::from_utf8(answer.into()).unwrap();
+        assert!(code == 200 && answer.contains(&format!(r#""watts":{watts}"#)), "{answer}");
+    }
+}
+
 #[tokio::test]
 async fn an_object_larger_than_the_body_limit_fails_the_conversion() {
     let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
