@@ -21,7 +21,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Notify, watch},
     task::{JoinHandle, yield_now},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tower::ServiceExt;
 
@@ -33,6 +33,9 @@ use crate::{
 /// The interval of pings on connections of HTTP/2. A client that does not answer for as long is disconnected.
 #[cfg(feature = "http2")]
 const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// The interval at which failed accepts are logged.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The server of one port.
 #[derive(Debug)]
@@ -100,6 +103,7 @@ impl<H: Handshake> Server<H> {
     /// Accepts connections and never returns.
     async fn accept(self: &Arc<Self>, listener: &TcpListener) {
         let mut connections = Vec::new();
+        let mut warned: Option<Instant> = None;
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
@@ -111,7 +115,10 @@ impl<H: Handshake> Server<H> {
                 // Most likely, the process has too many open files. The accept is repeated, since the end of a
                 // connection closes one.
                 Err(error) => {
-                    tracing::warn!(%error, "failed to accept a connection to {}", self.purpose);
+                    if warned.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
+                        warned = Some(Instant::now());
+                        tracing::warn!(%error, "failed to accept a connection to {}", self.purpose);
+                    }
                     sleep(Duration::from_millis(100)).await;
                 }
             }

@@ -21,6 +21,7 @@ use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::json;
 
 use super::error::{CredentialError, plugin_failure};
+use crate::process::open_files::restore_limit;
 
 /// The time after which a plugin is killed that cannot ask the user, since all requests wait for it. It is long enough for
 /// a login in a browser.
@@ -174,6 +175,7 @@ impl ExecPlugin {
 /// Runs a program, and returns what it prints. Kills it after the limit.
 fn output_within(command: &mut Command, limit: Option<Duration>) -> io::Result<Output> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
+    restore_limit(&child);
     let (stdout, stderr) = (Reader::start(child.stdout.take()), Reader::start(child.stderr.take()));
     let mut waited = Duration::ZERO;
     let status = loop {

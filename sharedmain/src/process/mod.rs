@@ -3,6 +3,7 @@ pub(crate) mod constructors;
 pub(crate) mod failure;
 mod lifecycle;
 pub(crate) mod listen;
+pub(crate) mod open_files;
 mod panics;
 pub(crate) mod program;
 mod replica;

@@ -16,7 +16,7 @@ use super::{
     failure::Failure,
     lifecycle::Lifecycle,
     listen::{self, Host},
-    panics,
+    open_files, panics,
     replica::Replica,
     runtimes::Runtimes,
     self_signed::SelfSigned,
@@ -75,7 +75,7 @@ impl Program {
         }
     }
 
-    /// Installs the signal handlers, starts the runtimes, and runs the process in them.
+    /// Installs the signal handlers, raises the limit of open files, starts the runtimes, and runs the process in them.
     fn run_in_runtimes(self, environment: Environment, logging: Logging) -> Result<ExitCode, Failure> {
         refuse_outer_runtime()?;
         self.check_rehearsal()?;
@@ -86,6 +86,7 @@ impl Program {
             lifecycle_to_stop.stop();
         })?;
         let failed = |e| Failure::new(format!("failed to start the tokio runtime: {e}"));
+        open_files::raise_limit();
         let runtimes = Runtimes::build().map_err(failed)?;
         if self.flags.plan {
             return runtimes.run(|_| self.plan(environment, lifecycle.shutdown));

@@ -53,6 +53,16 @@ impl TestCommand {
         self
     }
 
+    /// Starts the process with another limit of open files, as in `ulimit -Sn 64`.
+    pub(crate) fn open_files(mut self, limit: &str) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]);
+        shell.arg(self.command.get_program()).args(self.command.get_args()).env_clear();
+        shell.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        self.command = shell;
+        self
+    }
+
     /// Writes a file into the home of the process.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.home.path().join(name);
@@ -130,6 +140,10 @@ impl Child {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn signal(&self, name: &str) {

@@ -50,18 +50,18 @@ fn kubeconfig(server: &str, user: &str) -> String {
 }
 
 /// The kubeconfig of a server with TLS, whose certificate it contains.
-fn secure_kubeconfig(server: &TlsServer, user: &str) -> String {
+pub(crate) fn secure_kubeconfig(server: &TlsServer, user: &str) -> String {
     let ca = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &server.ca);
     kubeconfig(&server.url(), user)
         .replace("{server: ", &format!("{{certificate-authority-data: {ca}, server: "))
 }
 
 /// The user of a kubeconfig whose credentials the plugin of [`write_plugin`] prints.
-const PLUGIN_USER: &str =
+pub(crate) const PLUGIN_USER: &str =
     "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
 
 /// A server that accepts only this token.
-fn server_for(token: &'static str) -> TlsServer {
+pub(crate) fn server_for(token: &'static str) -> TlsServer {
     TlsServer::answering(move |head, _| {
         if head.contains(&format!("authorization: bearer {token}")) {
             (200, server::VERSION.into())

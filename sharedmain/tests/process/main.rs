@@ -20,6 +20,8 @@ mod life_cycle;
 #[cfg(test)]
 mod observability;
 #[cfg(test)]
+mod open_files;
+#[cfg(test)]
 mod plan;
 #[cfg(test)]
 mod scenarios;
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         life_cycle::trials(),
         cluster::trials(),
         observability::trials(),
+        open_files::trials(),
         plan::trials(),
         traps::trials(),
     ];
