@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 use crate::{Error, Result, kind_client::KindClient, object_client::status_code, readable::Readable};
 
+/// The attempts to remove the finalizer from an object that other clients keep changing.
+const ATTEMPTS: usize = 5;
+
 /// The finalizers of one controller: the one that it places, and those that it removes.
 #[derive(Clone)]
 pub(crate) struct Finalizer {
@@ -176,19 +179,32 @@ impl Finalizer {
         client.patch_finalizers(object, &all).await
     }
 
-    /// Removes the finalizer and the former ones. An object that is gone is not an error.
+    /// Removes the finalizer and the former ones from an object that has been finalized in this state. An object that is
+    /// gone is not an error.
+    ///
+    /// If other clients have changed the object meanwhile, the finalizer is removed from its newest version, unless they
+    /// have changed what a user asks for. Then, or after five attempts, the conflict is returned.
     pub(crate) async fn remove<K: Kind>(&self, client: &KindClient<K>, object: &K) -> kube::Result<()> {
-        match self.try_remove(client, object).await {
-            Err(error) if status_code(&error).is_some() && is_gone(client, object).await => Ok(()),
-            removed => removed,
+        let mut newest = K::clone(object);
+        for attempt in 1.. {
+            let Err(error) = self.try_remove(client, &newest).await else { break };
+            let Some(code) = status_code(&error) else { return Err(error) };
+            let Ok(found) = client.get_meta(&Key::of(object)).await else { return Err(error) };
+            let Some(found) = found.filter(|found| found.uid == object.meta().uid) else { break };
+            if code != 409 || attempt == ATTEMPTS || !asks_the_same(object.meta(), &found) {
+                return Err(error);
+            }
+            let meta = newest.meta_mut();
+            (meta.resource_version, meta.finalizers) = (found.resource_version, found.finalizers);
         }
+        Ok(())
     }
 
     async fn try_remove<K: Kind>(&self, client: &KindClient<K>, object: &K) -> kube::Result<()> {
         let Some(manager) = &self.manager else { return self.remove_by_merge_patch(client, object).await };
         let mut metadata = metadata_to_apply(object, &[]);
         if let Some(version) = &object.meta().resource_version {
-            metadata["resourceVersion"] = json!(version); // a changed object has not been finalized
+            metadata["resourceVersion"] = json!(version); // a changed spec has not been finalized
         }
         let answer = client.apply_metadata(object, metadata, manager).await?.object;
         if finalizers(answer.meta()).iter().any(|name| self.removes(name)) {
@@ -214,8 +230,13 @@ async fn is_alive<K: Kind>(client: &KindClient<K>, object: &K) -> bool {
     client.is_alive(object).await.unwrap_or(true)
 }
 
-async fn is_gone<K: Kind>(client: &KindClient<K>, object: &K) -> bool {
-    client.is_gone(object).await.unwrap_or(false)
+/// Returns true if two states of an object differ at most in the status, the finalizers and the like, which say nothing
+/// about what a user asks for. Without a generation this is unknown, and the answer is false.
+fn asks_the_same(one: &ObjectMeta, other: &ObjectMeta) -> bool {
+    one.generation.is_some()
+        && one.generation == other.generation
+        && one.labels == other.labels
+        && one.annotations == other.annotations
 }
 
 fn finalizers(meta: &ObjectMeta) -> &[String] {

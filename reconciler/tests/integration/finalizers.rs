@@ -1,6 +1,7 @@
 //! Deleted objects that are outside the controller's sight when they are deleted, on a real API server.
 
 mod nesting;
+mod other_writers;
 
 use std::sync::{Arc, Mutex};
 

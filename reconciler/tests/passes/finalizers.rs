@@ -6,7 +6,7 @@ use kube::{
     api::{Api, DeleteParams, Patch, PatchParams},
     client::Body,
 };
-use reknit_injection::Context;
+use reknit_injection::{Context, Informer};
 use reknit_reconciler::{Error, Event};
 use reknit_testing::{ApiServer, ControllerExt, Verb, Want, given};
 use serde_json::json;
@@ -112,12 +112,14 @@ async fn a_status_that_the_api_server_refuses_does_not_keep_the_finalizer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_is_kept_if_the_object_changed_since_it_was_finalized() {
+async fn a_conflict_of_the_status_does_not_keep_the_finalizer() {
     let effects = given(terminating(&[FINALIZER, "other.io/x"]))
         .failing_times(Verb::Patch, "lamps/status", 409, 1)
         .reconcile(finalizing(unplug), "default/x")
         .await;
-    assert_eq!(effects.writes(), ["patch lamps/status default/x"; 2]);
+    let (status, finalizers) = ("patch lamps/status default/x", "patch lamps default/x");
+    assert_eq!(effects.writes(), [status, status, finalizers, finalizers]);
+    assert_eq!(effects.object::<Lamp>("default/x").unwrap().metadata.finalizers.unwrap(), ["other.io/x"]);
     assert_eq!(effects.enqueued, [key()], "no further pass sees the change");
 }
 
@@ -384,6 +386,23 @@ async fn a_finalizer_that_another_client_removes_is_reported() {
         let _ = controller.once(&key()).await.unwrap();
         assert!(server.take_writes().is_empty(), "reported once");
     }
+}
+
+/// As after a deletion that reached the API server at the same moment as the finalizer.
+#[tokio::test]
+async fn an_object_that_is_deleted_with_its_finalizer_is_reported_without_another_client_to_blame() {
+    let server = ApiServer::new();
+    let mut lamp = lamp();
+    lamp.metadata.finalizers = Some(vec![FINALIZER.into()]);
+    let cx = Context::preloaded("test", server.client(), vec![serde_json::to_value(lamp).unwrap()]);
+    let controller = finalizing(done)(&cx).unwrap();
+    cx.get::<Informer<Lamp>>().remove(&key());
+    let _ = controller.once(&key()).await.unwrap();
+    let events = server.take_writes();
+    let [event] = &events[..] else { panic!("not one event: {events:?}") };
+    let note = event.body["note"].as_str().unwrap();
+    assert_eq!(event.body["reason"], "FinalizerLost");
+    assert!(note.starts_with("the object was deleted although it carried the finalizer"), "{note}");
 }
 
 #[tokio::test]

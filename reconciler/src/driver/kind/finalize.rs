@@ -35,8 +35,8 @@ impl<R: ReconcileKind> KindDriver<R> {
         Ok(!is_other)
     }
 
-    /// Reports a deleted object whose finalizer another client has removed, if the controller would have finalized it.
-    /// `last` is the last state that carried the finalizer.
+    /// Reports a deleted object that was not finalized, if the controller would have finalized it: usually another client has
+    /// removed the finalizer. `last` is the last state that carried it.
     pub(super) fn report_lost_finalizer(&self, key: &Key, found: &Found<R::Kind>, last: &R::Kind) {
         let is_still_due = match found {
             Found::Gone => false,
@@ -47,18 +47,25 @@ impl<R: ReconcileKind> KindDriver<R> {
         };
         let Some(name) = self.finalizer.name().filter(|_| !is_still_due) else { return };
         if self.is_of_class(last.meta()) && self.is_admitted(key, last) {
-            let message = format!(
-                "another client removed the finalizer {name} before this controller had finalized the object: if another \
-                 program uses the same finalizer, set another one by `.finalizer(…)`"
-            );
+            let message = match last.meta().deletion_timestamp {
+                Some(_) => format!(
+                    "another client removed the finalizer {name} before this controller had finalized the object: if \
+                     another program uses the same finalizer, set another one by `.finalizer(…)`"
+                ),
+                None => format!(
+                    "the object was deleted although it carried the finalizer {name}, and was not finalized: its deletion \
+                     and the finalizer reached the API server at the same moment, or another client removed the finalizer \
+                     while no watch was open. Remove by hand what has been created for it elsewhere"
+                ),
+            };
             tracing::warn!("{message}");
             self.recorder.record(last, Event::warning("FinalizerLost", message));
         }
     }
 
-    /// Finalizes and writes the status. If finalizing is done and no other client has changed the object, removes the
-    /// finalizer from the version that the status write returned. If removing the finalizer deletes the object, no
-    /// status is written. A status that the API server refuses does not keep the finalizer.
+    /// Finalizes and writes the status. If finalizing is done, removes the finalizer, unless another client has changed what
+    /// a user asks for. If removing the finalizer deletes the object, no status is written. A status that the API server
+    /// refuses, or that conflicts with another client's, does not keep the finalizer.
     pub(super) async fn finalize(
         &self,
         finalize: FinalizeFn<R>,
@@ -78,12 +85,16 @@ impl<R: ReconcileKind> KindDriver<R> {
             false => self.write_status(object, stored, &mut status).await,
         };
         match written {
-            // Nothing is left to clean up. A status that the API server refuses must not keep the object.
-            Err(error) if is_done && error.is_refused() => {
+            // Nothing is left to clean up. A status that is not written must not keep the object.
+            Err(error) if is_done && (error.is_refused() || error.is_conflict()) => {
                 self.remove_finalizer(object, object.meta().into()).await.and(result)
             }
             Err(error) => Err(with_write_error(result, error)),
-            Ok(Some(newest)) if is_done => self.remove_finalizer(object, newest).await.and(result),
+            // Without a version, another client has changed the object: the removal finds out whether it asks for the same.
+            Ok(newest) if is_done => self
+                .remove_finalizer(object, newest.unwrap_or_else(|| object.meta().into()))
+                .await
+                .and(result),
             Ok(_) => result,
         }
     }
