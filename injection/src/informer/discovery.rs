@@ -302,10 +302,17 @@ async fn list_resources_again(
     Ok(resources_of(request(transport, &kinds[0], &path).await?))
 }
 
+/// Returns the first resource of the Kind that can be listed and watched, or else the first one.
+///
+/// An aggregated API server may serve a Kind as several resources: that of OpenShift can only create `processedtemplates`,
+/// which are of the Kind of `templates`.
 fn find_resource(kind: &GroupVersionKind, resources: &[APIResource]) -> Option<Resource> {
     // The list contains subresources too: `pods/status` is also of Kind Pod.
-    let mut resources = resources.iter();
-    let resource = resources.find(|resource| resource.kind == kind.kind && !resource.name.contains('/'))?;
+    let is_of_kind = |resource: &&APIResource| resource.kind == kind.kind && !resource.name.contains('/');
+    let lacking_verbs = |resource: &&APIResource| {
+        ["list", "watch"].into_iter().filter(|&verb| !resource.verbs.iter().any(|one| one == verb)).count()
+    };
+    let resource = resources.iter().filter(is_of_kind).min_by_key(lacking_verbs)?;
     let scope = if resource.namespaced { Scope::Namespaced } else { Scope::Cluster };
     Some((ApiResource::from_gvk_with_plural(kind, &resource.name), scope))
 }

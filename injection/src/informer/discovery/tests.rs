@@ -22,6 +22,22 @@ fn resources(plural: &str, namespaced: bool) -> Value {
     ]})
 }
 
+/// As an API server of OpenShift lists the resources of `template.openshift.io/v1`.
+#[tokio::test]
+async fn of_two_resources_of_a_kind_the_one_that_can_be_listed_is_found() {
+    let (client, mut server) = server();
+    let informers = Context::new("test", client).informers();
+    let resource = |name: &str, verbs: &[&str]| json!({"name": name, "kind": "Lamp", "namespaced": true, "singularName": "", "verbs": verbs});
+    let list = json!({"kind": "APIResourceList", "groupVersion": "example.com/v1", "resources": [
+        resource("brokenlamps", &["create"]), resource("halflamps", &["list"]),
+        resource("lamps", &["create", "get", "list", "watch"]), resource("otherlamps", &["list", "watch"]),
+    ]});
+    let kind = lamp();
+    let (found, ()) =
+        tokio::join!(informers.resolve(&kind), async { server.next().await.respond(200, list) });
+    assert_eq!(found.unwrap().unwrap().0.plural, "lamps");
+}
+
 #[tokio::test]
 async fn a_malformed_api_version_is_unknown_and_enters_no_url() {
     let (client, _server) = server();
