@@ -16,6 +16,7 @@ use super::{
     desired::encode_string_data,
     options::OwnedOptions,
     owner::{Owner, controller_of},
+    run_again::CreatedJobs,
     up_to_date::UpToDate,
 };
 use crate::{
@@ -65,6 +66,7 @@ pub(super) struct Shared {
     pub(super) metrics: ChildrenOfKind,
     /// The fields that the API server last did not store.
     pub(super) logged_dropped: Mutex<LogLimit<Vec<String>>>,
+    pub(super) created_jobs: Mutex<CreatedJobs>,
     /// The names that owners wanted for children. A change of an object of such a name enqueues the owner even if the
     /// owner does not control it.
     pub(super) tracker: Tracker,
@@ -94,10 +96,19 @@ impl<T: Cached> Owned<T> {
             }
         });
         let hash_builder = RandomState::new();
-        let logged_dropped = Mutex::default();
+        let (logged_dropped, created_jobs) = (Mutex::default(), Mutex::default());
         let metrics = metrics.of_kind(&client.kind.resource);
-        let shared =
-            Shared { client, options, recorder, metrics, logged_dropped, tracker, up_to_date, hash_builder };
+        let shared = Shared {
+            client,
+            options,
+            recorder,
+            metrics,
+            logged_dropped,
+            created_jobs,
+            tracker,
+            up_to_date,
+            hash_builder,
+        };
         Self { informer, by_owner, shared: Arc::new(shared) }
     }
 

@@ -16,6 +16,7 @@ mod options;
 mod owner;
 mod restore;
 mod reverted;
+mod run_again;
 mod terminating;
 mod up_to_date;
 mod upgrade;

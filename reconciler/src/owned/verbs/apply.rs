@@ -281,6 +281,9 @@ impl<T: Cached + Serialize> Owned<T> {
         let body = desired.with_uid(existing.as_ref().and_then(|existing| existing.meta().uid.as_deref()));
         match self.shared.client.apply::<T>(&desired.key, &params, body).await {
             Ok(answer) => {
+                if existing.is_none() {
+                    self.report_run_again(owner, &desired);
+                }
                 let restored =
                     existing.as_deref().and_then(|existing| self.restores(&desired, existing, &answer));
                 self.remember(owner, desired, &answer);

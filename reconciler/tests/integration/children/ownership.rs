@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
+    batch::v1::Job,
     core::v1::{ConfigMap, Namespace},
     rbac::v1::ClusterRole,
 };
 use kube::{Api, ResourceExt, api::DeleteParams};
 use reknit_injection::{Context, select};
-use reknit_reconciler::{Controller, NotApplied};
+use reknit_reconciler::{Controller, NotApplied, Owned};
 use reknit_testing::ControllerExt;
 use serde_json::json;
 
@@ -144,6 +145,39 @@ async fn nothing_is_applied_for_a_terminating_owner() {
     assert!(matches!(refused, NotApplied::OwnerDeleted { .. }), "{refused}");
     assert!(fixture.deployments().get_opt("child").await.unwrap().is_none());
     fixture.merge("owner", json!({"metadata": {"finalizers": null}})).await;
+}
+
+#[tokio::test]
+async fn a_job_that_deletes_itself_and_is_created_again_is_reported() {
+    let fixture = Fixture::new("children").await;
+    let owner = fixture.create("owner", &[]).await;
+    let cx = Context::preloaded("applier", fixture.client.clone(), vec![]);
+    let mut build = Controller::of::<ConfigMap>(&cx);
+    let (jobs, recorder): (Owned<Job>, _) = (build.owns(), build.recorder());
+    let api: Api<Job> = Api::namespaced(cx.client(), &fixture.namespace); // its writes enter the cache
+    let events = async || {
+        recorder.flush().await;
+        let events = fixture.events_about(&fixture.namespace, &owner.uid().unwrap()).await;
+        events.into_iter().filter_map(|event| event.reason).collect::<Vec<_>>()
+    };
+    let apply = async |name: &str, image: &str, ttl: Option<i32>| {
+        let containers = json!([{"name": "main", "image": image}]);
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": containers}});
+        let spec = json!({"ttlSecondsAfterFinished": ttl, "template": template});
+        let job = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        jobs.apply_or_replace(&owner, job, |_| true).await.unwrap();
+    };
+    // The API server of tests has no controller that deletes a Job after its TTL.
+    let delete = async |name| api.delete(name, &DeleteParams::background()).await.map(drop).unwrap();
+    apply("stays", "first", None).await;
+    delete("stays").await;
+    apply("stays", "first", None).await;
+    apply("once", "first", Some(60)).await;
+    apply("once", "second", Some(60)).await;
+    assert_eq!(events().await, [""; 0], "the Job has no TTL, or was replaced");
+    delete("once").await;
+    apply("once", "second", Some(60)).await;
+    assert_eq!(events().await, ["ChildRunsAgain"]);
 }
 
 #[tokio::test]
