@@ -3,6 +3,7 @@
 mod finalize;
 mod found;
 mod reports;
+mod undecodable;
 
 use std::{pin::pin, sync::Arc};
 
@@ -12,8 +13,8 @@ use kube::{Resource, api::ObjectMeta};
 use parking_lot::Mutex;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
 use reknit_injection::{
-    DecodeError, Filter, Informer, Metadata,
-    internal::{CurrentPass, LogLimit, decode_object, undecodable_json, with_pinned_config},
+    Filter, Informer, Metadata,
+    internal::{CurrentPass, LogLimit, with_pinned_config},
 };
 use serde_json::Value;
 
@@ -29,7 +30,6 @@ use crate::{
     limits::{Limits, PassAborted, SlowPass, catch_panic},
     lost_finalizers::LostFinalizers,
     metrics::PassMetrics,
-    object_client::OnlyMetadata,
     per_key::PerKeyStores,
     readable::Readable,
     status::{StatusChange, StatusWriter, UnstoredChanges},
@@ -281,42 +281,6 @@ impl<R: ReconcileKind> KindDriver<R> {
             _ => {}
         }
         is_paused
-    }
-
-    /// Skips an object whose spec cannot be decoded. Reports it, unless it is of another class: its program can perhaps
-    /// decode it.
-    async fn process_undecodable(&self, key: &Key, error: &DecodeError, mode: PassMode) -> Result<Outcome> {
-        let json = undecodable_json(&self.informer, key).unwrap_or_default();
-        let OnlyMetadata { metadata: meta } = decode_object(&json).unwrap_or_default();
-        let is_ours = match self.finalizer.is_due(&meta) {
-            true => mode == PassMode::Observing || self.is_placed_here(key, &meta).await?,
-            false => self.is_of_class(&meta) || self.is_to_release(&meta),
-        };
-        if is_ours {
-            return Ok(self.skip_undecodable(key, &meta, error, mode));
-        }
-        self.forget(key);
-        self.observe_absence(key, None).await
-    }
-
-    /// Reports an object whose spec cannot be decoded. The cached state, if any, is stale.
-    fn skip_undecodable(&self, key: &Key, meta: &ObjectMeta, error: &DecodeError, mode: PassMode) -> Outcome {
-        let message = match self.finalizer.is_due(meta) {
-            true => format!(
-                "{error}; its deletion waits: make the object decodable, or start a version of the controller that can \
-                 decode it"
-            ),
-            false => format!(
-                "{error}; correct the field, or start a version of the controller that can decode the object"
-            ),
-        };
-        tracing::warn!(error = message, "the object is skipped until it can be decoded");
-        self.is_paused(key, meta, mode);
-        if mode == PassMode::Leading {
-            let reference = object_reference::<R::Kind>(key, error.uid().map(Into::into));
-            self.recorder.record_at(reference, Event::warning("DecodeFailed", message));
-        }
-        Outcome::skip()
     }
 
     /// The role that observes deletions in this mode. A process that does not lead the key observes the deletion only if

@@ -8,7 +8,7 @@ use kube::{
 };
 use reknit_injection::{Context, Informer};
 use reknit_reconciler::{Error, Event};
-use reknit_testing::{ApiServer, ControllerExt, Verb, Want, given};
+use reknit_testing::{ApiServer, ControllerExt, InformerExt, Verb, Want, given};
 use serde_json::json;
 
 use super::*;
