@@ -434,7 +434,9 @@ async fn two_controllers_of_one_program_each_report_the_other_one_and_are_slowed
     let controllers = [scaling(&fixture, Verb::Apply, 2)(&cx).unwrap(), capacity(&fixture)(&cx).unwrap()];
     cx.informers().start();
     let mut running = JoinSet::new();
-    controllers.map(|controller| running.spawn(run(controller, Leadership::always())));
+    for controller in controllers {
+        running.spawn(run(controller, Leadership::always()));
+    }
     let (uid, account) = (owner.uid().unwrap(), account.uid().unwrap());
     let texts = [
         "blue set spec.replicas to 5, restored to 2".to_owned(),

@@ -145,6 +145,7 @@ impl WaysOut {
                      tls-server-name of the cluster to one",
     };
     /// Those for a server that is checked by the authorities of the system.
+    #[cfg(feature = "otlp")]
     pub(crate) const SYSTEM: Self = Self {
         unknown_issuer: "add the authority that issued the certificate of the server to the certificates of the system, or set \
                          SSL_CERT_FILE to a file with it",

@@ -64,8 +64,7 @@ async fn finalizations(others: &[&str], write: Write, patch_type: FinalizerPatch
     if bulbs.api().get_opt("a").await.unwrap().is_some() {
         bulbs.patch("a", json!({"metadata": {"finalizers": null}})).await;
     }
-    let count = *finalizations.lock().unwrap();
-    count
+    *finalizations.lock().unwrap()
 }
 
 #[tokio::test]
