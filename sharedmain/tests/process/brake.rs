@@ -112,7 +112,7 @@ fn an_upgrade_changes_children_at_the_pace_of_the_brake_while_new_objects_are_re
             paced.filter(|event| event.reason.as_deref() == Some("UnpromptedChangesPaced")).collect();
         assert!((1..5).contains(&paced.len()), "one a minute, and not one for each key: {paced:#?}");
         println!("{}", serde_json::to_string_pretty(&paced[0]).unwrap());
-        let is_about_it = |event: &&Event| {
+        let is_about_it = |event: &Event| {
             let about = event.regarding.clone().unwrap_or_default();
             about.kind.as_deref() == Some("ConfigMap")
                 && format!("{}/{}", about.namespace.unwrap_or_default(), about.name.unwrap_or_default())
