@@ -425,7 +425,7 @@ async fn controllers_of_two_kinds_that_write_the_same_field_each_report_the_othe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_controllers_of_one_program_each_report_the_other_one_and_are_slowed_as_a_storm() {
+async fn two_controllers_of_one_program_each_report_the_other_one() {
     logs::record();
     let fixture = Fixture::new("one-program").await;
     let owner = create_owner(&fixture).await;
@@ -443,14 +443,6 @@ async fn two_controllers_of_one_program_each_report_the_other_one_and_are_slowed
         format!("red-{uid} set spec.replicas to 2, restored to 5"),
     ];
     assert_contested(&fixture, &[&uid, &account], texts).await;
-    let storm = eventually("an event about the storm", TIMEOUT, async || {
-        let events = [&uid, &account].map(|uid| fixture.events_about(&fixture.namespace, uid));
-        let events = futures::future::join_all(events).await.into_iter().flatten();
-        events.filter(|event| event.reason.as_deref() == Some("ReconcileStorm")).find_map(|event| event.note)
-    })
-    .await;
-    println!("{storm}");
-    assert!(storm.contains("nothing changed from outside") && storm.contains("spec.replicas"), "{storm}");
     running.shutdown().await;
 }
 
@@ -495,6 +487,9 @@ async fn a_network_policy_is_restored_without_delay_however_often_another_client
     }
     println!("restored {rewrites} times in {:?}", start.elapsed());
     assert!(start.elapsed() < Duration::from_secs(rewrites), "it takes more than a second to restore");
-    assert!(!contested(&fixture, &owner).await.is_empty(), "the fight is reported all the same");
+    eventually("the fight is reported all the same", TIMEOUT, async || {
+        !contested(&fixture, &owner).await.is_empty()
+    })
+    .await;
     running.stop().await;
 }
