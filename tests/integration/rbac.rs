@@ -1,6 +1,6 @@
 //! Both parts of the sample with the permissions of their service accounts in config/.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs};
 
 use k8s_openapi::api::{
     core::v1::{Namespace, Secret},
@@ -66,6 +66,7 @@ async fn the_permissions_in_config_suffice_and_are_used() {
     webhook.stop().await;
     assert_no_request_was_refused(&server);
     assert_each_granted_verb_was_used(&server).await;
+    assert_the_requests_are_documented(&server);
 
     assert_role_in_one_namespace_suffices(&server).await;
 }
@@ -246,6 +247,45 @@ async fn assert_each_granted_verb_was_used(server: &Server) {
     }
 }
 
+/// Asserts that each part sent the requests that docs/security.md calls normal, and no others.
+fn assert_the_requests_are_documented(server: &Server) {
+    for account in ACCOUNTS {
+        let documented = documented_requests(account);
+        let sent: BTreeSet<_> = requests_of(server, account).iter().map(request).collect();
+        let missing: Vec<_> = sent.difference(&documented).map(String::as_str).collect();
+        let unused = documented.difference(&sent).map(String::as_str);
+        let unused: Vec<_> = unused.filter(|request| !OPTIONAL.contains(request)).collect();
+        assert!(
+            missing.is_empty() && unused.is_empty(),
+            "the table of audited requests in docs/security.md lacks these of {account}:\n{}\nand has these, which were not \
+             sent:\n{}",
+            missing.join("\n"),
+            unused.join("\n")
+        );
+    }
+}
+
+/// The verbs and the resources, or the paths, in the rows of the account in the table of audited requests.
+fn documented_requests(account: &str) -> BTreeSet<String> {
+    let page =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/security.md")).expect("the page");
+    let (_, section) = page.split_once("\n## The audit log\n").expect("the section");
+    let (section, _) = section.split_once("\n## ").expect("a section after it");
+    let rows = section.lines().filter(|line| line.starts_with("| ")).skip(2);
+    let cells = rows
+        .map(|row| row.trim_matches('|').replace('`', "").split('|').map(str::to_owned).collect::<Vec<_>>());
+    let ours = cells.filter(|cells| ["both", account].contains(&cells[0].trim()));
+    let requests = ours.flat_map(|cells| {
+        let words = |cell: usize| cells[cell].split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let (verbs, resources) = (words(1), words(2));
+        let of_verb = |verb: String| {
+            resources.iter().map(move |resource| format!("{verb} {resource}")).collect::<Vec<_>>()
+        };
+        verbs.into_iter().flat_map(of_verb).collect::<Vec<_>>()
+    });
+    requests.collect()
+}
+
 /// The verb and the resource of each request that the rule grants.
 fn granted_requests(rule: &PolicyRule) -> Vec<String> {
     let resources = rule.resources.as_deref().unwrap_or_default();
@@ -254,9 +294,13 @@ fn granted_requests(rule: &PolicyRule) -> Vec<String> {
     requests.collect()
 }
 
-/// The verb and the resource of a logged request, as rules name them.
+/// The verb and the resource of a logged request, as rules name them, or the path of one that is on no resource.
 fn request(event: &Value) -> String {
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    if event["objectRef"].is_null() {
+        let path = text("/requestURI").split('?').next().unwrap_or_default();
+        return format!("{} {path}", text("/verb"));
+    }
     let request =
         format!("{} {}/{}", text("/verb"), text("/objectRef/resource"), text("/objectRef/subresource"));
     request.trim_end_matches('/').to_owned()
