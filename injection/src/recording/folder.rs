@@ -263,7 +263,7 @@ mod tests {
         assert!(folder.files(|facts| facts.key.name == "another").is_empty());
         #[cfg(unix)]
         for (path, mode) in
-            [(path.clone(), 0o700), (parent.path().join("a"), 0o700), (path.join(&names[0]), 0o600)]
+            [(path.clone(), 0o700), (parent.path().join("a"), 0o700), (path.join(&names[1]), 0o600)]
         {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode, "{}", path.display());
