@@ -8,14 +8,15 @@ use std::{
     process::Command,
 };
 
-/// Returns the path of a folder outside the workspace, which is removed if it exists. The path is the same in each run,
-/// so that cargo reuses what it built for a project there.
+/// Creates an empty folder outside the workspace. Its path is the same in each run, so that cargo reuses what it built for a
+/// project there.
 pub(crate) fn emptied_folder(name: &str) -> PathBuf {
     let mut checkout = DefaultHasher::new();
     env!("CARGO_MANIFEST_DIR").hash(&mut checkout);
     let folder = cache().join(format!("{name}-{:x}", checkout.finish()));
     // A run that was killed leaves its folder behind.
     let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("cannot create a folder in the cache");
     folder
 }
 

@@ -226,7 +226,9 @@ impl Fights {
         let before = state_between(&object.states, before, after).unwrap_or(before);
         let mut fields = restored_by_write(kind, [&last, before, after]);
         let managed_before = managed_fields_of(&object.states, before);
-        Write { before, ..*write }.retain_written(&mut fields, managed_before);
+        let write = Write { before, ..*write };
+        write.fill_in_empty(&mut fields);
+        write.retain_written(&mut fields, managed_before);
         // Until a first field is restored, the managers of no state are kept.
         if write.request.is_apply && writer.restored > 0 && managed_before.is_none() {
             fields.retain(|field| field.ours.is_some());

@@ -58,6 +58,19 @@ impl WriteRequest {
 }
 
 impl Write<'_> {
+    /// Fills in the values of absent fields that an apply has set to an empty value, such as the rules of a NetworkPolicy that
+    /// admits nothing: the API server leaves such fields out.
+    pub(super) fn fill_in_empty(&self, fields: &mut [Field]) {
+        let mut absent = fields.iter_mut().filter(|field| field.ours.is_none()).peekable();
+        if !self.request.is_apply || absent.peek().is_none() {
+            return;
+        }
+        let Some(body) = self.request.json_body() else { return };
+        for field in absent {
+            field.ours = value_at(&body, &field.path).filter(|value| is_empty(value)).cloned();
+        }
+    }
+
     /// Removes the fields that the request has not written:
     ///
     /// - a value that its field manager does not own in the response,
@@ -89,6 +102,26 @@ impl Write<'_> {
             None if self.request.is_apply => owns(&before, field),
             None => is_named(field),
         });
+    }
+}
+
+/// Returns the value of a field that is in no list.
+fn value_at<'a>(body: &'a Value, path: &[Step]) -> Option<&'a Value> {
+    path.iter().try_fold(body, |value, step| match step {
+        Step::Name(name) => value.get(name),
+        _ => None,
+    })
+}
+
+/// Returns true for a value that a field of Go with `omitempty` leaves out.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => false, // an apply leaves the field to others
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
     }
 }
 

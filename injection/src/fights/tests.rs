@@ -268,6 +268,21 @@ async fn what_an_apply_sets_or_removes_and_another_client_writes_back_is_a_fight
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_field_that_an_apply_empties_and_another_client_fills_is_in_a_fight() {
+    let mut fixture = Fixture::deployment();
+    fixture.request = request_of("PATCH", "application/apply-patch+yaml", json!({"spec": {"paused": false}}));
+    fixture.managed_fields =
+        json!([{"manager": "web", "time": WEB_TIME, "fieldsV1": {"f:spec": {"f:paused": {}}}}]);
+    let mut fights = Vec::new();
+    for _ in 0..4 {
+        fights.extend(fixture.write("/spec", json!({"replicas": 2}))); // the API server leaves `false` out
+        fixture.disturb("/spec", json!({"replicas": 2, "paused": true}), json!({"f:spec": {"f:paused": {}}}));
+    }
+    let text = fights.first().map(ToString::to_string).unwrap_or_default();
+    assert!(text.contains("capacity-bot set spec.paused to true, restored to false"), "{text:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_write_from_a_state_that_no_watch_has_reported_has_restored_nothing_that_is_known() {
     let mut fixture = Fixture::deployment();
     for n in 0..20 {
