@@ -116,6 +116,11 @@ const CHANGED_IN_REGISTRY: &[(&str, &str, &str)] = &[
         "objects_that_cannot_be_decoded_are_counted_until_they_are_decodable_or_gone",
     ),
     (
+        "reknit_child_fields_dropped_total",
+        "reconciler/tests/integration/children/meaning.rs",
+        "a_field_that_the_schema_of_a_child_lacks_is_reported_and_sent_once",
+    ),
+    (
         "reknit_events_dropped_total",
         "reconciler/tests/passes/events.rs",
         "recording_never_waits_and_at_most_a_thousand_events_are_pending",
