@@ -25,12 +25,11 @@ fn check(value: &Value, schema: &Value, path: &str, errors: &mut Vec<FieldError>
     }
     if let Some(error) = type_error(value, schema, path) {
         errors.push(error);
-        errors.extend(range_error(value, schema, path));
+        errors.extend(fraction_error(value, schema, path));
         check_enum(value, schema, path, errors);
         return;
     }
     check_enum(value, schema, path, errors);
-    errors.extend(range_error(value, schema, path));
     match value {
         Value::Number(number) => {
             check_number(number.as_f64().unwrap_or_default(), value, schema, path, errors)
@@ -70,29 +69,14 @@ fn type_error(value: &Value, schema: &Value, path: &str) -> Option<FieldError> {
     (!is_expected).then(|| wrong_type(path, expected, actual))
 }
 
-/// The error for a number that the integers of the format do not contain. The default format is `int64`.
-fn range_error(value: &Value, schema: &Value, path: &str) -> Option<FieldError> {
-    let number = value.as_number().filter(|_| schema["type"] == "integer")?;
-    let format = schema["format"].as_str();
-    let range = if format == Some("int32") { i32::MIN.into()..=i32::MAX.into() } else { i64::MIN..=i64::MAX };
-    let is_contained = integer(number).is_some_and(|number| range.contains(&number));
-    (!is_contained).then(|| {
-        let format = format.map_or("(default format)".into(), |format| format!("with format {format}"));
+/// The second error that the API server reports for a fraction in an integer field.
+fn fraction_error(value: &Value, schema: &Value, path: &str) -> Option<FieldError> {
+    let is_fraction = schema["type"] == "integer" && value.is_number();
+    let message = || {
         let name = name_in_body(path);
-        let message =
-            format!("Invalid value: \"\": Checked value must be of type integer {format} in {name}");
-        FieldError::new("<nil>", "FieldValueInvalid", message)
-    })
-}
-
-/// Returns the number as the API server decodes it, if that is an integer: a number with a fraction or an exponent, and one
-/// beyond 64 bits, is a float there, which counts as an integer only if no digit can be lost.
-fn integer(number: &serde_json::Number) -> Option<i64> {
-    let of_float = |number: f64| {
-        let is_exact = number.fract() == 0.0 && number.abs() < (1_u64 << 53) as f64;
-        is_exact.then_some(number as i64)
+        format!("Invalid value: \"\": Checked value must be of type integer (default format) in {name}")
     };
-    number.as_i64().or_else(|| number.as_f64().and_then(of_float))
+    is_fraction.then(|| FieldError::new("<nil>", "FieldValueInvalid", message()))
 }
 
 fn wrong_type(path: &str, expected: &str, actual: &str) -> FieldError {
@@ -112,7 +96,7 @@ fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(number) if integer(number).is_some() => "integer",
+        Value::Number(number) if number.as_f64().is_some_and(|number| number.fract() == 0.0) => "integer",
         Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
