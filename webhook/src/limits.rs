@@ -34,9 +34,8 @@ pub struct Limits {
     /// and for half of this limit at most. Requests of more than 64 KiB share one half. Clients take turns. The objects of
     /// a conversion are decoded one after another.
     ///
-    /// What such an amount takes once it is decoded is also what reviews that wait for [validators](crate::Validator) may
-    /// hold, and as much again for those that take more than 2 MiB each. A client may hold at most as much as it leaves
-    /// free. A further review is answered 503.
+    /// Reviews that wait for [validators](crate::Validator) may hold forty times this limit, and those that take more than
+    /// 2 MiB each as much again. A client may hold at most as much as it leaves free. A further review is answered 503.
     pub decoded_bodies: usize,
     /// The number of open connections: 1,000. To make room for another, the server closes one of the client with the most
     /// connections: the one that has waited longest for it, for a handshake, a request, the rest of a body, or for the

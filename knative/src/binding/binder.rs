@@ -265,7 +265,7 @@ impl<K: Bindable> Binder<K> {
         let is_pod_specable =
             |object: &&Arc<DynamicObject>| PodSpecableSpec::deserialize(&object.data["spec"]).is_ok();
         let objects: Vec<_> = objects.iter().filter(is_pod_specable).cloned().collect();
-        // What a webhook has put back does not keep the binding from being deleted.
+        // The binding can be deleted although a webhook has put the injection back.
         self.patch_all(resource, &objects, |subject| unbind(binding, subject), |_| Ok(true)).await
     }
 

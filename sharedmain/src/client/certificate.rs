@@ -131,7 +131,7 @@ fn unusable(error: &Error) -> String {
     }
 }
 
-/// What to do about the certificate of a server whose authority or name is another than the configured one.
+/// The advice for a server whose certificate has another authority or name than the configured one.
 pub(crate) struct WaysOut {
     unknown_issuer: &'static str,
     other_name: &'static str,

@@ -26,7 +26,7 @@ const OTHER_SECRETS: &str =
 
 /// The policy of the accounts of one program.
 pub(super) struct Policy<'a> {
-    /// What the controllers write for the webhook, if there is one.
+    /// The objects that the controllers write for the webhook, if there is one.
     pub(super) writes: Option<&'a WebhookWrites>,
     /// The permissions of the controllers.
     pub(super) permissions: &'a [Permission],

@@ -31,7 +31,7 @@ struct ValidatedKind {
     plural: String,
     subresources: &'static [&'static str],
     validate: Option<Validate>,
-    /// Whether the Kind decides about deletions by a rule of its own.
+    /// True if the Kind has a rule of its own about deletions.
     has_deletion_rule: bool,
     validators: Vec<PrepareRule>,
     deletion_validators: Vec<PrepareRule>,
