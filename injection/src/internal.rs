@@ -35,7 +35,7 @@ pub use crate::{
         ConfigMapData, ListRead, ObjectName, PassFacts, RecordedKind, RecordedPass, RecordedRequest,
         Recordings, RunningRecording,
     },
-    reflector::{jittered, read_watch},
+    reflector::{jittered, read_page, read_watch},
     shallow::{RawFields, cut_object, decode_object, decode_value, may_be_cut},
     stack_question::{StackAnswer, StackQuestion, WaitPlace},
     timing::sleep_until_optional,

@@ -37,7 +37,7 @@ use self::{
     lines::{Line, Lines},
     requests::Requests,
 };
-pub use self::{backoff::jittered, lines::read_watch};
+pub use self::{backoff::jittered, lines::read_watch, page::read_page};
 pub(crate) use self::{
     error::Failure,
     page::Page,

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use reknit_apis::Key;
+
 use super::Failure;
 use crate::object::{RawObject, ScanResult, Scanner};
 
@@ -58,6 +60,13 @@ impl<'a> Page<'a> {
         })?;
         Ok(page)
     }
+}
+
+/// Reads a page. Returns the keys of its items, `None` for those with malformed metadata, or `None` if it is not a list.
+pub fn read_page(bytes: &[u8]) -> Option<Vec<Option<Key>>> {
+    let mut keys = Vec::new();
+    Page::read(bytes, |item, _| keys.push(item.ok().map(|object| object.key()))).ok()?;
+    Some(keys)
 }
 
 /// Converts bytes to text. UTF-8 is checked once for the whole text.

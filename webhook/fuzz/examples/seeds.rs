@@ -11,6 +11,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (number, seed) in webhook_fuzz::watches().iter().enumerate() {
         fs::write(folder.join(format!("watch-{number}.json")), seed)?;
     }
+    for (number, seed) in webhook_fuzz::pages().iter().enumerate() {
+        fs::write(folder.join(format!("page-{number}.json")), seed)?;
+    }
     for (number, seed) in webhook_fuzz::URLS.iter().enumerate() {
         fs::write(folder.join(format!("url-{number}")), seed)?;
     }

@@ -11,13 +11,14 @@ use kube::core::{
     DynamicObject,
     admission::{AdmissionResponse, AdmissionReview},
 };
-use reknit_injection::internal::read_watch;
+use reknit_apis::Key;
+use reknit_injection::internal::{read_page, read_watch};
 use reknit_knative::Url;
 use reknit_webhook::{Webhook, internal::answer};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
-pub use reviews::{URLS, seeds, watches};
+pub use reviews::{URLS, pages, seeds, watches};
 
 const PATHS: [&str; 5] =
     ["/defaulting", "/resource-validation", "/config-validation", "/resource-conversion", "/bindings"];
@@ -127,11 +128,32 @@ pub fn check_watch(input: &[u8]) {
     assert_eq!(events(size), whole, "frames of {size} bytes");
     for (line, event) in input.split(|byte| *byte == b'\n').zip(whole) {
         let (Some((_, key)), Ok(read)) = (event, serde_json::from_slice::<Value>(line)) else { continue };
-        let metadata = &read["object"]["metadata"];
-        let field = |name: &str| metadata[name].as_str().unwrap_or_default();
-        let read = (field("namespace"), field("name"));
-        assert_eq!((key.namespace.as_deref().unwrap_or_default(), &*key.name), read, "{}", text(line));
+        assert_is_key(&key, &read["object"], line);
     }
+}
+
+/// Reads the input as a page of a list.
+///
+/// # Panics
+///
+/// Panics if the page has other items than serde_json reads, or if one of them gets another key.
+pub fn check_page(input: &[u8]) {
+    let (Some(keys), Ok(page)) = (read_page(input), serde_json::from_slice::<Value>(input)) else { return };
+    let items = page["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    // Of two fields `items`, serde_json keeps the last one.
+    let keys = keys.len().checked_sub(items.len()).map(|first| &keys[first..]);
+    let keys = keys.unwrap_or_else(|| panic!("items are missing: {}", text(input)));
+    for (key, item) in keys.iter().zip(items) {
+        if let Some(key) = key {
+            assert_is_key(key, item, input);
+        }
+    }
+}
+
+fn assert_is_key(key: &Key, object: &Value, input: &[u8]) {
+    let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+    let read = (field("namespace"), field("name"));
+    assert_eq!((key.namespace.as_deref().unwrap_or_default(), &*key.name), read, "{}", text(input));
 }
 
 /// Parses the input as a URL and as a reference, two lines.

@@ -41,6 +41,18 @@ pub fn watches() -> Vec<String> {
     vec![torches, line("BOOKMARK", bookmark), line("ERROR", status)]
 }
 
+/// Pages of lists, the last of which is an error.
+pub fn pages() -> Vec<String> {
+    let escaped = "{\"metadata\": {\"name\": \"\\u0061\", \"namespace\": null}}";
+    let list = json!({
+        "kind": "TorchList", "apiVersion": "fuzz.reknit.dev/v1",
+        "metadata": {"resourceVersion": "8", "continue": "next"}, "items": [torch(), torch()],
+    });
+    let items_first = format!("{{\"items\": [{escaped}, {}], \"metadata\": {{}}}}", torch());
+    let status = json!({"kind": "Status", "status": "Failure", "code": 410, "metadata": {}});
+    vec![list.to_string(), items_first, json!({"metadata": {}, "items": null}).to_string(), status.to_string()]
+}
+
 /// URLs and references to resolve.
 pub const URLS: [&str; 6] = [
     "http://web.default.svc.cluster.local/api/?a=b#c\n../health?full=1",

@@ -1,7 +1,7 @@
 //! A short random run of the fuzz target. hack/fuzz.sh runs it with coverage guidance.
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use webhook_fuzz::{URLS, check, check_url, check_watch, seeds, watches};
+use webhook_fuzz::{URLS, check, check_page, check_url, check_watch, pages, seeds, watches};
 
 const RUNS: usize = 2_000;
 
@@ -55,12 +55,14 @@ fn corrupted(text: &str, random: &mut StdRng) -> Vec<u8> {
 }
 
 #[test]
-fn corrupted_watches_and_urls_have_the_properties() {
-    let (watches, mut random) = (watches(), StdRng::seed_from_u64(3));
+fn corrupted_watches_pages_and_urls_have_the_properties() {
+    let (watches, pages, mut random) = (watches(), pages(), StdRng::seed_from_u64(3));
     watches.iter().for_each(|watch| check_watch(watch.as_bytes()));
+    pages.iter().for_each(|page| check_page(page.as_bytes()));
     URLS.iter().for_each(|url| check_url(url.as_bytes()));
     for _ in 0..RUNS {
         check_watch(&corrupted(&watches[random.random_range(0..watches.len())], &mut random));
+        check_page(&corrupted(&pages[random.random_range(0..pages.len())], &mut random));
         check_url(&corrupted(URLS[random.random_range(0..URLS.len())], &mut random));
     }
 }
