@@ -50,7 +50,12 @@ pub fn pages() -> Vec<String> {
     });
     let items_first = format!("{{\"items\": [{escaped}, {}], \"metadata\": {{}}}}", torch());
     let status = json!({"kind": "Status", "status": "Failure", "code": 410, "metadata": {}});
-    vec![list.to_string(), items_first, json!({"metadata": {}, "items": null}).to_string(), status.to_string()]
+    vec![
+        list.to_string(),
+        items_first,
+        json!({"metadata": {}, "items": null}).to_string(),
+        status.to_string(),
+    ]
 }
 
 /// URLs and references to resolve.
