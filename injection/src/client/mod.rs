@@ -18,7 +18,7 @@ pub(crate) use self::{
     own_writes::deliver_own_writes,
     pass_requests::record_requests,
     recorded::record_exchanges,
-    transport::{collect_body, error_status, into_kube_error, is_without_status},
+    transport::{collect_body, collect_up_to, error_status, into_kube_error, is_without_status},
 };
 pub use self::{
     own_writes::is_dry_run,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::{
     FutureExt, TryFutureExt,
     future::{BoxFuture, ready},
@@ -224,6 +224,20 @@ fn status_of(body: &[u8]) -> Status {
 /// Reads a whole body.
 pub(crate) async fn collect_body(body: Box<DynBody>) -> kube::Result<Bytes> {
     Ok(body.collect().await.map_err(into_kube_error)?.to_bytes())
+}
+
+/// Reads a body, or returns `None` if it has more bytes than this.
+pub(crate) async fn collect_up_to(max_bytes: usize, mut body: Box<DynBody>) -> kube::Result<Option<Bytes>> {
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(into_kube_error)?;
+        let data = frame.data_ref().map_or(&[][..], |data| data);
+        if bytes.len() + data.len() > max_bytes {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(data);
+    }
+    Ok(Some(bytes.freeze()))
 }
 
 /// Returns true if the error response was not a `Status`, so that something in place of the API server may have sent it.

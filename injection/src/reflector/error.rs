@@ -27,6 +27,8 @@ pub(crate) enum Failure {
     Watch(String),
     #[error("no response within {} s", .0.as_secs())]
     Timeout(Duration),
+    #[error("the page of the list is too large")]
+    TooLarge,
     #[error("malformed response: {0}")]
     Malformed(String),
     /// The number of watches in a row that were opened and sent no event.

@@ -22,12 +22,14 @@ mod backoff;
 mod error;
 mod lines;
 mod page;
+mod page_size;
 mod requests;
 #[cfg(test)]
 mod tests;
 
 use std::{mem, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use futures::future::join_all;
 use reknit_apis::internal::random_range;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -35,14 +37,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use self::{
     backoff::Backoff,
     lines::{Line, Lines},
+    page_size::PageSize,
     requests::Requests,
 };
 pub use self::{backoff::jittered, lines::read_watch, page::read_page};
-pub(crate) use self::{
-    error::Failure,
-    page::Page,
-    requests::{PAGE_SIZE, fetch},
-};
+pub(crate) use self::{error::Failure, page::Page, page_size::PAGE_SIZE, requests::fetch};
 use crate::{
     cache::Cache,
     client::Transport,
@@ -62,12 +61,6 @@ const MAX_SILENCE: Duration = Duration::from_secs(120);
 /// The number of [empty](WatchEnd::Empty) watches in a row, or of those in a row that could not be opened, after which the
 /// reflector lists again.
 const MAX_EMPTY_WATCHES: u32 = 3;
-
-/// The smallest number of items in a page, after larger pages have taken too long.
-const MIN_PAGE_SIZE: u32 = 50;
-
-/// The time within which a page counts as quick. One of twice the size then takes less than the time limit of a request.
-const QUICK_PAGE: Duration = Duration::from_secs(15);
 
 /// The shortest time between the starts of two watches. Otherwise a server or a proxy that ends each watch after its first
 /// event would get requests without a pause.
@@ -109,7 +102,7 @@ async fn run_part<K: Cached>(cache: Arc<Cache<K>>, requests: Requests, part: usi
         has_bookmarks: false,
         refused_lists: 0,
         has_expired: false,
-        page_size: PAGE_SIZE,
+        page_size: PageSize::default(),
         without_pages: false,
         backoff,
         log_limit: LogLimit::default(),
@@ -145,8 +138,7 @@ struct Reflector<K> {
     refused_lists: u32,
     /// True if the last failure was an expired version.
     has_expired: bool,
-    /// The number of items in the next page. Halved after a page that took too long, and doubled after a quick one.
-    page_size: u32,
+    page_size: PageSize,
     /// True if the next list is read in one request, since the version expired between the pages of the last list.
     without_pages: bool,
     backoff: Backoff,
@@ -239,12 +231,10 @@ impl<K: Cached> Reflector<K> {
         is_whole: bool,
         continue_token: Option<String>,
     ) -> Result<(String, Option<String>), Failure> {
-        let (limit, start) = ((!is_whole).then_some(self.page_size), Instant::now());
-        let answer = self.requests.page(limit, continue_token).await;
-        if !is_whole {
-            self.adapt_page_size(answer.as_ref().err(), start.elapsed());
-        }
-        let bytes = answer?;
+        let bytes = match is_whole {
+            true => self.requests.page(None, None).await?,
+            false => self.small_page(continue_token).await?,
+        };
         self.cache.mark_response(self.part);
         let page = Page::read(&bytes, |item, _| match item {
             Ok(raw) => self.cache.apply_listed(&raw),
@@ -253,14 +243,16 @@ impl<K: Cached> Reflector<K> {
         Ok((page.resource_version.into_owned(), page.continue_token))
     }
 
-    /// Halves the next page after one that took too long, and doubles it after a quick one. An outage also makes pages
-    /// take too long, and says nothing about their size.
-    fn adapt_page_size(&mut self, failure: Option<&Failure>, took: Duration) {
-        self.page_size = match failure {
-            Some(failure) if failure.is_timeout() => (self.page_size / 2).max(MIN_PAGE_SIZE),
-            None if took < QUICK_PAGE => (self.page_size * 2).min(PAGE_SIZE),
-            _ => self.page_size,
-        };
+    /// Requests a page, and smaller ones as long as it has too many bytes.
+    async fn small_page(&mut self, continue_token: Option<String>) -> Result<Bytes, Failure> {
+        loop {
+            let start = Instant::now();
+            let answer = self.requests.page(Some(self.page_size.items()), continue_token.clone()).await;
+            self.page_size.adapt(&answer, start.elapsed());
+            if !matches!(answer, Err(Failure::TooLarge)) {
+                return answer;
+            }
+        }
     }
 
     /// Returns true if the server's version is below the highest one seen. False if it is not known, because the server

@@ -16,14 +16,11 @@ use kube::{
 };
 use tokio::time::timeout;
 
-use super::{Failure, lines::Lines};
+use super::{Failure, lines::Lines, page_size::MAX_PAGE};
 use crate::{
-    client::{NoRetry, Transport, collect_body, error_status},
+    client::{NoRetry, Transport, collect_body, collect_up_to, error_status},
     informer::selection::Selection,
 };
-
-/// The number of items in a page. Smaller pages would need more requests and save no memory.
-pub(crate) const PAGE_SIZE: u32 = 500;
 
 /// The time limit of a request. A healthy server needs less. kube's client sets no limit.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -60,7 +57,7 @@ impl Requests {
     }
 
     /// Requests a page of at most `limit` items, or the whole list without a limit. The first page has no
-    /// `continue_token`.
+    /// `continue_token`. Fails if several items have more than [`MAX_PAGE`] bytes.
     pub(super) async fn page(
         &self,
         limit: Option<u32>,
@@ -74,7 +71,8 @@ impl Requests {
             ..ListParams::default()
         };
         let request = self.path.list(&params).map_err(kube::Error::BuildRequest)?;
-        fetch(&self.transport, self.prepare(request, METADATA_LIST)).await
+        let max_bytes = limit.filter(|items| *items > 1).map_or(usize::MAX, |_| MAX_PAGE);
+        fetch_up_to(max_bytes, &self.transport, self.prepare(request, METADATA_LIST)).await
     }
 
     /// Opens a watch of the events after this version. The server ends the watch after this duration.
@@ -120,6 +118,16 @@ async fn open(transport: &Transport, request: http::Request<Vec<u8>>) -> Result<
 
 /// Sends a request and returns the body of a successful response.
 pub(crate) async fn fetch(transport: &Transport, request: http::Request<Vec<u8>>) -> Result<Bytes, Failure> {
-    let body = async { Ok(collect_body(open(transport, request).await?).await?) };
+    fetch_up_to(usize::MAX, transport, request).await
+}
+
+/// Does the same as [`fetch`], unless the body has more bytes than this.
+async fn fetch_up_to(
+    max_bytes: usize,
+    transport: &Transport,
+    request: http::Request<Vec<u8>>,
+) -> Result<Bytes, Failure> {
+    let body =
+        async { collect_up_to(max_bytes, open(transport, request).await?).await?.ok_or(Failure::TooLarge) };
     timeout(TIMEOUT, body).await.unwrap_or(Err(Failure::Timeout(TIMEOUT)))
 }

@@ -329,6 +329,29 @@ async fn a_list_that_takes_too_long_is_requested_again_in_smaller_pages() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_page_with_too_many_bytes_is_not_read_to_its_end_and_requested_again_with_fewer_items() {
+    let (maps, _calls, mut server) = start();
+    let large = |name: &str| {
+        let mut map = map(name, "5");
+        map["data"] = json!({"text": "x".repeat(1 << 20)});
+        map
+    };
+    for limit in ["500", "62"] {
+        let endless = server.list_by(limit).await.stream();
+        endless.chunk(r#"{"metadata":{},"items":[{"data":{"text":""#);
+        for _ in 0..17 {
+            endless.chunk(&"x".repeat(1 << 20));
+        }
+    }
+    server.list_by("7").await.page("10", "more", &["a", "b", "c", "d", "e"].map(large));
+    server.list_by("7").await.page("10", "more", &[large("f")]);
+    server.list_by("14").await.items("10", &[]);
+    let _watch = server.watch("10").await.stream();
+    maps.synced().await;
+    assert_eq!(maps.len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outage_ends_with_a_watch_from_the_last_version() {
     let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
     watch.cut();
