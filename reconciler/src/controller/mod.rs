@@ -247,6 +247,7 @@ impl Controller {
                 return std::future::pending().await; // the worker drops the pass, whose error may be the lost lead
             }
             let result = self.report_lasting_conflict(key, result);
+            let in_a_row = self.parts.queue.decide(&current, causes, in_a_row);
             self.report_fights(key, causes, &current, &mut logged);
             for resource in current.take_no_op_writes() {
                 self.metrics.record_no_op_write(resource.each_ref().map(|name| &**name));
@@ -254,7 +255,7 @@ impl Controller {
             if mode == PassMode::Leading {
                 self.report_deletions(key, causes, &mut logged);
             }
-            self.report_storm(key, causes, in_a_row, &current, &mut logged);
+            self.report_storm(key, causes, &in_a_row, &current, &mut logged);
             let took = current.begun.elapsed();
             self.metrics.record_pass(&result, took);
             logged.set_result(&result);

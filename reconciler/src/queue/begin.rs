@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
+use reknit_injection::internal::CurrentPass;
 use tokio::time::Instant;
 
-use super::{ClaimedKey, Queue, lanes::Lane};
+use super::{Causes, ClaimedKey, InARow, Queue, State, lanes::Lane};
 
 impl Queue {
     /// Begins the pass of a claimed key, or ends the claim, holds the key and returns `None`.
@@ -24,9 +25,8 @@ impl Queue {
             claimed.in_a_row = state.storms.begin(&claimed.key, &claimed.causes, now, &state.writers);
             if let Some(metrics) = &mut state.metrics {
                 claimed.causes.iter().for_each(|cause| metrics.count_cause(cause.labels()));
-                let cause = claimed.causes.iter().next().filter(|_| claimed.in_a_row.storm.is_some());
-                cause.into_iter().for_each(|cause| metrics.count_storm_pass(cause.labels()));
             }
+            state.count_storm_pass(&claimed.causes, &claimed.in_a_row);
             return Some(claimed);
         };
         state.running.retain(|(key, _)| *key != claimed.key);
@@ -38,5 +38,28 @@ impl Queue {
             self.0.changed.notify_waiters(); // to wait until it is released
         }
         None
+    }
+
+    /// Returns the place of a pass among those that only this process has caused, as far as is known at its end.
+    pub(crate) fn decide(&self, pass: &CurrentPass, causes: &Causes, at_begin: &InARow) -> InARow {
+        if !at_begin.is_open {
+            return at_begin.clone();
+        }
+        let mut state = self.0.state.lock();
+        let state = &mut *state;
+        let in_a_row = state.storms.decide(&pass.key, causes, pass.begun, &state.writers);
+        state.count_storm_pass(causes, &in_a_row);
+        pass.set_in_a_row(in_a_row.passes);
+        in_a_row
+    }
+}
+
+impl State {
+    fn count_storm_pass(&mut self, causes: &Causes, in_a_row: &InARow) {
+        if let (Some(metrics), Some(_), Some(cause)) =
+            (&mut self.metrics, &in_a_row.storm, causes.iter().next())
+        {
+            metrics.count_storm_pass(cause.labels());
+        }
     }
 }

@@ -71,6 +71,8 @@ pub(crate) struct InARow {
     pub(crate) passes: u32,
     /// The storm to which the pass belongs.
     pub(crate) storm: Option<Storm>,
+    /// True at the begin of a pass whose causes may still turn out to be own changes. Until then, it counts as such.
+    pub(crate) is_open: bool,
 }
 
 /// A storm, at one of its passes.
@@ -97,7 +99,8 @@ impl Storms {
         Some(self.held.add(key.clone(), due, false))
     }
 
-    /// Counts the pass of a key that is not held.
+    /// Counts the pass of a key that is not held, if it is known that only this process has caused it. If it is not, the
+    /// place of the pass is open until [`decide`](Self::decide) is called.
     pub(super) fn begin(
         &mut self,
         key: &Arc<Key>,
@@ -107,21 +110,51 @@ impl Storms {
     ) -> InARow {
         self.sweep(now);
         let last = self.rows.get(key).map_or(0, |row| row.passes);
+        match causes.in_a_row(last, false) {
+            Some(causing) => self.count(key, causes, causing, false, now, writers),
+            None => InARow { passes: last, storm: None, is_open: true },
+        }
+    }
+
+    /// Counts a pass that began at this time for causes that were not known to be own changes. Now they are, if they are: the
+    /// watch can report the write of another pass before its response arrives, but the pass has made requests since.
+    pub(super) fn decide(
+        &mut self,
+        key: &Arc<Key>,
+        causes: &Causes,
+        begun: Instant,
+        writers: &Writers,
+    ) -> InARow {
+        let mut causes = causes.clone();
+        causes.find_writers(writers);
+        let last = self.rows.get(key).map_or(0, |row| row.passes);
         let alone = causes.in_a_row(last, false);
         let Some(causing) = alone.or_else(|| causes.in_a_row(last, true)) else {
             match self.rows.get_mut(key) {
-                Some(row) if row.goes_on(now) => (row.passes, row.slowed, row.is_held) = (0, 1, false),
+                Some(row) if row.goes_on(begun) => (row.passes, row.slowed, row.is_held) = (0, 1, false),
                 Some(_) => drop(self.rows.remove(key)),
                 None => {}
             }
             return InARow::default();
         };
-        let is_answered = alone.is_none();
+        self.count(key, &causes, causing, alone.is_none(), begun, writers)
+    }
+
+    /// Counts a pass that only this process has caused by its pass of the number `causing`, or, if `is_answered`, to which
+    /// another client answered.
+    fn count(
+        &mut self,
+        key: &Arc<Key>,
+        causes: &Causes,
+        causing: u32,
+        is_answered: bool,
+        now: Instant,
+        writers: &Writers,
+    ) -> InARow {
         let row = self.rows.entry(key.clone()).or_insert_with(|| Row::new(now));
         let gap = now - row.ended;
         let is_over = if row.slowed > 0 {
-            let goes_on = row.is_held || (is_answered && row.goes_on(now));
-            !goes_on // it is slower by itself
+            !row.goes_on(now) // it is slower by itself
         } else {
             (causes.is_wait() && now - row.waited >= LONG_WAIT) || now - row.since > WITHIN
         };
@@ -140,11 +173,12 @@ impl Storms {
         (row.is_held, row.is_wait) = (false, causes.is_wait());
         let is_new = row.slowed == 0;
         if is_new && row.passes < STORM {
-            return InARow { passes: row.passes, storm: None };
+            return InARow { passes: row.passes, storm: None, is_open: false };
         }
         row.slowed = row.slowed.saturating_add(1);
         InARow {
             passes: row.passes,
+            is_open: false,
             storm: Some(Storm {
                 passes: row.all,
                 within: now - row.since,
@@ -230,7 +264,8 @@ impl Row {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use reknit_injection::internal::CurrentPass;
+    use parking_lot::Mutex;
+    use reknit_injection::internal::{CurrentPass, WrittenState};
     use tokio::time::{sleep, timeout_at};
 
     use super::*;
@@ -251,15 +286,26 @@ mod tests {
     /// Runs passes, each of which takes 20 ms, for ten minutes. Returns the number of passes of each minute, and the number
     /// of storms that began.
     async fn run(queue: &Queue, act: impl Fn(&ClaimedKey, &Arc<CurrentPass>)) -> ([usize; 10], usize) {
+        run_between(queue, || {}, act).await
+    }
+
+    /// Like [`run`]. In each pass, `begin` is called before it is decided whether only this process caused the pass.
+    async fn run_between(
+        queue: &Queue,
+        begin: impl Fn(),
+        act: impl Fn(&ClaimedKey, &Arc<CurrentPass>),
+    ) -> ([usize; 10], usize) {
         let (mut passes, mut storms, start) = ([0; 10], 0, Instant::now());
         while let Ok(Some(claimed)) = timeout_at(start + Duration::from_secs(600), queue.next()).await {
-            let Some(claimed) = queue.begin_or_hold(claimed) else { continue };
+            let Some(mut claimed) = queue.begin_or_hold(claimed) else { continue };
             let Some(passes) = passes.get_mut(start.elapsed().as_secs() as usize / 60) else { break };
             *passes += 1;
-            storms += usize::from(claimed.in_a_row.storm.as_ref().is_some_and(|storm| storm.is_new));
             let pass = CurrentPass::begin(&"web".into(), &claimed.key, false);
             pass.set_in_a_row(claimed.in_a_row.passes);
             sleep(Duration::from_millis(20)).await;
+            begin();
+            claimed.in_a_row = queue.decide(&pass, &claimed.causes, &claimed.in_a_row);
+            storms += usize::from(claimed.in_a_row.storm.as_ref().is_some_and(|storm| storm.is_new));
             act(&claimed, &pass);
         }
         (passes, storms)
@@ -309,6 +355,29 @@ mod tests {
         .await;
         assert!(passes[0] < 60 && passes[1..].iter().all(|passes| *passes <= 12), "{passes:?}");
         assert!((1..=2).contains(&storms));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_that_the_watch_reports_before_their_responses_arrive_are_a_storm_of_two_keys() {
+        let queue = Queue::new();
+        let writers = queue.0.state.lock().writers.clone();
+        let in_flight = Mutex::new(None::<(WrittenState, Arc<CurrentPass>)>);
+        queue.add(key("a"));
+        let respond = || {
+            if let Some((state, pass)) = in_flight.lock().take() {
+                let _ = futures::FutureExt::now_or_never(pass.scope(async { writers.record(Some(state)) }));
+            }
+        };
+        let (passes, storms) = run_between(&queue, respond, |claimed, pass| {
+            let other = if claimed.name == "a" { "b" } else { "a" };
+            let version = pass.number.to_string();
+            *in_flight.lock() = WrittenState::version(&version).map(|state| (state, pass.clone()));
+            queue.add_for(key(other), Cause::child("web", StateChange::to(Some(&version))));
+        })
+        .await;
+        assert!((1..=2).contains(&storms), "{passes:?}");
+        // A key is held only if it is known in time that nothing came from outside.
+        assert!(passes[0] > 2900, "{passes:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -392,7 +461,8 @@ mod tests {
         .await;
         queue.add(key("a"));
         let claimed = queue.begin_or_hold(queue.next().await.unwrap()).unwrap();
-        assert!(claimed.in_a_row.storm.is_none());
+        let pass = CurrentPass::begin(&"web".into(), &claimed.key, false);
+        assert!(queue.decide(&pass, &claimed.causes, &claimed.in_a_row).storm.is_none());
         assert!(queue.0.state.lock().storms.rows.is_empty());
     }
 

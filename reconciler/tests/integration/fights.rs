@@ -425,7 +425,7 @@ async fn controllers_of_two_kinds_that_write_the_same_field_each_report_the_othe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_controllers_of_one_program_each_report_the_other_one() {
+async fn two_controllers_of_one_program_each_report_the_other_one_and_are_slowed_as_a_storm() {
     logs::record();
     let fixture = Fixture::new("one-program").await;
     let owner = create_owner(&fixture).await;
@@ -443,6 +443,21 @@ async fn two_controllers_of_one_program_each_report_the_other_one() {
         format!("red-{uid} set spec.replicas to 2, restored to 5"),
     ];
     assert_contested(&fixture, &[&uid, &account], texts).await;
+    let storm = eventually("an event about the storm", TIMEOUT, async || {
+        let events = [&uid, &account].map(|uid| fixture.events_about(&fixture.namespace, uid));
+        let events = futures::future::join_all(events).await.into_iter().flatten();
+        events.filter(|event| event.reason.as_deref() == Some("ReconcileStorm")).find_map(|event| event.note)
+    })
+    .await;
+    println!("{storm}");
+    assert!(storm.contains("nothing changed from outside"), "{storm}");
+    let deployments: Api<Deployment> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
+    let writes = async || deployments.get("owner").await.unwrap().metadata.generation.unwrap();
+    let (before, window) = (writes().await, Duration::from_secs(5));
+    sleep(window).await;
+    let during = writes().await - before;
+    println!("{before} writes until the storm was reported, {during} in {window:?} after that");
+    assert!(during < 50, "it is not slowed");
     running.shutdown().await;
 }
 
