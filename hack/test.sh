@@ -102,9 +102,10 @@ false_alarms() {
   run_tests --package reknit-reconciler --test integration false_alarms:: -- --ignored --show-output
 }
 
-# The cost of plans, and an upgrade of many children with the brake.
+# The cost of plans, and an upgrade of many children with the brake. The first counts the writes of the whole API server, so
+# they run one after the other.
 upgrades() {
-  run_tests --package reknit-sharedmain --test integration -- --ignored --show-output
+  run_tests --package reknit-sharedmain --test integration -- --ignored --test-threads=1 --show-output
 }
 
 # Growth of allocations, and the fuzz targets with random inputs.
