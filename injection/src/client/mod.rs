@@ -9,6 +9,7 @@ mod resource_path;
 mod retry_after;
 mod term;
 mod transport;
+mod utf8;
 mod warnings;
 mod writers;
 

@@ -18,7 +18,7 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 use tower::{BoxError, Service, ServiceExt};
 
-use super::{retry_after::set_wait, warnings::log_warnings};
+use super::{retry_after::set_wait, utf8::with_utf8, warnings::log_warnings};
 use crate::shallow::decode_object;
 
 /// A response whose body has yet to be read.
@@ -68,7 +68,7 @@ impl Transport {
                 return ready(Err(error)).boxed();
             }
             let response = service.clone().oneshot(request).map_err(|error| into_kube_error(error.into()));
-            response.inspect_ok(|response| log_warnings(response.headers())).boxed()
+            response.map_ok(received).boxed()
         };
         Self { send: Arc::new(send), default_namespace: default_namespace.into(), valid_until: None }
     }
@@ -132,12 +132,16 @@ impl From<Client> for Transport {
             let client = client.clone();
             Box::pin(async move {
                 let response = client.send(request).await?;
-                log_warnings(response.headers());
-                Ok(response.map(boxed_body))
+                Ok(received(response.map(boxed_body)))
             })
         };
         Self { send: Arc::new(send), default_namespace, valid_until }
     }
+}
+
+fn received(response: HttpResponse) -> HttpResponse {
+    log_warnings(response.headers());
+    with_utf8(response)
 }
 
 /// Refuses a request that a name has changed: kube puts the names of objects into URLs as they are. So with the name

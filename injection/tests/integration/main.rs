@@ -8,6 +8,7 @@ mod kinds;
 mod own_writes;
 mod reported;
 mod selections;
+mod utf8;
 
 use std::time::Duration;
 

@@ -302,7 +302,17 @@ async fn collect_body(route: &Route, client: IpAddr, mut body: Body) -> Result<C
         decoded_size.add(&data);
         collected.extend_from_slice(&data);
     }
-    Ok(Collected { body: collected.freeze(), held, received: Received { client, decoded_size } })
+    let body = utf8(collected.freeze());
+    Ok(Collected { body, held, received: Received { client, decoded_size } })
+}
+
+/// Replaces bytes that are not UTF-8 by U+FFFD, as Go does. Whoever may write an object of a built-in Kind can put some into
+/// its `managedFields`, and must be able to change and delete it all the same.
+fn utf8(body: Bytes) -> Bytes {
+    match str::from_utf8(&body) {
+        Ok(_) => body,
+        Err(_) => String::from_utf8_lossy(&body).into_owned().into(),
+    }
 }
 
 /// Decodes and checks a body, and evaluates the rules that read other objects. Blocking code counts against the work
@@ -391,7 +401,7 @@ fn convert(webhook: &Webhook, body: Bytes, _: DecodedSize) -> Result<CheckedBody
     Ok(CheckedBody::Answered(respond(Decision::Conversion { is_success }, review)))
 }
 
-/// Decodes JSON. serde_json does not check that skipped strings are UTF-8, so the whole body is checked first.
+/// Decodes JSON.
 fn decode<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
     serde_json::from_str(str::from_utf8(body).map_err(decode_failure)?).map_err(decode_failure)
 }

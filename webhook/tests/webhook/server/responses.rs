@@ -46,7 +46,12 @@ async fn each_invalid_request_gets_its_status() {
         ("10 MiB", vec![b' '; 10 << 20], 413, "the body has more than 7340032 bytes"),
         ("10,000 deep", deep.into_bytes(), 400, "could not decode body: recursion limit exceeded"),
         ("no UTF-8", b"{\"kind\": \"\xff\"}".to_vec(), 400, "could not decode body: "),
-        ("no UTF-8 in a field that is not read", invalid_unread, 400, "could not decode body: invalid utf-8"),
+        (
+            "no UTF-8 in a field that is not read",
+            invalid_unread,
+            200,
+            "{\"apiVersion\":\"admission.k8s.io/v1\"",
+        ),
         ("a million items", array.to_string().into_bytes(), 200, "{\"apiVersion\":\"admission.k8s.io/v1\""),
     ];
     for (what, body, code, text) in bodies {
