@@ -50,6 +50,14 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// request is sent on a connection that is being closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
+/// The time to connect to the addresses of a host, which share it, as in Go. One that does not answer must leave time for the
+/// others in the time limit of a request, also in those of the electors.
+const ADDRESSES_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// The maximum number of headers of a response. The API server sends a warning for each field that it does not store, so
+/// that a write with many of them would fail after it was stored.
+const MAX_HEADERS: usize = 1000;
+
 /// Creates a transport that uses the credentials of the moment. After they have changed, requests do not use
 /// connections with previous ones.
 ///
@@ -94,6 +102,7 @@ fn through_proxy(login: &Login, credentials: &Arc<Credentials>) -> kube::Result<
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(ADDRESSES_TIMEOUT));
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE));
     tcp.set_keepalive_retries(Some(3));
@@ -144,6 +153,7 @@ where
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     let client = Client::builder(TokioExecutor::new())
+        .http1_max_headers(MAX_HEADERS)
         .pool_idle_timeout(IDLE_TIMEOUT)
         .pool_timer(TokioTimer::new())
         .build::<_, TermBody>(connector);

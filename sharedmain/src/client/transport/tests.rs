@@ -107,6 +107,18 @@ async fn a_connection_is_reused_after_the_end_of_the_response() {
 }
 
 #[tokio::test]
+async fn a_response_may_have_hundreds_of_headers() {
+    let (listener, transport) = start_server().await;
+    let warnings = "warning: 299 - \"unknown field\"\r\n".repeat(900);
+    let server = async {
+        let mut stream = listener.accept().await.unwrap().0;
+        respond(&mut stream, &OK.replacen("\r\n", &format!("\r\n{warnings}"), 1)).await;
+    };
+    let client = async { assert_eq!(text(transport.send(get()).await.unwrap()).await, "ok") };
+    both(server, client).await;
+}
+
+#[tokio::test]
 async fn the_wait_that_a_refusal_asks_for_is_in_its_status_also_for_clients_of_kube() {
     let (listener, transport) = start_server().await;
     let body = "Too many requests, please try again later.";
