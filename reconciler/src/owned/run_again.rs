@@ -37,8 +37,8 @@ impl<T: Cached> Owned<T> {
             return;
         }
         let message = format!(
-            "{} has run, and is created again: its ttlSecondsAfterFinished deletes it. Leave that out, or apply the Job \
-             only until it has run",
+            "{} is created again with the same content: its ttlSecondsAfterFinished deletes it once it has run. Leave \
+             that out, or apply the Job only until it has run",
             job.name
         );
         tracing::warn!("{message}");
