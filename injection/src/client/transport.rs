@@ -167,21 +167,29 @@ pub struct NoRetry;
 /// The message of a 404 about a resource that the API server does not serve.
 const NO_SUCH_RESOURCE: &str = "the server could not find the requested resource";
 
+/// The beginning of the message of a write that an admission webhook has denied. The API server takes the code, the reason and
+/// the details from the answer of the webhook.
+const DENIED_BY_WEBHOOK: &str = "admission webhook ";
+
 /// Returns true if the API server answered that the object does not exist.
 ///
 /// Any other 404 says nothing about the object: the API server does not serve the resource, because it is starting or because
-/// the version is disabled, or a proxy has answered.
+/// the version is disabled, a proxy has answered, or an admission webhook has denied the write since it did not find another
+/// object.
 pub fn is_absence(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
-    status.code == 404 && status.reason == reason::NOT_FOUND && status.message != NO_SUCH_RESOURCE
+    let is_about_an_object =
+        status.message != NO_SUCH_RESOURCE && !status.message.starts_with(DENIED_BY_WEBHOOK);
+    status.code == 404 && status.reason == reason::NOT_FOUND && is_about_an_object
 }
 
 /// Returns true if the API server answered to a write that the object of this resource does not exist. It refuses writes with
-/// a 404 about the namespace, too, if that is gone and the object is still stored, as after a namespace was finalized by force.
+/// a 404 about another object, too: about the namespace, if that is gone and the object is still stored, as after a namespace
+/// was finalized by force.
 pub fn is_absence_of(error: &kube::Error, plural: &str) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let about = status.details.as_ref().map_or("", |details| &details.kind);
-    is_absence(error) && (about != "namespaces" || plural == "namespaces")
+    is_absence(error) && (about.is_empty() || about == plural)
 }
 
 /// The header in each response of an API server, which shows that a response without a `Status` is not from a proxy.
@@ -325,6 +333,11 @@ mod tests {
                 r#"{"kind":"Status","message":"the server could not find the requested resource","reason":"NotFound"}"#,
                 false,
             ),
+            (
+                r#"{"kind":"Status","message":"admission webhook \"a\" denied the request: lamps \"y\" not found",
+                    "reason":"NotFound","details":{"name":"y","kind":"lamps"}}"#,
+                false,
+            ),
             ("404 page not found", false),
             (r#"{"error":"default backend"}"#, false),
         ] {
@@ -334,11 +347,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_404_about_the_namespace_of_a_write_is_about_no_object() {
+    async fn a_404_about_another_object_than_that_of_a_write_does_not_show_its_absence() {
         let body = r#"{"kind":"Status","message":"namespaces \"shop\" not found","reason":"NotFound","code":404,
             "details":{"name":"shop","kind":"namespaces"}}"#;
         let error = request_config_map(&responding(StatusCode::NOT_FOUND, body)).await.unwrap_err();
         assert!(is_absence_of(&error, "namespaces") && !is_absence_of(&error, "configmaps"));
+        let body = r#"{"kind":"Status","message":"gone","reason":"NotFound","code":404}"#;
+        let error = request_config_map(&responding(StatusCode::NOT_FOUND, body)).await.unwrap_err();
+        assert!(is_absence_of(&error, "configmaps"));
     }
 
     #[tokio::test]

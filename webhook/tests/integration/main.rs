@@ -13,6 +13,7 @@ mod lamp;
 mod lantern;
 #[path = "../webhook/local_server.rs"]
 mod local_server;
+mod not_found;
 mod process;
 mod registrations;
 mod removed_version;
