@@ -35,7 +35,9 @@ pub struct Limits {
     /// a conversion are decoded one after another.
     ///
     /// Reviews that wait for [validators](crate::Validator) may hold forty times this limit, and those that take more than
-    /// 2 MiB each as much again. A client may hold at most as much as it leaves free. A further review is answered 503.
+    /// 2 MiB each as much again. A client may hold at most as much as it leaves free, and the objects of a namespace at most as
+    /// much as they leave to the other namespaces of the client: of the API server, a quarter. Cluster-scoped objects count as
+    /// one namespace. A review counts for a quarter at most. A further review is answered 503.
     pub decoded_bodies: usize,
     /// The number of open connections: 1,000. To make room for another, the server closes one of the client with the most
     /// connections: the one that has waited longest for it, for a handshake, a request, the rest of a body, or for the

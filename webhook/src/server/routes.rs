@@ -109,6 +109,8 @@ struct PendingReview {
     kind: GroupVersionKind,
     converted_from: Option<String>,
     name: String,
+    /// Empty for a cluster-scoped object.
+    namespace: String,
 }
 
 pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
@@ -331,9 +333,9 @@ async fn process(
         CheckedBody::Answered(response) => return Ok(response),
         CheckedBody::Pending(pending) => *pending,
     };
-    let PendingReview { outcome, kind, converted_from, name } = pending;
-    let Some(_room) = shared.pending.hold(client, decoded_size) else {
-        let reason = "too many reviews wait for rules that read other objects";
+    let PendingReview { outcome, kind, converted_from, name, namespace } = pending;
+    let Some(_room) = shared.pending.hold(client, namespace, decoded_size) else {
+        let reason = "too many reviews wait for rules that read other objects: try again later";
         return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, reason.into()));
     };
     let response = outcome.finish(&kind, &name, shared.webhook.limits.validator_timeout).await;
@@ -370,11 +372,15 @@ fn check_review(
     let review = decode_review(&body, size, webhook.limits.body)?;
     drop(body);
     let (kind, converted_from) = (review.kind.clone(), review.converted_from.clone());
-    let name = review.change.as_ref().map(|change| change.request.name.clone()).unwrap_or_default();
+    let request = review.change.as_ref().map(|change| &change.request);
+    let name = request.map(|request| request.name.clone()).unwrap_or_default();
+    let namespace = request.and_then(|request| request.namespace.clone()).unwrap_or_default();
     let outcome = handler(webhook, review);
     Ok(match outcome.rules.is_empty() {
         true => CheckedBody::Answered(admission(outcome.response, &kind, converted_from.as_deref())),
-        false => CheckedBody::Pending(PendingReview { outcome, kind, converted_from, name }.into()),
+        false => {
+            CheckedBody::Pending(PendingReview { outcome, kind, converted_from, name, namespace }.into())
+        }
     })
 }
 
