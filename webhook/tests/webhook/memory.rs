@@ -1,4 +1,4 @@
-//! Tests that measure memory, each in a process of its own: other tests would be measured too.
+//! Tests that measure memory or time, each in a process of its own: other tests would be measured too, or delay them.
 
 use std::{
     any::type_name_of_val,
