@@ -85,6 +85,9 @@ api_server() {
     [ "$attempt" -lt 200 ] || die "the API server is not ready: $cluster/log/kube-apiserver.log"
     sleep 0.3
   done
+  local listening
+  listening=$(in_node 0 ss -Hltnp)
+  ! grep -E 'etcd|:(2379|2380) ' <<<"$listening" >&2 || die "etcd listens on a port, where it asks nobody for a password"
 }
 
 up() {
