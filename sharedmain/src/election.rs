@@ -1,9 +1,5 @@
 //! Leader election of a process: which replica reconciles which keys.
-use std::{
-    fs::OpenOptions,
-    io::{ErrorKind, Write},
-    path::Path,
-};
+use std::path::Path;
 
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use prometheus::Registry;
@@ -18,7 +14,10 @@ use reknit_leadership::{
 };
 use tokio::runtime::Handle;
 
-use crate::{cli::environment::Environment, process::failure::Failure};
+use crate::{
+    cli::environment::Environment,
+    process::{failure::Failure, termination_message::write_identity},
+};
 
 /// The method by which this process becomes a leader.
 pub(crate) enum Election {
@@ -75,6 +74,8 @@ pub(crate) struct Control<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Pod<'a> {
     pub(crate) name: Option<&'a str>,
+    /// Its uid, if it runs in the cluster that the controllers work in. Elsewhere, nobody knows it: the garbage collector of
+    /// that cluster would delete what it owns.
     pub(crate) uid: Option<&'a str>,
     /// The file whose contents the kubelet reports once the container has terminated. `None` in a simulation.
     pub(crate) termination_message_path: Option<&'a Path>,
@@ -84,20 +85,6 @@ impl Pod<'_> {
     fn owner_reference(self) -> Option<OwnerReference> {
         let (name, uid) = (self.name?.to_owned(), self.uid?.to_owned());
         Some(OwnerReference { api_version: "v1".into(), kind: "Pod".into(), name, uid, ..Default::default() })
-    }
-
-    /// Writes the identity to the termination message, which proves to the other replicas that this process is dead once
-    /// its container has terminated. Does nothing outside of a container, where there is no such file.
-    fn write_termination_message(self, identity: &Identity) {
-        let Some(path) = self.termination_message_path else { return };
-        let written = OpenOptions::new().write(true).truncate(true).open(path);
-        match written.and_then(|mut file| writeln!(file, "{identity}")) {
-            Err(error) if error.kind() != ErrorKind::NotFound => tracing::warn!(
-                path = %path.display(), %error,
-                "cannot write the termination message: if this process crashes, its leases are taken over once they expire"
-            ),
-            _ => {}
-        }
     }
 }
 
@@ -144,7 +131,9 @@ impl Participant {
         if let Some(replica) = replica {
             return Ok(Election::Stateful { replica, buckets: config.buckets, namespace });
         }
-        pod.write_termination_message(&identity);
+        if let Some(path) = pod.termination_message_path {
+            write_identity(path, &identity);
+        }
         let client = {
             let _entered = runtime.enter();
             transport.client()
@@ -159,34 +148,5 @@ impl Participant {
             candidate = candidate.owned_by(owner);
         }
         Ok(Election::Leases(Box::new(candidate)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_identity_is_the_first_line_of_the_termination_message() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(
-            file.path(),
-            "the message of a process that ran here before, which is longer than an identity, and more",
-        )
-        .unwrap();
-        let pod = |path| Pod { name: Some("web-0"), uid: None, termination_message_path: Some(path) };
-        let identity = Identity::on("web-0");
-        pod(file.path()).write_termination_message(&identity);
-        assert_eq!(std::fs::read_to_string(file.path()).unwrap(), format!("{identity}\n"));
-    }
-
-    #[test]
-    fn a_termination_message_that_cannot_be_written_is_no_failure() {
-        let directory = tempfile::tempdir().unwrap();
-        for path in [directory.path(), &directory.path().join("missing")] {
-            Pod { name: None, uid: None, termination_message_path: Some(path) }
-                .write_termination_message(&Identity::on("a"));
-        }
-        assert!(!directory.path().join("missing").exists());
     }
 }

@@ -81,9 +81,7 @@ pub(crate) struct Flags {
         value_name = "BOOL",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "true",
-        // The last one counts: the flags of `Rbac::args` come before those of the command line.
-        overrides_with = "metrics_secure"
+        default_missing_value = "true"
     )]
     pub(crate) metrics_secure: Option<bool>,
 
@@ -195,7 +193,10 @@ pub(crate) fn command(component: &str, version: &str, user_flags: &[AugmentArgs]
     let command = Flags::augment_args(Command::new(component.to_owned()).version(version.to_owned()));
     let command = user_flags.iter().fold(command, |command, augment| augment(command));
     // Set last, because `augment_args` replaces this text with the doc comment of the struct of flags.
-    command.about(format!("Runs the controllers of the component {component}")).long_about(None)
+    let command =
+        command.about(format!("Runs the controllers of the component {component}")).long_about(None);
+    // As in Go, the last one counts: a patch of a Deployment appends its flags, and those of `Rbac::args` come first.
+    command.args_override_self(true)
 }
 
 /// Returns the names of user flags that another flag already has.
@@ -289,6 +290,18 @@ mod tests {
         ] {
             assert!(parse_flags(refused).is_err(), "{refused:?}");
         }
+    }
+
+    #[test]
+    fn of_a_flag_that_is_given_twice_the_last_one_counts() {
+        let flags =
+            parse_flags(&["--metrics-secure", "--kube-api-qps=1", "--kube-api-qps=2", "--disable-ha"]);
+        assert_eq!(flags.unwrap().kube_api_qps, 2.0);
+        let flags =
+            parse_flags(&["--metrics-secure=true", "--metrics-secure=false", "--disable-ha", "--disable-ha"]);
+        assert_eq!(flags.unwrap().metrics_secure, Some(false));
+        let flags = parse_flags(&["--disable-controllers=a", "--disable-controllers=b"]).unwrap();
+        assert_eq!(flags.disable_controllers, ["a", "b"], "of a list all count");
     }
 
     #[test]

@@ -14,5 +14,6 @@ mod signals;
 pub(crate) mod simulated;
 pub(crate) mod startup;
 pub(crate) mod task;
+pub(crate) mod termination_message;
 
 pub use self::task::Task;

@@ -23,6 +23,7 @@ use super::{
     signals,
     startup::Startup,
     task::ShutdownTimeout,
+    termination_message::append_failure,
 };
 use crate::{
     cli::{
@@ -65,11 +66,15 @@ impl Program {
             (environment.pod.as_deref(), environment.rust_log.as_deref())
         });
         let logging = Logging::install(&self.component, pod, rust_log);
+        let message_path = environment.as_ref().ok().map(|read| read.termination_message_path.clone());
         panics::log_panics();
         match environment.and_then(|environment| self.run_in_runtimes(environment, logging.clone())) {
             Ok(status) => status,
             Err(failure) => {
                 logging.fatal(&failure);
+                if let Some(path) = message_path {
+                    append_failure(&path, &failure);
+                }
                 failure.exit_code()
             }
         }
@@ -367,7 +372,8 @@ impl Process {
         }
         let Environment { pod, pod_uid, termination_message_path, .. } = &self.environment;
         let termination_message_path = Some(termination_message_path.as_path());
-        let pod = Pod { name: pod.as_deref(), uid: pod_uid.as_deref(), termination_message_path };
+        let uid = pod_uid.as_deref().filter(|_| self.access.origin == Origin::Pod);
+        let pod = Pod { name: pod.as_deref(), uid, termination_message_path };
         let component = self.environment.lease_component.as_ref().unwrap_or(&self.component);
         self.replica.elect(participant, component, pod, &maps.leader_election, &self.registry)
     }

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{DeleteParams, ListParams},
 };
 use reknit_testing::eventually;
@@ -23,6 +23,7 @@ trials![
     a_leader_whose_worker_threads_are_blocked_is_replaced_and_ends_in_time,
     only_the_leader_reconciles_and_after_its_sigterm_another_replica_takes_over,
     replicas_of_a_stateful_set_share_the_keys_without_leases,
+    the_leases_of_a_process_in_another_cluster_are_owned_by_no_pod,
     a_restart_after_sigkill_reconciles_new_objects,
     a_program_with_leases_in_kube_system_warns_of_its_permission,
 ];
@@ -185,6 +186,27 @@ fn replicas_of_a_stateful_set_share_the_keys_without_leases() {
         [zero, one].iter().for_each(|child| child.signal("TERM"));
         let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
         assert_eq!(leases.list(&ListParams::default()).await.unwrap().items, []);
+    });
+}
+
+/// The garbage collector deletes what a Pod owns that the cluster does not have.
+fn the_leases_of_a_process_in_another_cluster_are_owned_by_no_pod() {
+    with_cluster(async |cluster| {
+        let uid = "6f3a6f2e-0000-4000-8000-000000000000";
+        let _child = cluster.command("maps").env("POD_NAME", "elsewhere").env("POD_UID", uid).spawn();
+        let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+        let held = eventually("the leases of the process", TIMEOUT, async || {
+            let found = leases.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+            let is_member = |lease: &Lease| lease.name_any().contains(".member.");
+            if found.len() > 1 && found.iter().any(is_member) {
+                Ok(found)
+            } else {
+                Err(found.len().to_string())
+            }
+        })
+        .await;
+        let owners: Vec<_> = held.iter().flat_map(ResourceExt::owner_references).collect();
+        assert!(owners.is_empty(), "{owners:?}");
     });
 }
 

@@ -20,6 +20,7 @@ trials![
     a_task_that_hangs_is_dropped_at_the_deadline,
     a_webhook_with_open_connections_ends_before_the_deadline,
     a_task_that_fails_ends_the_process,
+    the_error_that_ends_the_process_is_in_its_termination_message,
     a_task_that_fails_during_the_shutdown_makes_the_exit_status_1,
     a_task_that_panics_ends_the_process,
     the_process_continues_after_a_task_has_ended,
@@ -127,6 +128,14 @@ fn check_scenario_ends_process(scenario: &str, last_message: &str) {
 
 fn a_task_that_fails_ends_the_process() {
     check_scenario_ends_process("task fails", "task wrong failed: no luck");
+}
+
+fn the_error_that_ends_the_process_is_in_its_termination_message() {
+    let message = tempfile::NamedTempFile::new().unwrap();
+    let (command, _server) = command_with_server("task fails");
+    let (status, _) = command.env("TERMINATION_MESSAGE_PATH", message.path().to_str().unwrap()).run();
+    assert_eq!(status, 1);
+    assert_eq!(std::fs::read_to_string(message.path()).unwrap(), "task wrong failed: no luck\n");
 }
 
 fn a_task_that_fails_during_the_shutdown_makes_the_exit_status_1() {

@@ -41,9 +41,13 @@ impl Pusher {
             let mut is_last = false;
             while !is_last {
                 is_last = timeout(interval, &mut stopped).await.is_ok();
-                let period = Period { start, end: now() };
-                // `export` logs a failure, and the next push contains all values again.
-                let _ = collector.export(request(&registry, &resource, period)).await;
+                let (registry, resource) = (registry.clone(), resource.clone());
+                // The program's own collectors may block, and electors share the thread. One that panics costs a push.
+                let gather = move || request(&registry, resource, Period { start, end: now() });
+                if let Ok(request) = tokio::task::spawn_blocking(gather).await {
+                    // `export` logs a failure, and the next push contains all values again.
+                    let _ = collector.export(request).await;
+                }
             }
         });
         Self { stop, task }
@@ -56,7 +60,7 @@ impl Pusher {
     }
 }
 
-fn request(registry: &Registry, resource: &Resource, period: Period) -> ExportMetricsServiceRequest {
+fn request(registry: &Registry, resource: Resource, period: Period) -> ExportMetricsServiceRequest {
     let scope = InstrumentationScope {
         name: env!("CARGO_PKG_NAME").into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -64,7 +68,7 @@ fn request(registry: &Registry, resource: &Resource, period: Period) -> ExportMe
     };
     let metrics = registry.gather().iter().map(|family| period.convert(family)).collect();
     let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() }];
-    let resource = Some(resource.clone());
-    let resource_metrics = vec![ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() }];
+    let resource_metrics =
+        vec![ResourceMetrics { resource: Some(resource), scope_metrics, ..ResourceMetrics::default() }];
     ExportMetricsServiceRequest { resource_metrics }
 }
