@@ -40,7 +40,7 @@ const SET_FLAGS: &str = "`Rbac::args` in the code sets flags of the program, or 
 /// constructors declare. Comes from [`Main::rbac`].
 ///
 /// A program with a webhook has two accounts: one for the controllers and the certificate (`--only=controllers`), and the
-/// account `webhook` for the server of the webhook (`--only=webhook`), which may write nothing. A ValidatingAdmissionPolicy
+/// account `webhook` for the server of the webhook (`--only=webhook`), which may write nothing: a permission to do so is an error. A ValidatingAdmissionPolicy
 /// bounds what a stolen token of them could do: of Secrets, they may write only the one of the certificate, as a Secret of
 /// type `Opaque`, and in webhook configurations and CustomResourceDefinitions only the rules, selectors, paths and CA bundles
 /// of the program. If controllers write such objects themselves, the policy leaves these resources out, and refuses only
@@ -235,8 +235,8 @@ impl Rbac {
     ///
     /// # Errors
     ///
-    /// Fails if a constructor fails, if `args` lacks a required flag, or if a controller uses
-    /// [`Kinds::any`](reknit_reconciler::Kinds::any).
+    /// Fails if a constructor fails, if `args` lacks a required flag, if a controller uses
+    /// [`Kinds::any`](reknit_reconciler::Kinds::any), or if the constructor of the webhook declares a permission to write.
     pub fn to_yaml(self) -> Result<String> {
         let args = [OsString::from("rbac")];
         Ok(self.generate(&args).map_err(|failure| failure.to_string())?.0)
@@ -368,14 +368,25 @@ const ACT_AS_OTHERS: [(&str, &str); 6] = [
     ("certificates.k8s.io", "certificatesigningrequests/approval"),
 ];
 
+/// The resources that give rights over the whole cluster to whoever writes objects of any name: a definition names the server that
+/// converts the objects of its Kind, and an APIService the server of a group. The labels of a namespace exempt it from admission
+/// and from Pod Security, and a PersistentVolume mounts any folder of a node.
+const RULE_THE_CLUSTER: [(&str, &str); 4] = [
+    ("", "namespaces"),
+    ("", "persistentvolumes"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("apiregistration.k8s.io", "apiservices"),
+];
+
 /// Describes a permission by which a process can get rights that its roles do not list.
 fn escalation(permission: &Permission) -> Option<String> {
     let is_unnamed = permission.object_names().next().is_none();
-    let is_admission = permission.group() == ADMISSION;
+    let rules_the_cluster = permission.group() == ADMISSION
+        || RULE_THE_CLUSTER.iter().any(|(group, resource)| permission.is_on(group, resource));
     let escalates = |verb: Verb| match verb {
         Verb::Bind => is_unnamed,
         Verb::Get | Verb::List | Verb::Watch => false,
-        verb => verb.is_escalation() || is_admission && is_unnamed,
+        verb => verb.is_escalation() || rules_the_cluster && is_unnamed,
     };
     let acts_as_others = ACT_AS_OTHERS.iter().any(|(group, resource)| permission.is_on(group, resource));
     (acts_as_others || permission.verbs().any(escalates)).then(|| {
@@ -429,12 +440,40 @@ impl Permissions {
             permissions.extend(has_reviews.then(reviews).into_iter().flatten());
             Ok(permissions)
         };
-        let of_webhook = |writes| Ok((declared(&webhook, false)?, writes));
+        let of_webhook = |writes| {
+            let permissions = declared(&webhook, false)?;
+            check_reads_only(&permissions)?;
+            Ok((permissions, writes))
+        };
         Ok(Self {
             controllers: declared(&controllers, !is_shadow && !flags.is_without_election())?,
             webhook: constructed.webhook_writes.map(of_webhook).transpose()?,
         })
     }
+}
+
+/// Fails if the account of the webhook's server would have a right to write: its process reads what anybody sends. A review is
+/// created to get its answer, and is not stored.
+fn check_reads_only(permissions: &[Permission]) -> Result<(), Failure> {
+    let reviews = reviews();
+    let is_review = |permission: &Permission| {
+        let resource =
+            |permission: &Permission| (permission.group().to_owned(), permission.resource().to_owned());
+        reviews.iter().any(|review| resource(review) == resource(permission))
+    };
+    let writes = |permission: &&Permission| {
+        permission.verbs().any(|verb| match verb {
+            Verb::Get | Verb::List | Verb::Watch => false,
+            Verb::Create => !is_review(permission),
+            _ => true,
+        })
+    };
+    permissions.iter().find(writes).map_or(Ok(()), |permission| {
+        Err(Failure::new(format!(
+            "the constructor of the webhook declares `{permission}`, but the account of its server may only get, list and watch, \
+             since the process reads what anybody sends: write in a controller, and declare the permission there"
+        )))
+    })
 }
 
 /// The permissions of the process itself: its ConfigMaps and its Leases.

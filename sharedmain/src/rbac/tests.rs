@@ -147,6 +147,14 @@ fn escalating(cx: &Context) -> Result<Controller> {
     build.allows(configurations(Verb::Create));
     build.allows(Permission::new("", "*", [Verb::Create]).subresource("token"));
     build.allows(Permission::new("*", "*", [Verb::Get]));
+    let definitions =
+        |verb| Permission::new("apiextensions.k8s.io", "customresourcedefinitions", [verb]).cluster_scoped();
+    build.allows(definitions(Verb::List));
+    build.allows(definitions(Verb::Patch).names(["own.demo.reknit.dev"]));
+    build.allows(definitions(Verb::Patch));
+    build.allows(Permission::new("apiregistration.k8s.io", "apiservices", [Verb::Update]).cluster_scoped());
+    build.allows(Permission::new("", "namespaces", [Verb::Create]).cluster_scoped());
+    build.allows(Permission::new("", "persistentvolumes", [Verb::Create]).cluster_scoped());
     let objects = build.track_any(Kinds::of([("", "services")]));
     Ok(build.reconciler(Follower(objects)).build())
 }
@@ -164,6 +172,10 @@ fn rights_that_grant_further_rights_are_printed_with_a_warning() {
         "create validatingwebhookconfigurations.admissionregistration.k8s.io",
         "create */token",
         "get *.*",
+        "patch customresourcedefinitions.apiextensions.k8s.io",
+        "update apiservices.apiregistration.k8s.io",
+        "create namespaces",
+        "create persistentvolumes",
     ];
     assert_eq!(warnings.len(), named.len(), "{warnings:?}");
     assert!(warnings.iter().zip(named).all(|(warning, name)| warning.contains(name)), "{warnings:?}");
@@ -234,6 +246,26 @@ mod webhook {
             assert!(controllers.contains(rule), "{rule}: {controllers}");
         }
         assert!(!controllers.contains("[secrets]\n    verbs: [list, watch]"), "{controllers}");
+    }
+
+    #[test]
+    fn a_webhook_that_declares_a_right_to_write_is_refused() {
+        let generate = |permission: Permission| {
+            let webhook = move |cx: &Context| {
+                cx.allows(permission.clone());
+                Ok(Webhook::new("demo.reknit.dev"))
+            };
+            Main::new("follower").webhook(webhook).rbac("system").to_yaml().map_err(|error| error.to_string())
+        };
+        for verb in [Verb::Create, Verb::Patch, Verb::DeleteCollection, Verb::Impersonate, Verb::Other("use")]
+        {
+            let error = generate(Permission::of::<ConfigMap>([Verb::Get, verb])).unwrap_err();
+            let declared = format!("declares `get, {verb} configmaps`");
+            assert!(error.contains(&declared) && error.contains("write in a controller"), "{error}");
+        }
+        generate(Permission::of::<ConfigMap>([Verb::Get, Verb::List, Verb::Watch])).unwrap();
+        let reviews = reviews();
+        reviews.into_iter().for_each(|review| drop(generate(review).unwrap()));
     }
 
     #[test]
