@@ -8,6 +8,7 @@ mod process;
 mod session;
 mod sources;
 mod table;
+mod vanished;
 mod workload;
 
 use std::time::{Duration, Instant};

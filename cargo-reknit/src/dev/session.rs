@@ -23,6 +23,7 @@ use super::{
     manifests, namespaces,
     process::{Process, Settings},
     table::{self, Resource},
+    vanished::withdraw,
     workload::{MainProgram, Workload, workloads},
 };
 use crate::{manifests::rbac_arguments, output, project::Project};
@@ -172,12 +173,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Applies the objects that differ from what was last applied. To apply a webhook configuration again would remove the
+    /// Applies the objects that differ from what was last applied, and [withdraws](withdraw) those that are no longer there. To apply a webhook configuration again would remove the
     /// path that the webhook has added to its URL.
     async fn apply_changed(&mut self, objects: Vec<Value>) -> Result<()> {
         let objects: Vec<_> =
             objects.into_iter().map(|object| (manifests::identity(&object), object)).collect();
-        self.applied.retain(|known, _| objects.iter().any(|(identity, _)| identity == known));
+        let named: BTreeSet<_> = objects.iter().map(|(identity, _)| identity.clone()).collect();
         for (identity, object) in objects {
             if self.applied.get(&identity) == Some(&object) {
                 continue;
@@ -186,6 +187,16 @@ impl<'a> Session<'a> {
             self.applied.remove(&identity);
             self.plane.apply_yaml(&object.to_string()).await.context("cannot apply config/")?;
             self.applied.insert(identity, object);
+        }
+        let vanished = self.applied.iter().filter(|(identity, _)| !named.contains(*identity));
+        for (identity, object) in
+            vanished.map(|(key, value)| (key.clone(), value.clone())).collect::<Vec<_>>()
+        {
+            if withdraw(&self.client, &object).await? {
+                let [_, kind, _, name] = &identity;
+                output::step("deleted", &format!("{kind} {name}, which config/ no longer has"));
+            }
+            self.applied.remove(&identity);
         }
         Ok(())
     }

@@ -11,7 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Namespace},
+    rbac::v1::ClusterRoleBinding,
+};
 use kube::{
     Api, Client, Config,
     api::PostParams,
@@ -82,10 +85,30 @@ impl Drop for Dev {
 }
 
 /// Deletes a Namespace with an object in it, and waits until both are gone.
-async fn assert_deletes_namespaces(kubeconfig: &Path) {
+async fn client(kubeconfig: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    let client = Client::try_from(config).unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// Asserts that a binding is deleted with its manifest, and a ConfigMap is not.
+async fn assert_withdraws_rights(project: &Project, kubeconfig: &Path, dev: &mut Dev) {
+    let (file, first) = ("config/500-controller.yaml", "apiVersion: apps/v1\n");
+    let extra = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: extra}\n\
+                 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n---\n\
+                 apiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra}\n---\n";
+    project.edit(file, first, &format!("{extra}{first}"));
+    let client = client(kubeconfig).await;
+    let bindings = Api::<ClusterRoleBinding>::all(client.clone());
+    eventually("the binding", TIMEOUT, async || bindings.get_opt("extra").await.unwrap().is_some()).await;
+    project.edit(file, extra, "");
+    dev.wait_for("deleted ClusterRoleBinding extra");
+    assert!(bindings.get_opt("extra").await.unwrap().is_none());
+    assert!(Api::<ConfigMap>::namespaced(client, "default").get_opt("extra").await.unwrap().is_some());
+}
+
+async fn assert_deletes_namespaces(kubeconfig: &Path) {
+    let client = client(kubeconfig).await;
     let (namespaces, maps) =
         (Api::<Namespace>::all(client.clone()), Api::<ConfigMap>::namespaced(client, "left"));
     let namespace = serde_json::from_value(json!({"metadata": {"name": "left"}})).unwrap();
@@ -113,6 +136,7 @@ async fn programs_follow_the_sources_and_end_with_the_command() {
     let ready = dev.wait_for("ready Note/hello");
     assert!(ready.contains("s after the build"), "{ready}");
     assert_deletes_namespaces(&kubeconfig).await;
+    assert_withdraws_rights(&project, &kubeconfig, &mut dev).await;
 
     project.edit("src/note/controller.rs", "Ok(Outcome::done())", "Ok(Outcome::unknown())");
     dev.wait_for("error[E0599]");
