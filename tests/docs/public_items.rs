@@ -11,12 +11,13 @@ use syn::{Attribute, ImplItem, Item, ItemImpl, TraitItem, Type, UseTree, Visibil
 use crate::{ROOT, each_source, pages, parse, read};
 
 /// The crates that a controller's author uses through `reknit`.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "apis",
     "apiserver",
     "injection",
     "knative",
     "reconciler",
+    "server",
     "sharedmain",
     "simulation",
     "testing",
@@ -24,7 +25,7 @@ const CRATES: [&str; 9] = [
 ];
 
 /// Public items that only the framework's own crates call.
-const CALLED_BY_THE_FRAMEWORK: [&str; 38] = [
+const CALLED_BY_THE_FRAMEWORK: [&str; 39] = [
     "NAMESPACED",
     "apply_body",
     "as_str",
@@ -39,6 +40,7 @@ const CALLED_BY_THE_FRAMEWORK: [&str; 38] = [
     "first_list",
     "is_down",
     "is_escalation",
+    "is_listed",
     "is_on",
     "is_required",
     "is_same_as",
@@ -119,15 +121,18 @@ impl Queue {
     fn private(&self) {}
 }
 
+pub struct Limits { pub idle_timeout: u8, #[doc(hidden)] pub internal: u8, private: u8 }
+#[derive(Clone, serde::Deserialize)]
+pub struct Spec { pub sink_uri: u8 }
 pub enum Change { Deleted }
 pub trait Role { const NAME: u8; fn observe(&self); }
 pub trait Internal { fn call(&self); }
 ";
     let mut public = BTreeSet::new();
-    let exported = ["Queue", "Change", "Role"].map(str::to_owned);
+    let exported = ["Queue", "Limits", "Spec", "Change", "Role"].map(str::to_owned);
     add_public(code, &BTreeSet::from(exported), &mut public);
     let public: Vec<_> = public.into_iter().collect();
-    assert_eq!(public, ["Change::Deleted", "NAME", "add", "get", "observe"]);
+    assert_eq!(public, ["Change::Deleted", "NAME", "add", "get", "idle_timeout", "observe"]);
 }
 
 /// Returns true if the page names the item; a variant, such as `Change::Deleted`, by the name of its type and its own.
@@ -212,8 +217,8 @@ fn submodule(module: &Path, name: &str) -> PathBuf {
     if Path::new(ROOT).join(&file).exists() { file } else { folder.join(name).join("mod.rs") }
 }
 
-/// Adds the exported functions, the public methods of the exported types, the variants of the exported enums, and
-/// the items of the exported traits.
+/// Adds the exported functions, the public methods of the exported types, the public fields of the exported structs, the
+/// variants of the exported enums, and the items of the exported traits.
 fn add_public(code: &str, exported: &BTreeSet<String>, public: &mut BTreeSet<String>) {
     for item in parse_source(code).items {
         match item {
@@ -222,6 +227,12 @@ fn add_public(code: &str, exported: &BTreeSet<String>, public: &mut BTreeSet<Str
             }
             Item::Impl(item) if item.trait_.is_none() && exported.contains(&self_type(&item)) => {
                 public.extend(item.items.iter().filter_map(public_method));
+            }
+            Item::Struct(item)
+                if exported.contains(&item.ident.to_string()) && has_fields_for_code(&item.attrs) =>
+            {
+                let fields = item.fields.iter().filter(|field| is_public(&field.vis, &field.attrs));
+                public.extend(fields.filter_map(|field| Some(field.ident.as_ref()?.to_string())));
             }
             Item::Enum(item) if exported.contains(&item.ident.to_string()) && !is_hidden(&item.attrs) => {
                 let variants = item.variants.iter().filter(|variant| !is_hidden(&variant.attrs));
@@ -259,6 +270,16 @@ fn item_of_trait(item: &TraitItem) -> Option<String> {
 
 fn is_public(visibility: &Visibility, attributes: &[Attribute]) -> bool {
     matches!(visibility, Visibility::Public(_)) && !is_hidden(attributes)
+}
+
+/// Returns true if authors write the fields of a struct in code. Those of a type that is deserialized are on the pages as JSON, by
+/// other names.
+fn has_fields_for_code(attributes: &[Attribute]) -> bool {
+    let is_deserialized = |attribute: &Attribute| {
+        let derives = attribute.meta.require_list().map(|list| list.tokens.to_string());
+        attribute.path().is_ident("derive") && derives.is_ok_and(|derives| derives.contains("Deserialize"))
+    };
+    !is_hidden(attributes) && !attributes.iter().any(is_deserialized)
 }
 
 fn is_hidden(attributes: &[Attribute]) -> bool {
