@@ -11,6 +11,34 @@ const RESERVED_KINDS: [&str; 20] = [
     "Self", "Some", "String", "True", "Vec", "Y", "Yes",
 ];
 
+/// The crates that a project uses, its programs, and the folders of `target/`.
+const RESERVED_PROJECTS: [&str; 19] = [
+    "alloc",
+    "build",
+    "core",
+    "crd",
+    "deps",
+    "examples",
+    "incremental",
+    "k8s_openapi",
+    "kube",
+    "proc_macro",
+    "rbac",
+    "reknit",
+    "schemars",
+    "serde",
+    "serde_json",
+    "serde_saphyr",
+    "std",
+    "test",
+    "tokio",
+];
+
+/// The keywords of Rust in lower case letters, with the reserved ones.
+const KEYWORDS: &str = "abstract as async await become box break const continue crate do dyn else enum extern false final \
+     fn for gen if impl in let loop macro match mod move mut override priv pub ref return self static struct super trait \
+     true try type typeof unsafe unsized use virtual where while yield";
+
 /// The name of a project, which is the name of its package, its namespace and its image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProjectName(String);
@@ -41,10 +69,17 @@ impl FromStr for ProjectName {
         if is_yaml_word(name) {
             return Err("YAML does not read this name as text; choose another name".into());
         }
-        if ["reknit", "kube", "serde", "test", "core", "std", "alloc"].contains(&name) {
-            return Err("the generated code uses a crate of this name; choose another name".into());
+        let project = Self(name.into());
+        if RESERVED_PROJECTS.contains(&&*project.krate()) {
+            return Err(
+                "the generated project has a crate, a program or a folder of this name; choose another name"
+                    .into(),
+            );
         }
-        Ok(Self(name.into()))
+        if KEYWORDS.split(' ').any(|keyword| keyword == name) {
+            return Err("this name is a keyword of Rust; choose another name".into());
+        }
+        Ok(project)
     }
 }
 
@@ -226,10 +261,12 @@ mod tests {
     #[test]
     fn a_project_is_named_as_a_package_and_a_namespace() {
         assert_eq!("greeting-controller".parse::<ProjectName>().unwrap().krate(), "greeting_controller");
-        for invalid in
-            ["", "Greeting", "greeting_controller", "1greeting", "-x", "x-", "kube", "on", &"x".repeat(64)]
-        {
+        let long = "x".repeat(64);
+        for invalid in ["", "Greeting", "greeting_controller", "1greeting", "-x", "x-", "on", &long] {
             assert!(invalid.parse::<ProjectName>().is_err(), "{invalid}");
+        }
+        for taken in ["kube", "tokio", "serde-json", "crd", "build", "loop", "async"] {
+            assert!(taken.parse::<ProjectName>().is_err(), "{taken}");
         }
     }
 

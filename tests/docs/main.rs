@@ -95,6 +95,24 @@ fn generated_projects_have_the_same_alerts_and_dashboard() {
 }
 
 #[test]
+fn each_pod_runs_on_linux_and_names_its_local_volumes_to_autoscalers() {
+    for file in [
+        "config/controller.yaml",
+        "config/webhook.yaml",
+        "config/shadow/deployment.yaml",
+        "cargo-reknit/template/project/config/500-controller.yaml",
+        "cargo-reknit/template/project/config/shadow/deployment.yaml",
+        "cargo-reknit/template/webhook/config/500-webhook.yaml",
+    ] {
+        let text = read(Path::new(file));
+        assert!(text.contains("      nodeSelector:\n        kubernetes.io/os: linux\n"), "{file}");
+        let volumes = text.matches("emptyDir").count();
+        let named = "        cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: tmp\n";
+        assert!(volumes == 0 || (volumes == 1 && text.contains(named)), "{file}");
+    }
+}
+
+#[test]
 fn the_pages_explain_each_reason_of_an_event_or_a_condition() {
     let pages = [read(Path::new("docs/troubleshooting.md")), read(Path::new("docs/operations.md"))].concat();
     let mut reasons = BTreeSet::new();

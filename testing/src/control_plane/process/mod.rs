@@ -6,7 +6,7 @@ mod port;
 mod programs;
 
 use std::{
-    fs,
+    env, fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
@@ -36,13 +36,21 @@ pub(super) struct Processes {
     has_nodes: AtomicBool,
 }
 
+/// The folder of temporary files, or `/tmp` if its path is long: that of a socket has at most 107 bytes.
+fn short_temp_dir() -> PathBuf {
+    let folder = env::temp_dir();
+    if folder.as_os_str().len() > 70 { "/tmp".into() } else { folder }
+}
+
 impl Processes {
     pub(super) async fn start(audited: bool, arguments: &[String]) -> Result<Self, Error> {
         let programs = Programs::search()?;
         // The folder has keys and tokens, and the sockets of etcd.
         let only_this_user = fs::Permissions::from_mode(0o700);
-        let temporary =
-            tempfile::Builder::new().prefix("reknit-testing-").permissions(only_this_user).tempdir();
+        let temporary = tempfile::Builder::new()
+            .prefix("reknit-testing-")
+            .permissions(only_this_user)
+            .tempdir_in(short_temp_dir());
         let temporary = temporary.map_err(Error::cannot("create a temporary folder"))?;
         let folder = temporary.path();
         let port = free_port()?;
