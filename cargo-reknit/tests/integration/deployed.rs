@@ -17,6 +17,7 @@ use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, ListParams, PostParams},
     core::GroupVersionKind,
+    discovery::{Discovery, Scope, verbs},
 };
 use reknit_testing::{ControlPlane, Program, RunningProgram, eventually};
 use serde_json::{Value, json};
@@ -51,8 +52,8 @@ impl Deployed {
         Self { plane, controllers, webhook, namespace: name.into(), group: group.into() }
     }
 
-    /// Plans what the sources of the project would change. Returns the exit status and the output. Fails if an object of the
-    /// project has changed, or if the plan has sent a write that was not a dry run.
+    /// Plans what the sources of the project would change. Returns the exit status and the output. Fails if an object in the
+    /// namespace `default` has changed, or if the plan has sent a write that was not a dry run.
     pub(crate) async fn plan(&self, project: &Project, format: &str) -> (Option<i32>, String) {
         let (before, logged) = (self.versions().await, self.admin_writes().len());
         let planned = self.plan_unchecked(project, format);
@@ -64,11 +65,16 @@ impl Deployed {
         planned
     }
 
-    /// The resourceVersions of the objects of the project's Kinds, by Kind and name.
+    /// The resourceVersions of the objects in the namespace `default`, by Kind and name, but those of events.
     async fn versions(&self) -> BTreeMap<(String, String), Option<String>> {
-        let group = kube::discovery::group(&self.client(), &self.group).await.unwrap();
+        let discovery = Discovery::new(self.client()).exclude(&["events.k8s.io"]).run().await.unwrap();
         let mut versions = BTreeMap::new();
-        for (resource, _) in group.recommended_resources() {
+        for (resource, capabilities) in discovery.groups().flat_map(|group| group.recommended_resources()) {
+            let is_listed =
+                capabilities.scope == Scope::Namespaced && capabilities.supports_operation(verbs::LIST);
+            if !is_listed || resource.kind == "Event" {
+                continue;
+            }
             let objects: Api<DynamicObject> = Api::namespaced_with(self.client(), "default", &resource);
             for object in objects.list_metadata(&ListParams::default()).await.unwrap().items {
                 versions.insert((resource.kind.clone(), object.name_any()), object.resource_version());
@@ -93,8 +99,10 @@ impl Deployed {
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     }
 
-    /// Replaces the controllers by those that were planned last, and waits until the objects are as planned.
+    /// Replaces the controllers by those that were planned last, and waits until the objects are as planned. Fails if another
+    /// object in the namespace `default` has changed.
     pub(crate) async fn upgrade(&mut self, project: &Project, plan: &Value) {
+        let before = self.versions().await;
         let new = spawn(&self.plane, project, &self.namespace, "controllers", "controller");
         std::mem::replace(&mut self.controllers, new.await).stop().await;
         for planned in plan["objects"].as_array().unwrap() {
@@ -109,6 +117,15 @@ impl Deployed {
                 if parts == [true; 3] { Ok(()) } else { Err(format!("{live}, not {}", planned["after"])) }
             })
             .await;
+        }
+        let after = self.versions().await;
+        for name in before.keys().chain(after.keys()).filter(|&name| before.get(name) != after.get(name)) {
+            let is_planned = |planned: &Value| {
+                let key = planned["key"].as_str().unwrap();
+                planned["kind"] == name.0 && key.rsplit('/').next() == Some(&name.1)
+            };
+            let objects = plan["objects"].as_array().unwrap();
+            assert!(objects.iter().any(is_planned), "{name:?} has changed and was not planned: {plan:#}");
         }
     }
 

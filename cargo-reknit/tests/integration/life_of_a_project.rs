@@ -89,14 +89,16 @@ async fn assert_runs_as_its_service_account(project: &Project) {
     deployed.stop().await;
 }
 
-/// Plans the running version, and then a changed one, and runs that.
+/// Plans the running version, and then a changed one, runs that, and plans it.
 async fn assert_does_what_it_plans(project: &Project, deployed: &mut Deployed) {
     let nothing = "Plan: 0 to create, 0 to change, 0 to change in status only, 0 to delete; 0 failed\n";
-    assert_eq!(deployed.plan(project, "text").await, (Some(0), nothing.into()));
+    let nothing = (Some(0), nothing.to_owned());
+    assert_eq!(deployed.plan(project, "text").await, nothing);
     let changed = "mark_false(\"Ready\", \"Changed\", \"by the test\")";
     project.edit("src/policy/controller.rs", "mark_true(\"Ready\")", changed);
     let (status, plan) = deployed.plan(project, "json").await;
     let plan: Value = serde_json::from_str(&plan).unwrap();
     assert_eq!((status, &plan["summary"]["changeStatus"]), (Some(3), &json!(2)), "{plan:#}");
     deployed.upgrade(project, &plan).await;
+    assert_eq!(deployed.plan(project, "text").await, nothing);
 }

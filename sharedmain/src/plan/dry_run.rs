@@ -21,7 +21,8 @@ use tower::BoxError;
 use super::{
     notes::{Finding, Notes},
     overlay::{Cause, Entry, Id, Overlay, Part},
-    reply::{Reply, Write, is_selected, param},
+    reply::{Reply, Write, param},
+    selector::is_selected,
 };
 
 pub(super) type Result<T, E = BoxError> = std::result::Result<T, E>;
@@ -183,7 +184,7 @@ impl DryRun {
 }
 
 /// Replaces and removes the items that the plan has written. Adds to the last page those that are selected only because
-/// of the plan.
+/// of the plan. An item that the API server has selected stays if only the API server can evaluate the selectors.
 fn merge_into_list(list: &mut Value, path: &ResourcePath<'_>, planned: &[(&Id, &Entry)], uri: &http::Uri) {
     let is_last = list["metadata"]["continue"].as_str().unwrap_or_default().is_empty();
     let Some(items) = list["items"].as_array_mut() else { return };
@@ -191,8 +192,12 @@ fn merge_into_list(list: &mut Value, path: &ResourcePath<'_>, planned: &[(&Id, &
         let count = items.len();
         items.retain(|item| Id::of_item(path, item) != **id);
         let is_listed = items.len() < count;
-        let selected = entry.after().filter(|object| is_selected(uri, object));
-        let was_selected = || entry.live().is_some_and(|object| is_selected(uri, &object));
-        items.extend(selected.filter(|_| is_listed || is_last && !was_selected()));
+        let was_selected = || entry.live().is_some_and(|object| is_selected(uri, &object) == Some(true));
+        let selected = entry.after().filter(|object| match is_selected(uri, object) {
+            Some(true) => is_listed || is_last && !was_selected(),
+            Some(false) => false,
+            None => is_listed,
+        });
+        items.extend(selected);
     }
 }

@@ -18,6 +18,7 @@ mod notes;
 mod overlay;
 mod reply;
 mod report;
+mod selector;
 mod shadow;
 #[cfg(test)]
 mod tests;

@@ -229,28 +229,3 @@ pub(super) fn changed(write: &Write, part: Part, current: &Value) -> Result<Valu
     }
     Ok(changed)
 }
-
-/// Returns true if the selectors of a list select the object. They may compare labels, the name and the namespace, which
-/// suffices for objects that the plan has created: of other selectors, none is selected.
-pub(super) fn is_selected(uri: &Uri, object: &Value) -> bool {
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    let label = |name: &str| text(&object["metadata"]["labels"][name]);
-    let field = |name: &str| text(&object["metadata"][name.strip_prefix("metadata.")?]);
-    all_terms_match(uri, "labelSelector", label) && all_terms_match(uri, "fieldSelector", field)
-}
-
-fn all_terms_match(uri: &Uri, selector: &str, get: impl Fn(&str) -> Option<String>) -> bool {
-    let selector = param(uri, selector).unwrap_or_default();
-    selector.split(',').map(str::trim).filter(|term| !term.is_empty()).all(|term| {
-        if let Some((name, value)) = term.split_once("!=") {
-            return get(name.trim()).as_deref() != Some(value.trim());
-        }
-        match (term.split_once('='), term.strip_prefix('!')) {
-            (Some((name, value)), _) => {
-                get(name.trim()).as_deref() == Some(value.trim_start_matches('=').trim())
-            }
-            (None, Some(absent)) => get(absent.trim()).is_none(),
-            (None, None) => get(term).is_some(),
-        }
-    })
-}

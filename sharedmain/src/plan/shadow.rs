@@ -74,7 +74,7 @@ impl Shadow {
         );
         let uncompared = gauge(
             "reknit_shadow_uncompared_keys",
-            "The number of keys that existed at the start and have not been compared since.",
+            "The number of keys that existed at the start and have not been compared since, or -1 before the first lists.",
         );
         Arc::new(Self { live: guarded, passes: Mutex::default(), differing, uncompared })
     }
@@ -107,6 +107,8 @@ impl Shadow {
     }
 
     async fn follow(&self, controller: &Controller) {
+        let uncompared = self.uncompared.with_label_values(&[controller.name()]);
+        uncompared.set(-1); // otherwise a controller that cannot list would have no gauge, which looks like silence
         join_all(controller.informers().iter().map(|informer| informer.synced())).await;
         tracing::info!(
             "knative.dev/controller" = controller.name(),
@@ -116,8 +118,7 @@ impl Shadow {
         let mut keys = Keys::default();
         keys.postpone_queued(controller);
         keys.uncompared = keys.due.keys().cloned().collect();
-        let [differing, uncompared] =
-            [&self.differing, &self.uncompared].map(|gauge| gauge.with_label_values(&[controller.name()]));
+        let differing = self.differing.with_label_values(&[controller.name()]);
         loop {
             set(&differing, keys.logged.len());
             set(&uncompared, keys.uncompared.len());
@@ -183,7 +184,10 @@ impl Keys {
                 }
             }
             Err(error) if error.is_conflict() => self.run_after(key, QUIET),
-            Err(error) if error.is_permanent() => {}
+            // It is not retried, so nothing would end the difference that was logged.
+            Err(error) if error.is_permanent() => {
+                self.logged.remove(key);
+            }
             Err(_) => self.run_after(key, RETRY),
         }
     }

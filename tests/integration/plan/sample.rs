@@ -18,7 +18,7 @@ use reknit_samples::{
 };
 use serde_json::{Value, json};
 
-use super::{NOTHING, Planned, plan, server};
+use super::{NOTHING, Planned, plan, server, versions};
 use crate::support::objects::Objects;
 
 fn sample() -> Main {
@@ -92,6 +92,22 @@ async fn run(objects: &Objects, main: Main) {
     }
 }
 
+/// Runs a program as [`run`] does. Asserts that it changes no object but those of the plan.
+async fn run_planned(objects: &Objects, main: Main, plan: &Value) {
+    let before = versions(objects).await;
+    run(objects, main).await;
+    let after = versions(objects).await;
+    for name in before.keys().chain(after.keys()).filter(|&name| before.get(name) != after.get(name)) {
+        let is_planned = plan["objects"].as_array().expect("a list").iter().any(|object| {
+            let text = |field: &str| object[field].as_str().unwrap_or_default();
+            let planned = format!("{} {}", text("kind"), text("key").rsplit('/').next().unwrap_or_default());
+            let prefix = planned.strip_suffix("(generated)").filter(|_| !before.contains_key(name));
+            *name == planned || prefix.is_some_and(|prefix| name.starts_with(prefix))
+        });
+        assert!(is_planned, "{name} has changed and was not planned: {plan:#}");
+    }
+}
+
 /// Asserts that the real run has left an object as planned.
 async fn assert_as_planned(objects: &Objects, planned: &Value) {
     let text = |field: &str| planned[field].as_str().expect("a text");
@@ -144,7 +160,7 @@ async fn the_sample_does_what_its_plan_says() {
             "{text}"
         );
 
-        run(&objects, sample()).await;
+        run_planned(&objects, sample(), &json).await;
         let planned = json["objects"].as_array().expect("a list").iter();
         let created =
             planned.clone().filter(|object| object["kind"] == "Pod" && object["action"] == "create");
@@ -176,7 +192,7 @@ async fn the_next_version_of_the_sample_does_what_its_plan_says() {
     let Planned(status, text, json) = plan(&server, &objects, next_version()).await;
     let summary = "Plan: 0 to create, 3 to change, 1 to change in status only, 0 to delete; 0 failed";
     assert_eq!((status, text.lines().last()), (3, Some(summary)));
-    run(&objects, next_version()).await;
+    run_planned(&objects, next_version(), &json).await;
     for planned in json["objects"].as_array().expect("a list") {
         assert_as_planned(&objects, planned).await;
     }

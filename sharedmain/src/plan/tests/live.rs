@@ -103,6 +103,28 @@ async fn a_list_shows_an_object_whose_labels_the_plan_has_changed() {
 }
 
 #[tokio::test]
+async fn a_changed_object_stays_in_each_list_that_selects_it() {
+    let server = server();
+    server.insert(&map_in_default("a"));
+    let planned = plan_script(&server, |client, _, _| {
+        async move {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client);
+            let label = merge(json!({"metadata": {"labels": {"team": "shop"}}}));
+            maps.patch("a", &PatchParams::default(), &label).await?;
+            let all = ListParams::default();
+            let sets = ["team in (shop,other)", "team notin (web,db)"].map(|set| all.clone().labels(set));
+            for selected in sets.into_iter().chain([all.fields("data.live=yes")]) {
+                assert_eq!(maps.list(&selected).await?.items.len(), 1, "{selected:?}");
+            }
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+    assert_eq!(planned.status, 3, "the pass has not failed");
+}
+
+#[tokio::test]
 async fn a_deleted_collection_is_planned_object_by_object() {
     let server = server();
     server.insert(&map_in_default("a"));

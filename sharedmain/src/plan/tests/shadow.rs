@@ -53,7 +53,7 @@ impl io::Write for Log {
     }
 }
 
-/// The shadow of a painter.
+/// The shadow of a controller.
 struct Running {
     task: JoinHandle<Drained>,
     registry: Registry,
@@ -61,11 +61,15 @@ struct Running {
 
 impl Running {
     fn start(server: &ApiServer, color: &'static str) -> Self {
+        Self::start_controller(server, move |cx| painter(cx, color))
+    }
+
+    fn start_controller(server: &ApiServer, controller: impl Fn(&Context) -> Result<Controller>) -> Self {
         let registry = Registry::new();
         let shadow = Shadow::new(guarded(&server.client().into(), "default"), &registry);
         let (controller, informers) = {
             let cx = Context::builder("test", shadow.transport("default")).without_own_writes().build();
-            (painter(&cx, color).unwrap(), cx.informers())
+            (controller(&cx).unwrap(), cx.informers())
         };
         informers.start();
         let task = tokio::spawn(async move { shadow.run(controller, Shutdown::never()).await });
@@ -76,7 +80,7 @@ impl Running {
         self.gauge("reknit_shadow_differing_keys").expect("a value")
     }
 
-    /// The value of a gauge, which it has once the caches are filled.
+    /// The value of a gauge.
     fn gauge(&self, name: &str) -> Option<f64> {
         let families = self.registry.gather();
         let family = families.iter().find(|family| family.name() == name)?;
@@ -151,4 +155,49 @@ async fn a_shadow_says_when_it_has_compared_each_object_once() {
     sleep(QUIET).await;
     assert_eq!(other.gauge(UNCOMPARED), Some(0.0));
     assert!(log.has("each object has been compared once"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_uncompared_keys_of_a_controller_that_cannot_list_are_not_zero() {
+    let _guard = Log::default().install();
+    let server = server();
+    server.fail("list", "configmaps", 403);
+    let other = Running::start(&server, "blue");
+    rest().await;
+    assert_eq!(other.gauge("reknit_shadow_uncompared_keys"), Some(-1.0));
+    assert_eq!(other.gauge("reknit_shadow_differing_keys"), None);
+}
+
+/// Creates a ConfigMap for each Lamp, and fails for those that have a label.
+struct Picky(Api<ConfigMap>);
+
+impl ReconcileKind for Picky {
+    type Kind = Lamp;
+
+    async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        if !lamp.labels().is_empty() {
+            return Err(reknit_reconciler::Error::permanent("the lamp has a label"));
+        }
+        self.0.create(&PostParams::default(), &map("a", json!({}))).await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_fails_permanently_does_not_differ_any_more() {
+    let _guard = Log::default().install();
+    let server = server();
+    let shadow = Running::start_controller(&server, |cx| {
+        let api = Api::default_namespaced(cx.client());
+        Ok(Controller::of::<Lamp>(cx).reconciler(Picky(api)).build())
+    });
+    rest().await;
+    assert_eq!(shadow.differing(), 1.0);
+    let lamps: Api<Lamp> = Api::default_namespaced(server.client());
+    for (label, differing) in [(json!("yes"), 0.0), (Value::Null, 1.0)] {
+        let change = merge(json!({"metadata": {"labels": {"a": label}}}));
+        lamps.patch("desk", &PatchParams::default(), &change).await.unwrap();
+        rest().await;
+        assert_eq!(shadow.differing(), differing, "{label}");
+    }
 }

@@ -201,6 +201,8 @@ async fn a_section_names_the_first_entries() {
     assert_eq!(planned.json["effects"].as_array().map(Vec::len), Some(30));
 }
 
+/// `admissionregistration.k8s.io/v1` stores no webhook whose `sideEffects` are `Some` or `Unknown`: only one that was stored
+/// by v1beta1 has them. So the test imitates the answer of the API server.
 #[tokio::test]
 async fn an_object_of_a_webhook_with_side_effects_is_planned_and_not_validated() {
     let server = server();
