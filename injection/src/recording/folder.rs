@@ -28,6 +28,8 @@ const MAX_PART: usize = 63;
 const UNFINISHED: &str = ".unfinished-";
 /// The age at which an unfinished file is taken for the remains of a process that was killed.
 const MAX_UNFINISHED: Duration = Duration::from_secs(600);
+/// The time for which a reader of the folder waits for another one.
+const MAX_WAIT: Duration = Duration::from_millis(200);
 
 /// Creates the contents of a file.
 type Contents = Box<dyn FnOnce() -> RecordedPass + Send>;
@@ -39,6 +41,8 @@ pub(super) struct Folder {
     pending: Mutex<Pending>,
     /// The last passes that were written, at most as many as there are files.
     written: Mutex<VecDeque<PassFacts>>,
+    /// Held while the folder is read for the console.
+    reading: Mutex<()>,
     /// True if the last write failed.
     has_failed: AtomicBool,
 }
@@ -64,7 +68,8 @@ pub(super) fn file_name(PassFacts { controller, key, time, .. }: &PassFacts) -> 
 impl Folder {
     pub(super) fn new(path: &Path) -> Self {
         let (path, has_failed) = (path.into(), AtomicBool::new(false));
-        Self { path, pending: Mutex::default(), written: Mutex::default(), has_failed }
+        let (pending, written, reading) = Default::default();
+        Self { path, pending, written, reading, has_failed }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -72,9 +77,11 @@ impl Folder {
     }
 
     /// Returns the names of the files of these passes that this process has written and that still exist. Reads the folder.
+    /// A volume that does not answer, such as one of a network, delays one reader; others get no names.
     pub(super) fn files(&self, is_wanted: impl Fn(&PassFacts) -> bool) -> BTreeSet<String> {
         let names: Vec<_> =
             self.written.lock().iter().filter(|facts| is_wanted(facts)).map(file_name).collect();
+        let Some(_reading) = self.reading.try_lock_for(MAX_WAIT) else { return BTreeSet::new() };
         names.into_iter().filter(|name| self.path.join(name).is_file()).collect()
     }
 
@@ -313,6 +320,18 @@ mod tests {
         assert_eq!(log.lines("failed to record a failed pass").len(), 1);
         assert!(folder.has_failed.load(Ordering::Relaxed));
         assert!(folder.files(|_| true).is_empty());
+    }
+
+    #[test]
+    fn a_volume_that_does_not_answer_delays_one_reader() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = Folder::new(parent.path());
+        fs::write(parent.path().join(file_name(&facts(0))), "{}").unwrap();
+        folder.add_written(facts(0));
+        let reading = folder.reading.lock();
+        assert!(folder.files(|_| true).is_empty());
+        drop(reading);
+        assert_eq!(folder.files(|_| true).len(), 1);
     }
 
     #[test]
