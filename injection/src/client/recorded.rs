@@ -10,7 +10,7 @@ use kube::client::Body;
 use super::transport::{HttpResponse, Transport, collect_body, full_body, into_kube_error};
 use crate::{
     pass::CurrentPass,
-    recording::{Recording, RequestSent},
+    recording::{Reads, Recording, RequestSent},
 };
 
 /// Wraps a transport so that the requests of a recorded pass are added to its recording.
@@ -37,6 +37,7 @@ async fn send(
     let (head, body) = request.into_parts();
     let body = body.collect_bytes().await.map_err(|error| into_kube_error(error.into()))?;
     let (method, uri) = (head.method.to_string(), head.uri.to_string());
+    recording.add(Reads::begin_request);
     let mut in_flight = InFlight { recording, request: Some((method, uri.clone(), body.clone())) };
     let response = transport.send(Request::from_parts(head, Body::from(body.to_vec()))).await;
     let response = match response {
@@ -50,12 +51,12 @@ async fn send(
             (Err(error), Err(text))
         }
     };
-    in_flight.end(answer);
+    in_flight.end(answer, Reads::add_request);
     response
 }
 
-/// A request without an answer. If the pass is dropped meanwhile, the recording says so: this may be the request on which the
-/// pass hung.
+/// A request without an answer. If it is dropped, the pass has given it up or is dropped itself. In the second case, it may be
+/// the request on which the pass hung.
 struct InFlight<'a> {
     recording: &'a Arc<Recording>,
     /// The method, the URI and the body; `None` once the request is recorded.
@@ -63,17 +64,18 @@ struct InFlight<'a> {
 }
 
 impl InFlight<'_> {
-    /// Records the request with its answer.
-    fn end(&mut self, answer: Result<(u16, Bytes), String>) {
+    /// Adds the request with its answer to the recording, unless it has been added.
+    fn end(&mut self, answer: Result<(u16, Bytes), String>, add: fn(&mut Reads, RequestSent)) {
         if let Some((method, uri, body)) = self.request.take() {
-            self.recording.add(|reads| reads.add_request(RequestSent { method, uri, body, answer }));
+            let is_given_up = false;
+            self.recording.add(|reads| add(reads, RequestSent { method, uri, body, answer, is_given_up }));
         }
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.end(Err("the pass was dropped before the answer".into()));
+        self.end(Err("the pass was dropped before the answer".into()), Reads::add_dropped);
     }
 }
 

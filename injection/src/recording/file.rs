@@ -130,6 +130,10 @@ pub struct RecordedRequest {
     /// The body of the response, or the error without a response.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub answer: Value,
+    /// True if the pass did not wait for the answer. Such a request is not in the file, but the values of Secrets in it are
+    /// removed from the rest.
+    #[serde(skip)]
+    pub is_given_up: bool,
 }
 
 impl RecordedPass {

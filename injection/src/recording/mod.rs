@@ -82,7 +82,7 @@ impl Recordings {
         move || {
             let (key, time) = (Key::new(None, "").into(), Timestamp::UNIX_EPOCH);
             let facts = PassFacts { controller: "".into(), key, is_following: false, time };
-            recordings.file(&facts, &recording, String::new())
+            recordings.file(&facts, &recording, String::new(), false)
         }
     }
 
@@ -129,7 +129,13 @@ impl Recordings {
     }
 
     /// Returns the contents of the file, redacted.
-    fn file(&self, facts: &PassFacts, recording: &Recording, result: String) -> RecordedPass {
+    fn file(
+        &self,
+        facts: &PassFacts,
+        recording: &Recording,
+        result: String,
+        was_dropped: bool,
+    ) -> RecordedPass {
         let Shared { component, system_namespace, redaction, .. } = &*self.0;
         let mut pass = RecordedPass {
             format_version: FORMAT_VERSION,
@@ -142,8 +148,9 @@ impl Recordings {
             system_namespace: system_namespace.clone(),
             ..RecordedPass::default()
         };
-        std::mem::take(&mut *recording.0.lock()).write_to(&mut pass);
+        std::mem::take(&mut *recording.0.lock()).write_to(&mut pass, was_dropped);
         redaction.read().clone().apply(&mut pass);
+        pass.requests.retain(|request| !request.is_given_up);
         pass
     }
 }
@@ -175,24 +182,74 @@ impl RunningRecording {
         folder.as_ref().map(|_| folder::file_name(facts))
     }
 
-    /// Ends the recording. A pass with an error is written.
-    pub fn finish(mut self, error: Option<String>) {
+    /// Ends the recording. A pass with an error is written. `was_dropped` says that the pass did not end by itself, so
+    /// that it may have waited for the requests that have no answer.
+    pub fn finish(mut self, error: Option<String>, was_dropped: bool) {
         match error {
-            Some(error) => self.write(error),
+            Some(error) => self.write(error, was_dropped),
             None => self.unfinished = None,
         }
     }
 
-    fn write(&mut self, result: String) {
+    fn write(&mut self, result: String, was_dropped: bool) {
         let Some((facts, Some(folder))) = self.unfinished.take() else { return };
         let (recordings, recording) = (self.recordings.clone(), self.recording.clone());
         let written = facts.clone();
-        folder.write(written, Box::new(move || recordings.file(&facts, &recording, result)));
+        folder.write(written, Box::new(move || recordings.file(&facts, &recording, result, was_dropped)));
     }
 }
 
 impl Drop for RunningRecording {
     fn drop(&mut self) {
-        self.write("the pass was dropped: the key was no longer led, or the process was stopped".into());
+        self.write(
+            "the pass was dropped: the key was no longer led, or the process was stopped".into(),
+            true,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures::FutureExt;
+    use http::{Request, Response};
+    use kube::{Client, client::Body};
+    use tower::BoxError;
+
+    use super::*;
+    use crate::{client::record_exchanges, pass::CurrentPass};
+
+    /// A client whose server does not answer.
+    fn hanging() -> Client {
+        let hang = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
+        Client::new(tower::service_fn(hang), "default")
+    }
+
+    /// Gets these Namespaces one after another, and gives each request up.
+    fn give_up(recording: &Arc<Recording>, names: &[&str]) {
+        let transport = record_exchanges(&hanging().into());
+        let pass = CurrentPass::begin(&"test".into(), &Key::new(None, "shop").into(), true);
+        pass.record(recording);
+        for name in names {
+            let request = Request::get(format!("/api/v1/namespaces/{name}")).body(Body::empty()).unwrap();
+            let transport = transport.clone();
+            let sent = pass.clone().scope(async move { transport.send(request).await }).now_or_never();
+            assert!(sent.is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn of_the_requests_without_an_answer_only_the_one_with_which_the_pass_was_dropped_is_in_the_file() {
+        let recordings = Recordings::new(&Context::new("test", hanging()), None);
+        for (was_dropped, expected) in [(true, &["/api/v1/namespaces/b"][..]), (false, &[])] {
+            let recording = Arc::<Recording>::default();
+            give_up(&recording, &["a", "b"]);
+            let (key, time) = (Key::new(None, "shop").into(), Timestamp::UNIX_EPOCH);
+            let facts = PassFacts { controller: "test".into(), key, is_following: false, time };
+            let file = recordings.file(&facts, &recording, "failed".into(), was_dropped);
+            let uris: Vec<_> = file.requests.iter().map(|request| &*request.uri).collect();
+            assert_eq!(uris, expected, "{was_dropped}");
+        }
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Reads {
     lists: BTreeSet<ListRead>,
     config_maps: BTreeMap<&'static str, ConfigMapData>,
     requests: Vec<RequestSent>,
+    /// The indexes of the requests that were dropped since the pass has last sent one. If it goes on, it has given them up.
+    dropped: Vec<usize>,
     /// The group, the plural and the key of the objects that the pass has written.
     written: BTreeSet<(String, String, Key)>,
     /// If anything is left out, the file is only to be read, so no more objects are kept.
@@ -75,6 +77,8 @@ pub(crate) struct RequestSent {
     pub(crate) uri: String,
     pub(crate) body: Bytes,
     pub(crate) answer: Result<(u16, Bytes), String>,
+    /// True if the pass did not wait for the answer, for example because of a timeout of its own.
+    pub(crate) is_given_up: bool,
 }
 
 impl Reads {
@@ -170,6 +174,20 @@ impl Reads {
         }
     }
 
+    /// Notes that the pass sends a request, so that it was not dropped with those that were dropped before.
+    pub(crate) fn begin_request(&mut self) {
+        for index in self.dropped.drain(..) {
+            self.requests[index].is_given_up = true;
+        }
+    }
+
+    /// Adds a request that was dropped before its answer.
+    pub(crate) fn add_dropped(&mut self, request: RequestSent) {
+        let index = self.requests.len();
+        self.add_request(request);
+        self.dropped.extend((self.requests.len() > index).then_some(index));
+    }
+
     /// Adds a request with its answer. The body of an answer is empty if it is a stream or no JSON, such as protobuf.
     pub(crate) fn add_request(&mut self, request: RequestSent) {
         let answer = request.answer.as_ref().map_or_else(String::len, |(_, body)| body.len());
@@ -207,7 +225,11 @@ impl Reads {
         }
     }
 
-    pub(super) fn write_to(self, pass: &mut RecordedPass) {
+    /// Writes the recording to the file of a pass. Requests were given up if the pass ended by itself.
+    pub(super) fn write_to(mut self, pass: &mut RecordedPass, was_dropped: bool) {
+        if !was_dropped {
+            self.begin_request();
+        }
         pass.time = self.time.unwrap_or(pass.time);
         if self.has_unknown_secrets {
             pass.result = "not shown: it may contain values of Secrets".into();
@@ -239,7 +261,8 @@ impl RequestSent {
             Ok((code, body)) => (Some(code), without_managed_fields(parse(&body))),
             Err(error) => (None, json!(error)),
         };
-        RecordedRequest { method: self.method, uri: self.uri, body: parse(&self.body), code, answer }
+        let Self { method, uri, is_given_up, .. } = self;
+        RecordedRequest { method, uri, body: parse(&self.body), code, answer, is_given_up }
     }
 }
 
@@ -304,13 +327,14 @@ mod tests {
     }
 
     fn send(reads: &mut Reads, uri: &str, body: String) {
-        let answer = Ok((200, Bytes::from("{}")));
-        reads.add_request(RequestSent { method: "PATCH".into(), uri: uri.into(), body: body.into(), answer });
+        let (answer, is_given_up) = (Ok((200, Bytes::from("{}"))), false);
+        let (method, uri, body) = ("PATCH".into(), uri.into(), body.into());
+        reads.add_request(RequestSent { method, uri, body, answer, is_given_up });
     }
 
     fn file(reads: Reads) -> String {
         let mut pass = RecordedPass { result: "hunter22 is wrong".into(), ..RecordedPass::default() };
-        reads.write_to(&mut pass);
+        reads.write_to(&mut pass, false);
         Redaction::default().apply(&mut pass);
         pass.text().unwrap()
     }
@@ -353,9 +377,9 @@ mod tests {
     #[test]
     fn nothing_is_recorded_of_a_pass_that_read_secrets_in_another_format() {
         let mut reads = Reads::default();
-        let answer = Ok((200, Bytes::new()));
-        let uri = "/api/v1/namespaces/shop/secrets/a".to_owned();
-        reads.add_request(RequestSent { method: "GET".into(), uri, body: Bytes::new(), answer });
+        let (answer, is_given_up) = (Ok((200, Bytes::new())), false);
+        let (method, uri) = ("GET".into(), "/api/v1/namespaces/shop/secrets/a".into());
+        reads.add_request(RequestSent { method, uri, body: Bytes::new(), answer, is_given_up });
         send(&mut reads, "/api/v1/namespaces/shop/configmaps/b", json!({"data": "hunter22"}).to_string());
         let text = file(reads);
         assert!(!text.contains("hunter22") && text.contains("not JSON"), "{text}");

@@ -261,8 +261,9 @@ impl Controller {
             logged.set_result(&result);
             log_result(&result, took);
             if let Some(recording) = recording {
-                recording
-                    .finish(result.as_ref().err().filter(|error| error.is_recorded()).map(Error::in_full));
+                let error = result.as_ref().err().filter(|error| error.is_recorded());
+                let was_dropped = matches!(PassResult::of(&result), PassResult::Deadline);
+                recording.finish(error.map(Error::in_full), was_dropped);
             }
             span::record_result(PassResult::of(&result));
             result

@@ -266,7 +266,8 @@ impl Recorded {
         if !unknown.is_empty() {
             panic!(
                 "the pass read what the recorded one did not, so the file neither contains it nor lists it as \
-                 absent:\n  {}\nadd an object by .and(…), or write a test of this pass by given(…)",
+                 absent:\n  {}\nadd an object by .and(…); a list, a Kind or a typed ConfigMap cannot be added: write a \
+                 test of this pass by given(…)",
                 Vec::from_iter(unknown).join("\n  ")
             );
         }

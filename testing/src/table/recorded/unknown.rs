@@ -24,6 +24,12 @@ pub(super) fn reads(recorded: &RecordedPass, added: &[Value], second: &RecordedP
     {
         known.extend(stored_at(path_of(&request.uri), &request.answer).map(|(_, path)| path));
     }
+    // The Kind of an object that the pass gets without a cache is known only by the answer.
+    let is_added = |object: &Value| {
+        added.iter().any(|added| name_of(added).is_some_and(|name| Some(name) == name_of(object)))
+    };
+    let got = second.requests.iter().filter(|request| is_answered_read(request) && is_added(&request.answer));
+    known.extend(got.filter_map(|request| Some(stored_at(path_of(&request.uri), &request.answer)?.1)));
     let is_listed = |list: &ListRead| recorded.lists.iter().any(|known| known.contains(list));
     let mut unknown = BTreeSet::new();
     for name in names(second) {

@@ -219,6 +219,17 @@ async fn a_test_can_add_what_the_repaired_controller_reads() {
 }
 
 #[tokio::test]
+async fn a_test_can_add_what_the_repaired_controller_gets_without_a_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let given = given(shop()).system_namespace("system");
+    let (file, _) = record(folder.path(), given, reader(Reads::Nothing)).await;
+    let web = json!({"metadata": {"namespace": "shop", "name": "web"}});
+    let web: Pod = serde_json::from_value(web).unwrap();
+    let effects = recorded(file).and(web).reconcile(reader(Reads::Pod)).await;
+    assert_eq!(effects.result.unwrap_err().in_full(), "as planned");
+}
+
+#[tokio::test]
 #[should_panic(expected = "the file records a pass of the controller ")]
 async fn the_file_of_another_controller_is_refused() {
     let folder = tempfile::tempdir().unwrap();
