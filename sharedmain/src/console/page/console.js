@@ -3,7 +3,7 @@
 const INTERVAL = 1000;
 const SAMPLES = 120;
 const MIN_SAMPLES = 30;
-const ROWS_AT_ONCE = 100;
+const ROWS_AT_ONCE = 25;
 const SVG = "http://www.w3.org/2000/svg";
 
 const main = document.getElementById("main");
