@@ -185,7 +185,7 @@ const NOTE_FOCUS: &str = "document.addEventListener('focusin', ({ target }) => {
 const NOT_REACHED: &str =
     "[...document.querySelectorAll('a[href], button, input, select, summary, [tabindex=\"0\"]')]
   .filter((node) => node.checkVisibility() && !node.disabled && node.dataset.reached !== 'yes')
-  .map((node) => `${node.outerHTML.slice(0, 200)} ${node.dataset.reached ?? ''}`).join('\n')";
+  .map((node) => `${node.outerHTML.slice(0, 200)} ${node.dataset.reached ?? ''}`).join('\\n')";
 
 /// Presses Tab until the focus is on an element for which this condition is true, as `node`.
 fn tab_to(browser: &mut Browser, condition: &str) {
