@@ -6,7 +6,7 @@ use reknit_apis::Key;
 use reknit_injection::internal::LogLimit;
 use tokio::time::Instant;
 
-use crate::queue::Delayed;
+use crate::queue::{Delay, Delayed};
 
 /// The maximum number of keys. Keys of deleted objects are smaller than the cached objects were.
 const MAX_KEYS: usize = 100_000;
@@ -38,7 +38,7 @@ impl Postponed {
             }
         }
         if let Some(expiry) = Instant::now().checked_add(time) {
-            self.keys.add(key, expiry, prompted);
+            self.keys.add(key, expiry, Delay::prompted(prompted));
         }
     }
 
@@ -46,8 +46,8 @@ impl Postponed {
     pub(super) fn drop_expired(&mut self, time: Duration, is_led_by_other: impl Fn(&Key) -> bool) {
         let now = Instant::now();
         let expired = std::iter::from_fn(|| self.keys.pop_due(now)).collect::<Vec<_>>();
-        for (key, prompted) in expired.into_iter().filter(|(key, _)| !is_led_by_other(key)) {
-            self.keep(Arc::unwrap_or_clone(key), time, prompted);
+        for (key, delay) in expired.into_iter().filter(|(key, _)| !is_led_by_other(key)) {
+            self.keep(Arc::unwrap_or_clone(key), time, delay.prompted);
         }
     }
 

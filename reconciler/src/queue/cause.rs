@@ -250,6 +250,12 @@ impl Causes {
         each.try_fold(u32::MAX, |least, n| Some(least.min(n?)))
     }
 
+    /// Returns true if one of the causes is from outside, and is no change of an object, whose writer may yet become known.
+    pub(super) fn is_certainly_external(&self) -> bool {
+        let is_no_change = |cause: &Cause| cause.change().is_none() && cause.is_external();
+        self.is_external || self.is_empty() || self.iter().any(is_no_change)
+    }
+
     /// The children that other clients have deleted.
     pub(crate) fn deleted_children(&self) -> impl Iterator<Item = DeletedChild<'_>> {
         self.iter().filter_map(|cause| match cause {

@@ -1,5 +1,5 @@
-//! Keys to enqueue later. Each key is held once, with the earliest of its due times, and is prompted if one of the passes
-//! that it continues was.
+//! Keys to enqueue later. Each key is held once, with the earliest of its due times, and with what is true of one of its
+//! delays.
 
 use std::{
     collections::{BTreeMap, hash_map::Entry},
@@ -12,29 +12,46 @@ use tokio::time::Instant;
 
 use crate::capacity::shrink;
 
+/// The origin of a delayed key.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Delay {
+    /// True if it continues a pass that was prompted.
+    pub(crate) prompted: bool,
+    /// True if it was added outside of a pass.
+    pub(crate) is_external: bool,
+}
+
+impl Delay {
+    /// The origin within this process.
+    pub(crate) fn prompted(prompted: bool) -> Self {
+        Self { prompted, is_external: false }
+    }
+}
+
 /// The delayed keys, by due time and by key. A ticket orders keys with the same due time.
 #[derive(Debug, Default)]
 pub(crate) struct Delayed {
     by_time: BTreeMap<(Instant, u64), Arc<Key>>,
-    by_key: HashMap<Arc<Key>, ((Instant, u64), bool)>,
+    by_key: HashMap<Arc<Key>, ((Instant, u64), Delay)>,
     last_ticket: u64,
 }
 
 impl Delayed {
     /// Adds the key, unless it is held with an earlier due time. Returns true if it is now the first key to become due.
-    pub(crate) fn add(&mut self, key: Arc<Key>, due: Instant, prompted: bool) -> bool {
+    pub(crate) fn add(&mut self, key: Arc<Key>, due: Instant, delay: Delay) -> bool {
         self.last_ticket += 1;
         let position = (due, self.last_ticket);
         match self.by_key.entry(key.clone()) {
             Entry::Occupied(mut held) => {
-                let (earlier, was_prompted) = held.get_mut();
-                *was_prompted |= prompted;
+                let (earlier, known) = held.get_mut();
+                known.prompted |= delay.prompted;
+                known.is_external |= delay.is_external;
                 if earlier.0 <= due {
                     return false;
                 }
                 self.by_time.remove(&std::mem::replace(earlier, position));
             }
-            Entry::Vacant(new) => drop(new.insert((position, prompted))),
+            Entry::Vacant(new) => drop(new.insert((position, delay))),
         }
         self.by_time.insert(position, key);
         self.by_time.first_key_value().is_some_and(|(first, _)| *first == position)
@@ -48,20 +65,20 @@ impl Delayed {
         self.by_key.values_mut().for_each(|((due, _), _)| *due = earlier(*due));
     }
 
-    /// Removes and returns a key that is due, if any, and whether it is prompted.
-    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Arc<Key>, bool)> {
+    /// Removes and returns a key that is due, if any.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Arc<Key>, Delay)> {
         let key = self.by_time.first_entry().filter(|first| first.key().0 <= now)?.remove();
-        let prompted = self.by_key.remove(&key).is_some_and(|(_, prompted)| prompted);
+        let delay = self.by_key.remove(&key).map(|(_, delay)| delay);
         shrink(&mut self.by_key);
-        Some((key, prompted))
+        Some((key, delay.unwrap_or_default()))
     }
 
     /// Removes the key, if it is delayed. Returns true if it is prompted.
     pub(crate) fn remove(&mut self, key: &Key) -> bool {
-        let Some((position, prompted)) = self.by_key.remove(key) else { return false };
+        let Some((position, delay)) = self.by_key.remove(key) else { return false };
         self.by_time.remove(&position);
         shrink(&mut self.by_key);
-        prompted
+        delay.prompted
     }
 
     /// Removes and returns the key with the earliest due time.
@@ -76,7 +93,7 @@ impl Delayed {
         let by_key = &mut self.by_key;
         let taken = self.by_time.extract_if(.., |_, key| condition(key));
         let taken = taken.map(|(_, key)| {
-            let prompted = by_key.remove(&key).is_some_and(|(_, prompted)| prompted);
+            let prompted = by_key.remove(&key).is_some_and(|(_, delay)| delay.prompted);
             (key, prompted)
         });
         let taken = taken.collect();

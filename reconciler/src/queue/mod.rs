@@ -48,7 +48,7 @@ pub(crate) use self::{
     cause::{Cause, Causes},
     change::StateChange,
     claimed::ClaimedKey,
-    delayed::Delayed,
+    delayed::{Delay, Delayed},
     source::{DeletedChild, Source, resource_of},
     storms::{InARow, Storm},
 };
@@ -80,19 +80,9 @@ struct Shared {
     changed: Notify,
 }
 
-/// The origin of a delayed key.
-struct Delay {
-    /// True if it continues a pass that was prompted.
-    prompted: bool,
-    /// True if it was added outside of a pass.
-    is_external: bool,
-}
-
 struct State {
     lanes: Lanes,
     delayed: Delayed,
-    /// The delayed keys that were added outside of a pass.
-    delayed_from_outside: HashSet<Arc<Key>>,
     clock_jumps: ClockJumps,
     retries: Retries,
     pending_writes: PendingWrites,
@@ -120,7 +110,6 @@ impl Queue {
         let state = State {
             lanes: Lanes::default(),
             delayed: Delayed::default(),
-            delayed_from_outside: HashSet::default(),
             clock_jumps: ClockJumps::new(),
             retries: Retries::new(Instant::now()),
             pending_writes: Vec::new(),
@@ -189,8 +178,7 @@ impl Queue {
     pub(crate) fn continue_after(&self, claimed: &ClaimedKey, wait: Duration) {
         let clock = &self.0.clock;
         let start = if is_test_clock(clock) { claimed.claimed_at } else { clock_instant(clock) };
-        let delay = Delay { prompted: claimed.causes.is_prompted(), is_external: false };
-        self.add_delayed(claimed.key.clone(), start, wait, delay);
+        self.add_delayed(claimed.key.clone(), start, wait, Delay::prompted(claimed.causes.is_prompted()));
     }
 
     /// Keeps for the next pass of the key that it continues this one.
@@ -296,8 +284,7 @@ impl Queue {
             let mut state = self.0.state.lock();
             state.closed = true;
             state.lanes.take_all();
-            (state.delayed, state.delayed_from_outside) = (Delayed::default(), HashSet::default());
-            state.prompted = HashSet::default();
+            (state.delayed, state.prompted) = (Delayed::default(), HashSet::default());
             state.storms = Storms::default();
             state.retries.clear();
             state.report_depth();
@@ -340,10 +327,7 @@ impl Queue {
         let is_first_due = {
             let mut state = self.0.state.lock();
             state.follow_wall_clock(&self.0.clock);
-            if !state.closed && delay.is_external {
-                state.delayed_from_outside.insert(key.clone());
-            }
-            !state.closed && state.delayed.add(key, due, delay.prompted)
+            !state.closed && state.delayed.add(key, due, delay)
         };
         if is_first_due {
             self.0.changed.notify_waiters();
@@ -371,8 +355,7 @@ impl State {
             self.follow_wall_clock(clock);
         }
         let (now, set_time) = (Instant::now(), clock_instant(clock));
-        while let Some((key, prompted)) = self.delayed.pop_due(set_time) {
-            let is_external = !self.delayed_from_outside.is_empty() && self.delayed_from_outside.remove(&key);
+        while let Some((key, Delay { prompted, is_external })) = self.delayed.pop_due(set_time) {
             self.add(key, Lane::Fast, (Cause::After { is_external }, prompted));
         }
         while let Some((key, cause)) = self.retries.pop_due(now) {

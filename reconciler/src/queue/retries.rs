@@ -18,7 +18,12 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
-use super::{backoff::Backoff, cause::Cause, delayed::Delayed, token_bucket::TokenBucket};
+use super::{
+    backoff::Backoff,
+    cause::Cause,
+    delayed::{Delay, Delayed},
+    token_bucket::TokenBucket,
+};
 use crate::{capacity::shrink, turns::Turns};
 
 /// The number of tokens that the success of a key adds if it had failed before.
@@ -68,7 +73,7 @@ impl Retries {
         let has_ticket = self.tickets.contains_key(key);
         let is_early = has_ticket || self.waiting.contains(key);
         let wait = self.backoff.failed(key, error, prompted, is_early).clamp(least, most);
-        !has_ticket && self.waiting.add(key.clone(), now + wait, prompted)
+        !has_ticket && self.waiting.add(key.clone(), now + wait, Delay::default())
     }
 
     /// Resets the key's backoff and drops its retry, after a success. Returns true if other retries may be due earlier

@@ -22,7 +22,7 @@ use reknit_apis::{Key, internal::HashMap};
 use reknit_injection::internal::Writers;
 use tokio::time::Instant;
 
-use super::{Causes, Delayed};
+use super::{Causes, Delay, Delayed};
 use crate::capacity::shrink;
 
 /// The number of passes that are a storm, and the time within which they run.
@@ -96,10 +96,10 @@ impl Storms {
         let row = self.rows.get_mut(key).filter(|_| causes.in_a_row(0, false).is_some())?;
         let due = row.due().filter(|due| now < *due)?;
         row.is_held = true;
-        Some(self.held.add(key.clone(), due, false))
+        Some(self.held.add(key.clone(), due, Delay::default()))
     }
 
-    /// Counts the pass of a key that is not held, if it is known that only this process has caused it. If it is not, the
+    /// Counts the pass of a key that is not held, if it is known whether only this process has caused it. If it is not, the
     /// place of the pass is open until [`decide`](Self::decide) is called.
     pub(super) fn begin(
         &mut self,
@@ -112,6 +112,7 @@ impl Storms {
         let last = self.rows.get(key).map_or(0, |row| row.passes);
         match causes.in_a_row(last, false) {
             Some(causing) => self.count(key, causes, causing, false, now, writers),
+            None if causes.is_certainly_external() => self.begin_anew(key, now),
             None => InARow { passes: last, storm: None, is_open: true },
         }
     }
@@ -129,15 +130,20 @@ impl Storms {
         causes.find_writers(writers);
         let last = self.rows.get(key).map_or(0, |row| row.passes);
         let alone = causes.in_a_row(last, false);
-        let Some(causing) = alone.or_else(|| causes.in_a_row(last, true)) else {
-            match self.rows.get_mut(key) {
-                Some(row) if row.goes_on(begun) => (row.passes, row.slowed, row.is_held) = (0, 1, false),
-                Some(_) => drop(self.rows.remove(key)),
-                None => {}
-            }
-            return InARow::default();
-        };
-        self.count(key, &causes, causing, alone.is_none(), begun, writers)
+        match alone.or_else(|| causes.in_a_row(last, true)) {
+            Some(causing) => self.count(key, &causes, causing, alone.is_none(), begun, writers),
+            None => self.begin_anew(key, begun),
+        }
+    }
+
+    /// Begins a new count at a pass that has a cause from outside.
+    fn begin_anew(&mut self, key: &Key, now: Instant) -> InARow {
+        match self.rows.get_mut(key) {
+            Some(row) if row.goes_on(now) => (row.passes, row.slowed, row.is_held) = (0, 1, false),
+            Some(_) => drop(self.rows.remove(key)),
+            None => {}
+        }
+        InARow::default()
     }
 
     /// Counts a pass that only this process has caused by its pass of the number `causing`, or, if `is_answered`, to which
