@@ -281,11 +281,14 @@ impl Objects {
         let age = self.swept.map_or(MIN_AGE, |swept| now - swept);
         if age >= MIN_AGE || (is_full && age >= Duration::from_secs(1)) {
             self.swept = Some(now);
+            let number = self.written.len();
             self.written.retain(|_, object| {
                 object.by.retain(|writer| !writer.is_expired(now, is_full));
                 !object.by.is_empty()
             });
-            self.count();
+            if self.written.len() < number {
+                self.count();
+            }
             let mut writers = self.written.values().flat_map(|object| &object.by);
             is_following.store(writers.any(|writer| writer.restored > 0), Ordering::Relaxed);
         }
