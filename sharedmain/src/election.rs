@@ -74,8 +74,8 @@ pub(crate) struct Control<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Pod<'a> {
     pub(crate) name: Option<&'a str>,
-    /// Its uid, if it runs in the cluster that the controllers work in. Elsewhere, nobody knows it: the garbage collector of
-    /// that cluster would delete what it owns.
+    /// Its uid, if it runs in the cluster that the controllers work in. The garbage collector of another cluster would
+    /// delete what it owns.
     pub(crate) uid: Option<&'a str>,
     /// The file whose contents the kubelet reports once the container has terminated. `None` in a simulation.
     pub(crate) termination_message_path: Option<&'a Path>,

@@ -173,8 +173,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Applies the objects that differ from what was last applied, and [withdraws](withdraw) those that are no longer there. To apply a webhook configuration again would remove the
-    /// path that the webhook has added to its URL.
+    /// Applies the objects that differ from what was last applied, and [withdraws](withdraw) those that are no longer there. To
+    /// apply a webhook configuration again would remove the path that the webhook has added to its URL.
     async fn apply_changed(&mut self, objects: Vec<Value>) -> Result<()> {
         let objects: Vec<_> =
             objects.into_iter().map(|object| (manifests::identity(&object), object)).collect();

@@ -13,8 +13,9 @@ use super::manifests;
 /// The groups whose objects give rights, or have the API server call a webhook or evaluate a policy.
 const WITHDRAWN: [&str; 2] = ["rbac.authorization.k8s.io", "admissionregistration.k8s.io"];
 
-/// Deletes an object that gave rights, or that acted on the requests of others: a cluster to which only `config/` is applied has none
-/// of that. Other objects stay, since they may hold what the user still wants to look at. Returns true if it deleted the object.
+/// Deletes an object that gave rights, or that acted on the requests of others: a cluster to which only `config/` is applied has
+/// none of that. Other objects stay, since they may hold what the user still wants to look at. Returns true if it deleted the
+/// object.
 pub(crate) async fn withdraw(client: &Client, object: &Value) -> Result<bool> {
     let [group, kind, namespace, name] = manifests::identity(object);
     if !WITHDRAWN.contains(&&*group) {
@@ -49,7 +50,10 @@ mod tests {
 
     #[tokio::test]
     async fn only_objects_that_give_rights_or_call_webhooks_are_deleted() {
-        let object = |api_version: &str, kind: &str, namespace: Option<&str>| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "namespace": namespace}});
+        let object = |api_version: &str, kind: &str, namespace: Option<&str>| {
+            let metadata = json!({"name": "x", "namespace": namespace});
+            json!({"apiVersion": api_version, "kind": kind, "metadata": metadata})
+        };
         let rbac = "rbac.authorization.k8s.io/v1";
         let map = object("v1", "ConfigMap", Some("shop"));
         let mut binding = object(rbac, "RoleBinding", Some("shop"));

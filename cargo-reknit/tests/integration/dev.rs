@@ -84,7 +84,6 @@ impl Drop for Dev {
     }
 }
 
-/// Deletes a Namespace with an object in it, and waits until both are gone.
 async fn client(kubeconfig: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
@@ -107,6 +106,7 @@ async fn assert_withdraws_rights(project: &Project, kubeconfig: &Path, dev: &mut
     assert!(Api::<ConfigMap>::namespaced(client, "default").get_opt("extra").await.unwrap().is_some());
 }
 
+/// Deletes a Namespace with an object in it, and waits until both are gone.
 async fn assert_deletes_namespaces(kubeconfig: &Path) {
     let client = client(kubeconfig).await;
     let (namespaces, maps) =

@@ -24,7 +24,7 @@ const SMALL_PAGE: usize = 4 << 20;
 /// The maximum number of bytes in a page of several items. The rest of a larger one is not read.
 pub(super) const MAX_PAGE: usize = 16 << 20;
 
-/// The part of the items of a page that was too large which the next one has.
+/// The number of items of a page that was too large is divided by this.
 const SHRINK: u32 = 8;
 
 /// The number of items in the next page of a list.

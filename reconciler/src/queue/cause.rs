@@ -252,8 +252,8 @@ impl Causes {
 
     /// Returns true if one of the causes is from outside, and is no change of an object, whose writer may yet become known.
     pub(super) fn is_certainly_external(&self) -> bool {
-        let is_no_change = |cause: &Cause| cause.change().is_none() && cause.is_external();
-        self.is_external || self.is_empty() || self.iter().any(is_no_change)
+        let is_other_external = |cause: &Cause| cause.change().is_none() && cause.is_external();
+        self.is_external || self.is_empty() || self.iter().any(is_other_external)
     }
 
     /// The children that other clients have deleted.

@@ -1,14 +1,10 @@
 //! Fields that a controller and another client write in turn, on a real API server.
 
-use std::{
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
+use std::{sync::OnceLock, time::Duration};
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Secret, ServiceAccount},
-    networking::v1::NetworkPolicy,
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -114,7 +110,7 @@ fn scaling(
     }
 }
 
-async fn create_owner(fixture: &Fixture) -> ConfigMap {
+pub(crate) async fn create_owner(fixture: &Fixture) -> ConfigMap {
     fixture.create("owner", &[]).await;
     fixture.merge("owner", json!({"metadata": {"labels": {"app": "a"}}})).await
 }
@@ -149,7 +145,7 @@ where
 }
 
 /// The messages of the events about fights.
-async fn contested(fixture: &Fixture, owner: &ConfigMap) -> Vec<String> {
+pub(crate) async fn contested(fixture: &Fixture, owner: &ConfigMap) -> Vec<String> {
     let events = fixture.events_about(&fixture.namespace, &owner.uid().unwrap()).await;
     let events = events.into_iter().filter(|event| event.reason.as_deref() == Some("FieldContested"));
     events.filter_map(|event| event.note).collect()
@@ -459,52 +455,4 @@ async fn two_controllers_of_one_program_each_report_the_other_one_and_are_slowed
     println!("{before} writes until the storm was reported, {during} in {window:?} after that");
     assert!(during < 50, "it is not slowed");
     running.shutdown().await;
-}
-
-/// Wants a NetworkPolicy for each ConfigMap, which admits nothing.
-struct Guarding(Owned<NetworkPolicy>);
-
-impl ReconcileKind for Guarding {
-    type Kind = ConfigMap;
-
-    async fn reconcile_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
-        let spec = json!({"podSelector": {}, "policyTypes": ["Ingress"], "ingress": []});
-        let policy = json!({"metadata": {"name": map.name_any()}, "spec": spec});
-        self.0.apply(map, serde_json::from_value(policy)?).await?;
-        Ok(Outcome::done())
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_network_policy_is_restored_without_delay_however_often_another_client_rewrites_it() {
-    let fixture = Fixture::new("fight-policy").await;
-    let owner = create_owner(&fixture).await;
-    let selection = select().namespace(&fixture.namespace).label("app", "a");
-    let controllers = Controllers::new(fixture.client.clone()).controller(move |cx| {
-        let mut build = Controller::selected::<ConfigMap>(cx, selection);
-        let policies = build.owns();
-        Ok(build.reconciler(Guarding(policies)).build())
-    });
-    let running = controllers.start();
-    let policies: Api<NetworkPolicy> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
-    let is_closed = async || {
-        let policy = policies.get_opt("owner").await.unwrap();
-        policy.is_some_and(|policy| {
-            policy.spec.is_some_and(|spec| spec.ingress.is_none_or(|open| open.is_empty()))
-        })
-    };
-    eventually("the policy", TIMEOUT, is_closed).await;
-    let (rewrites, start) = (60, Instant::now());
-    for n in 0..rewrites {
-        let open = Patch::Merge(json!({"spec": {"ingress": [{}]}}));
-        policies.patch("owner", &PatchParams::default(), &open).await.unwrap();
-        eventually(format!("the policy is restored for the time {n}"), TIMEOUT, is_closed).await;
-    }
-    println!("restored {rewrites} times in {:?}", start.elapsed());
-    assert!(start.elapsed() < Duration::from_secs(rewrites), "it takes more than a second to restore");
-    eventually("the fight is reported all the same", TIMEOUT, async || {
-        !contested(&fixture, &owner).await.is_empty()
-    })
-    .await;
-    running.stop().await;
 }

@@ -12,6 +12,7 @@ mod false_alarms;
 mod fights;
 mod finalizers;
 mod fractions;
+mod guards;
 mod handover;
 mod late_writes;
 #[path = "../../../tests/support/logs.rs"]

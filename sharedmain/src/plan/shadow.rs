@@ -184,9 +184,10 @@ impl Keys {
                 }
             }
             Err(error) if error.is_conflict() => self.run_after(key, QUIET),
-            // It is not retried, so nothing would end the difference that was logged.
+            // It is not retried, so nothing would end the difference that was logged, or confirm a new one.
             Err(error) if error.is_permanent() => {
                 self.logged.remove(key);
+                self.unconfirmed.remove(key);
             }
             Err(_) => self.run_after(key, RETRY),
         }

@@ -14,6 +14,10 @@ use reknit_leadership::internal::Identity;
 
 use super::failure::Failure;
 
+/// The maximum length of the error in bytes. The kubelet reads the last 4,096 bytes of the file, which have to contain the
+/// identity.
+const MAX_FAILURE: usize = 3 << 10;
+
 /// Replaces the file by the identity.
 pub(crate) fn write_identity(path: &Path, identity: &Identity) {
     let written = OpenOptions::new().write(true).truncate(true).open(path);
@@ -29,7 +33,9 @@ pub(crate) fn write_identity(path: &Path, identity: &Identity) {
 
 /// Appends the error that ends the process. It is in the log too, so a file that cannot be written is no failure.
 pub(super) fn append_failure(path: &Path, failure: &Failure) {
-    let append = || -> io::Result<()> { writeln!(OpenOptions::new().append(true).open(path)?, "{failure}") };
+    let text = failure.to_string();
+    let text = &text[..text.floor_char_boundary(MAX_FAILURE)];
+    let append = || -> io::Result<()> { writeln!(OpenOptions::new().append(true).open(path)?, "{text}") };
     let _ = append();
 }
 
@@ -47,6 +53,16 @@ mod tests {
         write_identity(file.path(), &identity);
         append_failure(file.path(), &Failure::new("the task failed"));
         assert_eq!(std::fs::read_to_string(file.path()).unwrap(), format!("{identity}\nthe task failed\n"));
+    }
+
+    #[test]
+    fn a_long_failure_leaves_the_identity_in_what_the_kubelet_reads() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let identity = Identity::on("web-0");
+        write_identity(file.path(), &identity);
+        append_failure(file.path(), &Failure::new("\u{e4}".repeat(10_000)));
+        let message = std::fs::read_to_string(file.path()).unwrap();
+        assert!(message.starts_with(&format!("{identity}\n")) && message.len() <= 4096, "{}", message.len());
     }
 
     #[test]

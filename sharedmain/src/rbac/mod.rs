@@ -40,8 +40,8 @@ const SET_FLAGS: &str = "`Rbac::args` in the code sets flags of the program, or 
 /// constructors declare. Comes from [`Main::rbac`].
 ///
 /// A program with a webhook has two accounts: one for the controllers and the certificate (`--only=controllers`), and the
-/// account `webhook` for the server of the webhook (`--only=webhook`), which may write nothing: a permission to do so is an error. A ValidatingAdmissionPolicy
-/// bounds what a stolen token of them could do: of Secrets, they may write only the one of the certificate, as a Secret of
+/// account `webhook` for the server of the webhook (`--only=webhook`), which may write nothing: a permission to do so is an
+/// error. A ValidatingAdmissionPolicy bounds what a stolen token of them could do: of Secrets, they may write only the one of the certificate, as a Secret of
 /// type `Opaque`, and in webhook configurations and CustomResourceDefinitions only the rules, selectors, paths and CA bundles
 /// of the program. If controllers write such objects themselves, the policy leaves these resources out, and refuses only
 /// Secrets that hold credentials of the cluster. A program without a webhook has a policy that refuses these Secrets if its
@@ -470,8 +470,8 @@ fn check_reads_only(permissions: &[Permission]) -> Result<(), Failure> {
     };
     permissions.iter().find(writes).map_or(Ok(()), |permission| {
         Err(Failure::new(format!(
-            "the constructor of the webhook declares `{permission}`, but the account of its server may only get, list and watch, \
-             since the process reads what anybody sends: write in a controller, and declare the permission there"
+            "the constructor of the webhook declares `{permission}`, but the account of its server may only get, list and \
+             watch, since the process reads what anybody sends: write in a controller, and declare the permission there"
         )))
     })
 }

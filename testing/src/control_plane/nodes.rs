@@ -57,11 +57,8 @@ impl ControlPlane {
 }
 
 async fn apply_node(nodes: &Api<Node>, name: &str) -> Result<(), Error> {
-    let node = json!({
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
-    });
+    let labels = json!({"type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
     let applied = nodes.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(node)).await;
     applied.map(drop).map_err(Error::cannot(format!("apply Node {name}")))
 }

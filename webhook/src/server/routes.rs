@@ -304,17 +304,23 @@ async fn collect_body(route: &Route, client: IpAddr, mut body: Body) -> Result<C
         decoded_size.add(&data);
         collected.extend_from_slice(&data);
     }
-    let body = utf8(collected.freeze());
+    let mut body = collected.freeze();
+    if let Some(text) = with_utf8(&body) {
+        if text.len() > route.max_bytes {
+            return Err(too_large());
+        }
+        bodies.add(&mut held, text.len().saturating_sub(body.len())).await;
+        decoded_size = DecodedSize::default();
+        decoded_size.add(text.as_bytes());
+        body = text.into();
+    }
     Ok(Collected { body, held, received: Received { client, decoded_size } })
 }
 
-/// Replaces bytes that are not UTF-8 by U+FFFD, as Go does. Whoever may write an object of a built-in Kind can put some into
-/// its `managedFields`, and must be able to change and delete it all the same.
-fn utf8(body: Bytes) -> Bytes {
-    match str::from_utf8(&body) {
-        Ok(_) => body,
-        Err(_) => String::from_utf8_lossy(&body).into_owned().into(),
-    }
+/// Returns the body with U+FFFD in place of bytes that are not UTF-8, if there are any. Whoever may write an object of a built-in
+/// Kind can put some into its `managedFields`, and must be able to change and delete it all the same.
+fn with_utf8(body: &[u8]) -> Option<String> {
+    str::from_utf8(body).err().map(|_| String::from_utf8_lossy(body).into_owned())
 }
 
 /// Decodes and checks a body, and evaluates the rules that read other objects. Blocking code counts against the work
