@@ -1,8 +1,8 @@
 //! Replaces the bytes of JSON responses that are not UTF-8.
 //!
-//! Whoever may write an object of a built-in Kind can put such bytes into its `managedFields`, which the API server stores
+//! A user who may write an object of a built-in Kind can put such bytes into its `managedFields`, which the API server stores
 //! and returns as they are. JSON is UTF-8, so one such object would make each list of its Kind unreadable. Go reads U+FFFD
-//! instead, and so does this, for each sequence that is no character.
+//! instead, and so does this module, for each sequence that is no character.
 
 use std::{
     mem,

@@ -66,7 +66,7 @@ impl Room {
         let held = self.held + bytes;
         let of_client = self.clients.get(&holder.0).unwrap_or(&0) + bytes;
         let of_namespace = self.namespaces.get(holder).unwrap_or(&0) + bytes;
-        // What the client takes of this counts twice: it is held, and no longer free.
+        // The bytes of the client count twice: they are held, and they are no longer free.
         let left_to_client = self.size.saturating_sub(held).checked_sub(of_client)? / 2;
         if of_namespace > left_to_client {
             return None;

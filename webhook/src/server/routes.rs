@@ -317,8 +317,8 @@ async fn collect_body(route: &Route, client: IpAddr, mut body: Body) -> Result<C
     Ok(Collected { body, held, received: Received { client, decoded_size } })
 }
 
-/// Returns the body with U+FFFD in place of bytes that are not UTF-8, if there are any. Whoever may write an object of a built-in
-/// Kind can put some into its `managedFields`, and must be able to change and delete it all the same.
+/// Returns the body with U+FFFD in place of bytes that are not UTF-8, if there are any. A user who may write an object of a
+/// built-in Kind can put some into its `managedFields`, and must be able to change and delete it all the same.
 fn with_utf8(body: &[u8]) -> Option<String> {
     str::from_utf8(body).err().map(|_| String::from_utf8_lossy(body).into_owned())
 }
