@@ -1,6 +1,6 @@
 //! A process that takes part in leader election.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{Api, Client, client::ClientBuilder};
@@ -19,7 +19,7 @@ use crate::{
     error::Error,
     heartbeat::Heartbeat,
     identity::Identity,
-    lease::{Guard, LeaseWatch, asked_wait},
+    lease::{Guard, LeaseWatch, RunningControllers, asked_wait},
     metrics::ElectionMetrics,
     moment::Deadline,
     retries::{Retries, pause_within},
@@ -69,7 +69,7 @@ pub struct Candidate {
     /// The Pod that this process runs in.
     pub(crate) owner: Option<OwnerReference>,
     /// The controllers whose electors run, which the [`Member`](crate::internal::Member) announces.
-    pub(crate) controllers: Arc<watch::Sender<BTreeSet<String>>>,
+    pub(crate) controllers: Arc<watch::Sender<RunningControllers>>,
     /// The time until which this process may rely on being known to the other members.
     pub(crate) member_until: Arc<Mutex<Option<Deadline>>>,
 }

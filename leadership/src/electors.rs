@@ -14,6 +14,8 @@ use crate::{
 pub struct Electors {
     candidate: Candidate,
     controller: String,
+    /// What the controller selects, if known.
+    selects: Option<String>,
     electors: Vec<Elector>,
 }
 
@@ -32,8 +34,16 @@ impl Electors {
         let writers = buckets.writers(&candidate.identity).into_iter();
         let electors =
             writers.map(|bucket| Elector::new(candidate.clone(), balance.clone(), bucket)).collect();
-        let electors = Self { candidate: candidate.clone(), controller: controller.into(), electors };
+        let electors =
+            Self { candidate: candidate.clone(), controller: controller.into(), selects: None, electors };
         Ok((Leadership::of(buckets, candidate.config.lease_duration), electors))
+    }
+
+    /// Announces what the controller selects, so that a process warns of another one that shares its leases and selects
+    /// other objects.
+    pub fn selecting(mut self, selects: &str) -> Self {
+        self.selects = Some(selects.into());
+        self
     }
 
     /// Acquires and renews the leases. After `stopping` resolves, no further lease is acquired, but held leases are
@@ -47,17 +57,19 @@ impl Electors {
         stopping: impl Future<Output = ()> + Send,
         drained: impl Future<Output = ()> + Send,
     ) {
-        let Self { candidate, controller, electors } = self;
+        let Self { candidate, controller, selects, electors } = self;
         let (stopping, drained) = (stopping.shared(), drained.shared());
         tokio::select! {
             biased;
             () = stopping.clone() => return,
             () = candidate.watch.wait_until_synced(candidate.config.retry_period) => {}
         }
-        candidate.controllers.send_if_modified(|running| running.insert(controller.clone()));
+        candidate.controllers.send_modify(|running| {
+            running.insert(controller.clone(), selects);
+        });
         let announced = async {
             stopping.clone().await;
-            candidate.controllers.send_if_modified(|running| running.remove(&controller));
+            candidate.controllers.send_if_modified(|running| running.remove(&controller).is_some());
         };
         let electors = electors.into_iter().map(|elector| elector.run(stopping.clone(), drained.clone()));
         tokio::join!(announced, join_all(electors));

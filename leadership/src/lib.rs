@@ -37,6 +37,7 @@ mod metrics;
 mod moment;
 mod retries;
 mod ring;
+mod selections;
 mod stateful;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Announces this process to the other replicas, by a Lease of its own.
 
-use std::{collections::BTreeSet, future::Future, mem, time::Duration};
+use std::{future::Future, mem, time::Duration};
 
 use kube::api::DeleteParams;
 use kube_leader_election::{LeaseLock, LeaseLockResult};
@@ -13,8 +13,9 @@ use crate::{
     candidate::Candidate,
     config::is_lease_name,
     dead_members::{DeadMembers, delete_leases},
-    lease::{Announcement, LeaseError},
+    lease::{Announcement, LeaseError, RunningControllers},
     moment::{Deadline, Moment},
+    selections::Selections,
 };
 
 /// The time to delete the lease at the end.
@@ -35,13 +36,20 @@ pub struct Member {
     /// True if the last attempt to renew the lease failed, so that the next one is a retry.
     is_retry: bool,
     log_limit: LogLimit<LeaseError>,
+    selections: Selections,
 }
 
 impl Member {
     /// Creates the member of this process.
     pub fn new(candidate: &Candidate) -> Self {
         let lease = lease_name(&candidate.component, candidate.identity.as_str());
-        Self { candidate: candidate.clone(), lease, is_retry: false, log_limit: LogLimit::default() }
+        Self {
+            candidate: candidate.clone(),
+            lease,
+            is_retry: false,
+            log_limit: LogLimit::default(),
+            selections: Selections::default(),
+        }
     }
 
     /// Announces the controllers whose electors run, and finds the members that died, until `stopping` resolves. Then
@@ -71,15 +79,17 @@ impl Member {
         self.candidate.watch.synced().await;
         let mut controllers = self.candidate.controllers.subscribe();
         loop {
-            let mut running = BTreeSet::new();
-            let are_any = |now: &BTreeSet<String>| {
+            let mut running = RunningControllers::new();
+            let are_any = |now: &RunningControllers| {
                 running.clone_from(now);
                 !now.is_empty()
             };
             controllers.wait_for(are_any).await.ok(); // never fails: `self` holds the sender
-            let lock = self.lock(running);
+            let announcement = self.announcement(running);
+            let lock = self.lock(&announcement);
             loop {
                 let pause = self.renew(&lock).await;
+                self.selections.compare(&self.candidate, &announcement);
                 tokio::select! {
                     biased;
                     () = sleep(pause) => {}
@@ -127,13 +137,15 @@ impl Member {
         self.candidate.config.retry_period
     }
 
-    /// The lock on the own lease, whose writes announce these controllers.
-    fn lock(&self, controllers: BTreeSet<String>) -> LeaseLock {
-        let Candidate { component, config, owner, .. } = &self.candidate;
-        let announcement =
-            Announcement { component: component.clone(), buckets: config.buckets, controllers };
+    fn announcement(&self, controllers: RunningControllers) -> Announcement {
+        let Candidate { component, config, .. } = &self.candidate;
+        Announcement { component: component.clone(), buckets: config.buckets, controllers }
+    }
+
+    /// The lock on the own lease, whose writes announce this process.
+    fn lock(&self, announcement: &Announcement) -> LeaseLock {
         let mut metadata = announcement.metadata();
-        if let Some(owner) = owner {
+        if let Some(owner) = &self.candidate.owner {
             metadata["ownerReferences"] = json!([owner]);
         }
         self.candidate.lock(&self.lease, metadata)

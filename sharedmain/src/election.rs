@@ -12,6 +12,7 @@ use reknit_leadership::{
     LeaderElectionConfig, Leadership,
     internal::{Candidate, Electors, Heartbeat, Identity, Member, StatefulReplica},
 };
+use reknit_reconciler::Controller;
 use tokio::runtime::Handle;
 
 use crate::{
@@ -39,7 +40,7 @@ impl Election {
     }
 
     /// Returns the leadership of a controller, and with leases the electors that have to run for it.
-    pub(crate) fn join(&self, controller: &str) -> Result<(Leadership, Option<Electors>), Failure> {
+    pub(crate) fn join(&self, controller: &Controller) -> Result<(Leadership, Option<Electors>), Failure> {
         match self {
             Self::Disabled => Ok((Leadership::always(), None)),
             Self::Stateful { replica, buckets, namespace } => {
@@ -48,8 +49,9 @@ impl Election {
                 Ok((leadership.map_err(Failure::new)?, None))
             }
             Self::Leases(candidate) => {
-                let (leadership, electors) = Electors::new(candidate, controller).map_err(Failure::new)?;
-                Ok((leadership, Some(electors)))
+                let (leadership, electors) =
+                    Electors::new(candidate, controller.name()).map_err(Failure::new)?;
+                Ok((leadership, Some(electors.selecting(controller.selects()))))
             }
         }
     }

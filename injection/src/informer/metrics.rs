@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use parking_lot::Mutex;
-use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
-use reknit_apis::internal::HashMap;
+use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use reknit_apis::internal::{HashMap, now};
 use tokio::time::Instant;
 
 use crate::metrics::{register_metric, register_scraped};
@@ -27,6 +27,7 @@ pub(crate) struct MetricFamilies {
     lists: IntCounterVec,
     watches: IntCounterVec,
     failures: IntCounterVec,
+    last_changes: GaugeVec,
     /// The last responses to each informer, by its name.
     responses: Arc<Mutex<Vec<(String, WeakResponses)>>>,
     /// The number of informers of each name.
@@ -41,6 +42,7 @@ pub(crate) struct InformerMetrics {
     pub(crate) lists: IntCounter,
     pub(crate) watches: IntCounter,
     pub(crate) failures: IntCounter,
+    last_change: Gauge,
     pub(crate) last_responses: LastResponses,
     name: String,
     families: MetricFamilies,
@@ -111,6 +113,10 @@ impl MetricFamilies {
             |name, help| register_metric(registry, IntGaugeVec::new(Opts::new(name, help), &["name"]));
         let counter =
             |name, help| register_metric(registry, IntCounterVec::new(Opts::new(name, help), &["name"]));
+        let last_changes = Opts::new(
+            "reflector_last_change_timestamp_seconds",
+            "Unix time of the last watch event about an object; 0 before the first",
+        );
         let responses: Arc<Mutex<Vec<(String, WeakResponses)>>> = Arc::default();
         let help = "Seconds since the API server last sent a page, an event or a bookmark to the informer";
         let (ages, measured) =
@@ -131,6 +137,7 @@ impl MetricFamilies {
             lists: counter("reflector_lists_total", "Lists begun, the first and each one after a gap"),
             watches: counter("reflector_watches_total", "Watches opened"),
             failures: counter("reflector_failures_total", "Lists and watches that failed"),
+            last_changes: register_metric(registry, GaugeVec::new(last_changes, &["name"])),
             responses,
             informers: Arc::default(),
         }
@@ -148,6 +155,7 @@ impl MetricFamilies {
             lists: self.lists.with_label_values(&[name]),
             watches: self.watches.with_label_values(&[name]),
             failures: self.failures.with_label_values(&[name]),
+            last_change: self.last_changes.with_label_values(&[name]),
             last_responses,
             name: name.into(),
             families: self.clone(),
@@ -166,6 +174,11 @@ impl InformerMetrics {
         GaugeShare::of(self.families.unsynced.with_label_values(&[&self.name]))
     }
 
+    /// Records that the watch reported a change of an object.
+    pub(crate) fn record_change(&self) {
+        self.last_change.set(now().as_duration().as_secs_f64());
+    }
+
     pub(crate) fn set_size(&self, objects: usize, bytes: usize) {
         self.objects.set(objects);
         self.bytes.set(bytes);
@@ -182,7 +195,16 @@ impl Drop for InformerMetrics {
         informers.remove(&self.name);
         let labels = &[self.name.as_str()];
         let MetricFamilies {
-            objects, bytes, undecodable, unsynced, events, lists, watches, failures, ..
+            objects,
+            bytes,
+            undecodable,
+            unsynced,
+            events,
+            lists,
+            watches,
+            failures,
+            last_changes,
+            ..
         } = &self.families;
         for gauges in [objects, bytes, undecodable, unsynced] {
             let _ = gauges.remove_label_values(labels);
@@ -190,6 +212,7 @@ impl Drop for InformerMetrics {
         for counters in [events, lists, watches, failures] {
             let _ = counters.remove_label_values(labels);
         }
+        let _ = last_changes.remove_label_values(labels);
     }
 }
 
@@ -227,6 +250,24 @@ mod tests {
         assert_eq!(age(), Some(10.0));
         drop(informer);
         assert_eq!(age(), None);
+    }
+
+    #[test]
+    fn the_time_of_the_last_change_is_0_until_there_is_one() {
+        let registry = Registry::new();
+        let informer = MetricFamilies::new(&registry).of("pods");
+        let time = || {
+            let families = registry.gather();
+            let name = "reflector_last_change_timestamp_seconds";
+            let family = families.iter().find(|family| family.name() == name)?;
+            Some(family.get_metric()[0].get_gauge().get_value())
+        };
+        assert_eq!(time(), Some(0.0));
+        let before = now().as_second() as f64;
+        informer.record_change();
+        assert!(time() >= Some(before), "{:?}", time());
+        drop(informer);
+        assert_eq!(time(), None);
     }
 
     #[test]

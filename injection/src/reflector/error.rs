@@ -19,7 +19,10 @@ pub(crate) enum Failure {
     NotFound(String),
     #[error("{0} (403)")]
     Forbidden(String),
-    /// Any other error response. One without a `Status` may be from a proxy, also with the code 403 or 404.
+    /// The resource exists, but serves no such request, as TokenReviews, which are only created.
+    #[error("{0} (405)")]
+    NotServed(String),
+    /// Any other error response. One without a `Status` may be from a proxy, also with the code 403, 404 or 405.
     #[error("{message} ({code})")]
     Refused { code: u16, message: String, retry_after: Option<Duration> },
     /// An `ERROR` event other than 410. The watch may have left out changes.
@@ -46,7 +49,7 @@ impl Failure {
         let retry_after = retry_after_of_status(&status);
         match status {
             Status { code: 410, message, .. } => Self::Expired(message),
-            Status { code: 403 | 404, ref message, .. } if is_without_status(&status) => Self::Refused {
+            Status { code: 403..=405, ref message, .. } if is_without_status(&status) => Self::Refused {
                 code: status.code,
                 message: format!(
                     "{message}: not from an API server, check the address and the proxies in between"
@@ -55,6 +58,7 @@ impl Failure {
             },
             Status { code: 403, message, .. } => Self::Forbidden(message),
             Status { code: 404, message, .. } => Self::NotFound(message),
+            Status { code: 405, message, .. } => Self::NotServed(message),
             Status { code, message, .. } => Self::Refused { code, message, retry_after },
         }
     }
@@ -105,6 +109,10 @@ impl Failure {
             Self::Forbidden(message) => {
                 format!("{message}: grant this process the verbs list and watch on {plural} of {api_version}")
             }
+            Self::NotServed(message) => format!(
+                "{plural} of {api_version} ({kind}) cannot be listed or watched, so that no informer can read them: \
+                 {message} (405)"
+            ),
             _ => format!("failed to list or watch {plural} of {api_version}: {self}"),
         }
     }

@@ -342,6 +342,9 @@ impl<K: Cached> Reflector<K> {
                 return Ok(());
             }
         };
+        if matches!(&*line.event, "ADDED" | "MODIFIED" | "DELETED") {
+            self.cache.metrics.record_change();
+        }
         match &*line.event {
             "ADDED" | "MODIFIED" => self.cache.apply_watched(&raw),
             "DELETED" => self.cache.apply_deletion(&raw),
@@ -370,16 +373,20 @@ impl<K: Cached> Reflector<K> {
         // repeated 410 without a success in between.
         let lists_at_once = self.has_expired && (!was_expired || self.backoff.is_fresh());
         let was_list = self.version.is_none();
-        let is_unavailable = matches!(failure, Failure::NotFound(_) | Failure::Forbidden(_));
+        let is_unavailable =
+            matches!(failure, Failure::NotFound(_) | Failure::Forbidden(_) | Failure::NotServed(_));
         self.refused_lists = if was_list && is_unavailable { self.refused_lists + 1 } else { 0 };
         if self.refused_lists >= MAX_REFUSED_LISTS {
             self.cache.progress.mark_unavailable(self.part, &self.explain(&failure));
         }
         // The server would refuse the same watch again. A process without permission to watch learns of changes by
         // lists, as in client-go.
-        let is_refused =
-            matches!(failure, Failure::Forbidden(_) | Failure::Refused { code: 400 | 405 | 422 | 501, .. })
-                || self.unopened_watches >= MAX_EMPTY_WATCHES;
+        let is_refused = matches!(
+            failure,
+            Failure::Forbidden(_)
+                | Failure::NotServed(_)
+                | Failure::Refused { code: 400 | 405 | 422 | 501, .. }
+        ) || self.unopened_watches >= MAX_EMPTY_WATCHES;
         let has_lost_version = matches!(
             failure,
             Failure::Expired(_) | Failure::NotFound(_) | Failure::Watch(_) | Failure::NoEvents(_)

@@ -2,7 +2,7 @@
 //!
 //! The announcement is stored in the annotations of the member's own Lease.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
@@ -15,12 +15,25 @@ const COMPONENT: &str = "leaderelection.reknit.dev/component";
 const BUCKETS: &str = "leaderelection.reknit.dev/buckets";
 /// The annotation with the names of the controllers that run, separated by commas.
 const CONTROLLERS: &str = "leaderelection.reknit.dev/controllers";
+/// The annotation with what each of them selects, as a JSON object. Members of earlier versions have none.
+const SELECTIONS: &str = "leaderelection.reknit.dev/selections";
+
+/// The controllers that run in a process, each with a text of what it selects. `None` if a member does not say it.
+pub(crate) type RunningControllers = BTreeMap<String, Option<String>>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Announcement {
     pub(crate) component: String,
     pub(crate) buckets: u32,
-    pub(crate) controllers: BTreeSet<String>,
+    pub(crate) controllers: RunningControllers,
+}
+
+/// A controller that selects other objects in another member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OtherSelection<'a> {
+    pub(crate) controller: &'a str,
+    pub(crate) own: &'a str,
+    pub(crate) theirs: &'a str,
 }
 
 impl Announcement {
@@ -28,25 +41,40 @@ impl Announcement {
     pub(crate) fn of(lease: &Lease) -> Option<Self> {
         let annotation = |key| lease.annotations().get(key);
         let controllers = annotation(CONTROLLERS)?.split(',').filter(|name| !name.is_empty());
+        let selections = annotation(SELECTIONS).and_then(|json| serde_json::from_str(json).ok());
+        let mut selections: BTreeMap<String, String> = selections.unwrap_or_default();
         Some(Self {
             component: annotation(COMPONENT)?.clone(),
             buckets: annotation(BUCKETS)?.parse().ok()?,
-            controllers: controllers.map(str::to_owned).collect(),
+            controllers: controllers.map(|name| (name.to_owned(), selections.remove(name))).collect(),
         })
     }
 
     /// Returns true if the member runs this controller of this component.
     pub(crate) fn runs(&self, component: &str, controller: &str) -> bool {
-        self.component == component && self.controllers.contains(controller)
+        self.component == component && self.controllers.contains_key(controller)
+    }
+
+    /// Returns a controller that both members run, and that selects other objects in the other one.
+    pub(crate) fn find_other_selection<'a>(&'a self, other: &'a Self) -> Option<OtherSelection<'a>> {
+        let both = self.controllers.iter().filter(|_| self.component == other.component);
+        let mut both = both
+            .filter_map(|(name, own)| Some((name, own.as_ref()?, other.controllers.get(name)?.as_ref()?)));
+        let (controller, own, theirs) = both.find(|(_, own, theirs)| own != theirs)?;
+        Some(OtherSelection { controller, own, theirs })
     }
 
     /// The metadata of the member's lease. A component whose name is not valid as a label has only the annotation.
     pub(crate) fn metadata(&self) -> Value {
-        let controllers = self.controllers.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        let controllers = self.controllers.keys().map(String::as_str).collect::<Vec<_>>().join(",");
+        let selections =
+            self.controllers.iter().filter_map(|(name, selects)| Some((name, selects.as_ref()?)));
+        let selections = json!(selections.collect::<BTreeMap<_, _>>());
         let annotations = BTreeMap::from([
             (COMPONENT, self.component.clone()),
             (BUCKETS, self.buckets.to_string()),
             (CONTROLLERS, controllers),
+            (SELECTIONS, selections.to_string()),
         ]);
         let label =
             Some(&self.component).filter(|component| Bounds::LABEL_VALUE.apply(component) == **component);
@@ -63,10 +91,44 @@ mod tests {
         let announcement = Announcement {
             component: "controller".into(),
             buckets: 10,
-            controllers: ["lamps.demo".into(), "rooms.demo".into()].into(),
+            controllers: [("lamps.demo".into(), Some("namespace=a".into())), ("rooms.demo".into(), None)]
+                .into(),
         };
         let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": announcement.metadata()});
         assert_eq!(Announcement::of(&serde_json::from_value(lease).unwrap()), Some(announcement));
+    }
+
+    #[test]
+    fn selections_differ_if_both_members_say_what_they_select_by_the_same_name() {
+        let announcement = |component: &str, controllers: &[(&str, Option<&str>)]| Announcement {
+            component: component.into(),
+            buckets: 1,
+            controllers: controllers
+                .iter()
+                .map(|(name, text)| ((*name).into(), text.map(Into::into)))
+                .collect(),
+        };
+        let own = announcement("controller", &[("lamps", Some("namespace=a")), ("rooms", Some(""))]);
+        for (component, controllers, expected) in [
+            (
+                "controller",
+                &[("lamps", Some("namespace=b"))][..],
+                Some(("lamps", "namespace=a", "namespace=b")),
+            ),
+            (
+                "controller",
+                &[("lamps", Some("namespace=a")), ("rooms", Some("x=y"))],
+                Some(("rooms", "", "x=y")),
+            ),
+            ("controller", &[("lamps", Some("namespace=a")), ("rooms", Some(""))], None),
+            ("controller", &[("lamps", None), ("other", Some("x=y"))], None),
+            ("other", &[("lamps", Some("namespace=b"))], None),
+        ] {
+            let other = announcement(component, controllers);
+            let found = own.find_other_selection(&other);
+            let found = found.map(|OtherSelection { controller, own, theirs }| (controller, own, theirs));
+            assert_eq!(found, expected, "{other:?}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod table;
 mod watch;
 
 pub(crate) use self::{
-    announcement::Announcement,
+    announcement::{Announcement, RunningControllers},
     death::proves_death,
     error::{LeaseError, asked_wait},
     guard::Guard,

@@ -121,3 +121,36 @@ async fn a_bucket_that_is_handed_over_is_logged_with_the_member_it_is_assigned_t
     );
     assert!(changes[1].contains("became leader"), "{changes:#?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_selects_other_objects_with_the_same_leases_is_warned_of() {
+    let lines = Lines::default();
+    let _recording = lines.record();
+    let take_warnings = || {
+        let text = String::from_utf8(std::mem::take(&mut *lines.0.lock())).unwrap();
+        text.lines()
+            .filter(|line| line.contains("selects other objects"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let api = FakeApi::default();
+    let _a = Replica::start_selecting(&api, "a", "namespace=a");
+    let same = Replica::start_selecting(&api, "b", "namespace=a");
+    sleep(LEASE + RETRY * 2).await;
+    same.stop().await;
+    let newer = Replica::start_selecting(&api, "c", "namespace=a labels=x=y");
+    sleep(LEASE - RETRY).await;
+    assert_eq!(take_warnings(), [""; 0], "a rollout may change the selection");
+    sleep(RETRY * 4).await;
+    let warnings = take_warnings();
+    for line in ["selects=\"namespace=a\" other=\"c_", "selects=\"namespace=a labels=x=y\" other=\"a_"] {
+        assert_eq!(
+            warnings.iter().filter(|warning| warning.contains(line)).count(),
+            1,
+            "{line}: {warnings:#?}"
+        );
+    }
+    newer.stop().await;
+    sleep(LEASE * 2).await;
+    assert_eq!(take_warnings(), [""; 0]);
+}

@@ -56,6 +56,23 @@ impl Replica {
         controllers: &[&str],
         hangs: bool,
     ) -> Self {
+        Self::start_each(api, name, config, controllers, hangs, |electors| electors)
+    }
+
+    /// Starts a process with one bucket for one controller, which announces what it selects.
+    pub(super) fn start_selecting(api: &FakeApi, name: &str, selects: &str) -> Self {
+        let config = LeaderElectionConfig::default();
+        Self::start_each(api, name, &config, &["lamps"], false, |electors| electors.selecting(selects))
+    }
+
+    fn start_each(
+        api: &FakeApi,
+        name: &str,
+        config: &LeaderElectionConfig,
+        controllers: &[&str],
+        hangs: bool,
+        configure: impl Fn(Electors) -> Electors,
+    ) -> Self {
         let registry = Registry::new();
         let identity = Identity::on(name);
         let candidate = Candidate::new(api.client(), "ns", "test", identity, config, &registry).unwrap();
@@ -67,6 +84,7 @@ impl Replica {
         for controller in controllers {
             let (leadership, electors) = Electors::new(&candidate, controller).unwrap();
             leaderships.insert((*controller).to_owned(), leadership);
+            let electors = configure(electors);
             tasks.push(tokio::spawn(electors.run(stopping.clone(), drained.clone())));
         }
         Self { leaderships, registry, stop: Some(stop), drained: Some(drain), tasks }

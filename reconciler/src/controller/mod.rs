@@ -75,6 +75,8 @@ pub(crate) struct Parts {
     pub(crate) kind: String,
     /// The resource, such as `deployments.apps`; empty for a controller without a Kind.
     pub(crate) resource: String,
+    /// What the controller selects, as text: of the objects of its Kind, or its fixed keys.
+    pub(crate) selects: String,
     /// The annotation that pauses an object, if any does.
     pub(crate) paused_by: Option<Arc<str>>,
     pub(crate) inspect: Arc<Inspect>,
@@ -98,6 +100,7 @@ impl Parts {
             name: name.into(),
             kind: String::new(),
             resource: String::new(),
+            selects: String::new(),
             paused_by: Some("reknit.dev/paused".into()),
             inspect: Arc::default(),
             queue,
@@ -147,6 +150,13 @@ impl Controller {
     /// for a controller without a Kind.
     pub fn kind(&self) -> &str {
         &self.parts.kind
+    }
+
+    /// What the controller selects, as text: the namespaces, labels, fields and class of the objects of its Kind, or the keys
+    /// that were [added](Builder::add_key). `all objects` if nothing restricts them.
+    #[doc(hidden)]
+    pub fn selects(&self) -> &str {
+        if self.parts.selects.is_empty() { "all objects" } else { &self.parts.selects }
     }
 
     /// The finalizer that the controller adds to objects. Unique among the controllers of a Kind. `None` if the

@@ -125,6 +125,7 @@ impl<R: ReconcileKind> RoleBuilder<R> {
     /// Builds the controller.
     pub fn build(self) -> Controller {
         let Self { mut build, reconciler, roles } = self;
+        build.parts.selects = build.selects();
         let options = std::mem::take(&mut build.finalizer);
         let mut finalizer = Finalizer::of::<R::Kind>(options, roles.finalize.is_some());
         if roles.release.is_some() {
@@ -177,6 +178,13 @@ impl<R: ReconcileKind> RoleBuilder<R> {
 }
 
 impl<K: Kind> Builder<K> {
+    /// The selection and the class as text. Empty if all objects are selected.
+    fn selects(&self) -> String {
+        let class = self.class.as_ref().map(|(annotation, value)| format!("class {annotation}={value}"));
+        let parts = [Some(self.selection.to_string()).filter(|text| !text.is_empty()), class];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
     /// Opens the informer of the objects that carry a finalizer of the controller and have left its selection. Their
     /// changes enqueue their keys, so that they are finalized when they are deleted. `None` if no object can leave the
     /// selection, or the controller has no finalizer.

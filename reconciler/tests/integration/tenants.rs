@@ -20,8 +20,10 @@ use tokio::sync::mpsc;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The limit for an honest object. It takes less than a second on a machine that does nothing else.
-const LIMIT: Duration = Duration::from_secs(5);
+/// The limit for an honest object, which other tests on the machine may delay further in two of ten cases.
+const LIMIT: Duration = Duration::from_secs(1);
+/// The limit for each of these cases.
+const DELAYED_LIMIT: Duration = Duration::from_secs(5);
 
 /// Kinds that the controller's account may not list.
 const FORBIDDEN: [(&str, &str); 28] = [
@@ -163,6 +165,7 @@ async fn thousands_of_failing_slow_and_storming_objects_and_forbidden_kinds_do_n
         times.push(start.elapsed());
     }
     println!("honest objects were reconciled after {times:.1?}");
-    assert!(times.iter().all(|time| *time < LIMIT), "{times:?}");
+    times.sort();
+    assert!(times[7] < LIMIT && times[9] < DELAYED_LIMIT, "{times:?}");
     running.stop().await;
 }

@@ -1,6 +1,7 @@
 //! The view of the informers: their objects, size and progress.
 use std::collections::BTreeMap;
 
+use k8s_openapi::jiff::Timestamp;
 use reknit_apis::Key;
 use reknit_injection::{InformerState, internal::decode_errors};
 use serde_json::{Value, json};
@@ -31,10 +32,16 @@ pub(super) fn view(state: &State) -> Value {
             "lists": value("reflector_lists_total"),
             "watches": value("reflector_watches_total"),
             "failures": value("reflector_failures_total"),
+            "last_change": value("reflector_last_change_timestamp_seconds").and_then(time_of),
             "last_response_seconds": value("reflector_last_response_age_seconds"),
         })
     };
     json!({ "informers": running.informers.states().into_iter().map(informer).collect::<Vec<_>>() })
+}
+
+/// The time of a last change; `None` before the first.
+fn time_of(unix_seconds: f64) -> Option<Timestamp> {
+    if unix_seconds == 0.0 { None } else { Timestamp::from_second(unix_seconds as i64).ok() }
 }
 
 fn name_of(state: &InformerState) -> &'static str {

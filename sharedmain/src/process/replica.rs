@@ -102,7 +102,7 @@ impl Replica {
         // All controllers join before anything starts, because a lease name may be invalid.
         let joined = {
             let _entered = self.control.enter();
-            let joined = controllers.map(|controller| Ok((election.join(controller.name())?, controller)));
+            let joined = controllers.map(|controller| Ok((election.join(&controller)?, controller)));
             joined.collect::<Result<Vec<_>, Failure>>()?
         };
         tokio::spawn(self.heartbeat.beat());

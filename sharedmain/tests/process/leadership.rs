@@ -26,6 +26,7 @@ trials![
     the_leases_of_a_process_in_another_cluster_are_owned_by_no_pod,
     a_restart_after_sigkill_reconciles_new_objects,
     a_program_with_leases_in_kube_system_warns_of_its_permission,
+    processes_that_share_leases_and_select_other_namespaces_name_each_other,
 ];
 
 fn a_running_reconcile_ends_before_the_lease_is_released() {
@@ -238,6 +239,27 @@ fn a_program_with_leases_in_kube_system_warns_of_its_permission() {
             assert_eq!(child.lines().iter().any(is_warning), is_warned, "{:#?}", child.lines());
             child.signal("TERM");
             child.wait();
+        }
+    });
+}
+
+fn processes_that_share_leases_and_select_other_namespaces_name_each_other() {
+    with_cluster(async |cluster| {
+        let times = json!({"lease-duration": "6s", "renew-deadline": "4s", "retry-period": "1s"});
+        cluster.configure("config-leader-election", times).await;
+        let one = cluster.command("maps").env("POD_NAME", "one").spawn();
+        let other = cluster.command("maps").env("POD_NAME", "two").env("WATCHED", "default").spawn();
+        let warning =
+            |child: &Child| child.wait_for_line("another process shares the Leases of this controller");
+        let (own, others) = (format!("namespace={}", cluster.namespace), "namespace=default");
+        for (child, selects, member, other_selects) in
+            [(&one, &*own, "two_", others), (&other, others, "one_", &*own)]
+        {
+            let line = parse_line(&warning(child));
+            assert!(line["selects"].as_str().unwrap().starts_with(selects), "{line}");
+            assert!(line["other_selects"].as_str().unwrap().starts_with(other_selects), "{line}");
+            assert!(line["other"].as_str().unwrap().starts_with(member), "{line}");
+            assert_eq!(line["knative.dev/controller"], "maps");
         }
     });
 }

@@ -113,6 +113,19 @@ async fn an_informer_that_may_no_longer_list_is_unavailable_and_keeps_its_object
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_informer_of_a_resource_without_lists_is_unavailable_and_says_so() {
+    let (maps, _calls, mut server) = start();
+    for _ in 0..3 {
+        server.list().await.fail(405, "the server does not allow this method on the requested resource");
+    }
+    let _fourth = server.list().await;
+    let InformerState::Unavailable { reason, was_synced: false, .. } = maps.state() else {
+        panic!("{:?}", maps.state())
+    };
+    assert!(reason.starts_with("configmaps of v1 (ConfigMap) cannot be listed or watched"), "{reason}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_404_from_a_starting_server_deletes_nothing() {
     let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
     watch.cut();

@@ -59,7 +59,7 @@ const counts = (values) => Object.entries(values ?? {}).filter(([, value]) => va
 const keyLink = (controller, key) => `#/key/${encodeURIComponent(controller)}/${encodeURIComponent(key)}`;
 
 const STATES = {
-  success: "good", requeue_after: "good", skip: "good", synced: "good", "led here": "good", True: "good",
+  success: "good", requeue_after: "again", skip: "muted", synced: "good", "led here": "good", True: "good",
   waiting: "warn", conflict: "warn", lost: "warn", draining: "warn", delayed: "muted", Unknown: "warn",
   error: "bad", panic: "bad", deadline: "bad", retrying: "bad", failed: "bad", unavailable: "bad", unknown: "bad", False: "bad",
 };
@@ -452,6 +452,7 @@ function informersView(isCurrent) {
     ["Events", ({ events }) => number(events), "number"],
     ["Lists", ({ lists }) => number(lists), "number"],
     ["Failures", ({ failures }) => ({ text: number(failures), type: failures ? "warn" : "" }), "number"],
+    ["Last change", ({ last_change }) => (last_change ? date(last_change) : ""), "number"],
     ["Silent for", ({ last_response_seconds }) => duration(last_response_seconds), "number"],
     ["Reason", (informer) => ({ text: informerReason(informer), type: "bad" }), "middle"],
   ]);

@@ -9,7 +9,7 @@ use super::{browser::Browser, process::Process};
 const WIDTHS: [u32; 2] = [360, 1440];
 const SCHEMES: [&str; 2] = ["light", "dark"];
 /// The longest time for which the page may not react, in milliseconds.
-const MAX_BLOCKED: f64 = 200.0;
+const MAX_BLOCKED: f64 = 100.0;
 
 /// The views, and a condition that is true once each is shown.
 const VIEWS: [(&str, &str); 8] = [
