@@ -452,7 +452,7 @@ function informersView(isCurrent) {
     ["Events", ({ events }) => number(events), "number"],
     ["Lists", ({ lists }) => number(lists), "number"],
     ["Failures", ({ failures }) => ({ text: number(failures), type: failures ? "warn" : "" }), "number"],
-    ["Last change", ({ last_change }) => (last_change ? date(last_change) : ""), "number"],
+    ["Last change", ({ last_change }) => (last_change ? date(last_change) : ""), "middle"],
     ["Silent for", ({ last_response_seconds }) => duration(last_response_seconds), "number"],
     ["Reason", (informer) => ({ text: informerReason(informer), type: "bad" }), "middle"],
   ]);
