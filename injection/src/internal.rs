@@ -24,7 +24,7 @@ pub use crate::{
     fights::{FieldChange, Restored},
     informer::{
         KeyEvent, Old, WeakIndex, cached_json, can_be_left, carriers_outside, decode_errors, field_term,
-        for_each_cached, listed, on_first_lists, on_kind_changed, start_on, writers,
+        for_each_cached, listed, on_first_lists, on_kind_changed, selected_objects, start_on, writers,
     },
     log_limit::LogLimit,
     metrics::{register_durations, register_metric, register_scraped},

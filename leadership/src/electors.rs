@@ -6,15 +6,18 @@ use futures::{FutureExt, future::join_all};
 
 use crate::{
     balance::Balance, bucket::Buckets, candidate::Candidate, elector::Elector, error::Error,
-    leadership::Leadership,
+    leadership::Leadership, ring::fnv,
 };
+
+/// The maximum number of characters of an announced selection.
+const MAX_SELECTION: usize = 200;
 
 /// The electors of one controller's buckets. They acquire and renew leases while they [run](Self::run).
 #[must_use = "no bucket is led unless the electors run"]
 pub struct Electors {
     candidate: Candidate,
     controller: String,
-    /// What the controller selects, if known.
+    /// The text of the controller's selection, if known.
     selects: Option<String>,
     electors: Vec<Elector>,
 }
@@ -40,9 +43,13 @@ impl Electors {
     }
 
     /// Announces what the controller selects, so that a process warns of another one that shares its leases and selects
-    /// other objects.
+    /// other objects. A text of more than 200 characters, such as one of many namespaces, is cut and ends with its hash,
+    /// because the size of annotations is limited.
     pub fn selecting(mut self, selects: &str) -> Self {
-        self.selects = Some(selects.into());
+        self.selects = Some(match selects.char_indices().nth(MAX_SELECTION) {
+            None => selects.into(),
+            Some((end, _)) => format!("{}… (hash {:016x})", &selects[..end], fnv(&[selects])),
+        });
         self
     }
 
@@ -116,6 +123,20 @@ mod tests {
         assert!(leadership.leads(&Key::new("default", "web")) && leadership.has_known_leaders());
         assert_eq!(gauge_values(), [1.0, 1.0]);
         run.abort();
+    }
+
+    #[tokio::test]
+    async fn long_selections_are_cut_and_still_differ() {
+        let (config, registry) = (LeaderElectionConfig::default(), Registry::new());
+        let candidate = candidate(&config, &registry).unwrap();
+        let announced = |controller: &str, selects: &str| {
+            let (_leadership, electors) = Electors::new(&candidate, controller).unwrap();
+            electors.selecting(selects).selects.unwrap()
+        };
+        let (short, long) = ("namespace=ä".to_owned() + &"a".repeat(189), "ä,".repeat(1000));
+        assert_eq!(announced("short", &short), short);
+        let (one, other) = (announced("one", &long), announced("other", &(long.clone() + "b")));
+        assert!(one != other && one.starts_with("ä,ä,") && one.chars().count() < 230, "{one}");
     }
 
     #[tokio::test]

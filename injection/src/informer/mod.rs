@@ -35,7 +35,7 @@ pub use self::{
     index::{Index, WeakIndex},
     key_event::KeyEvent,
     registry::{Informers, cached_json, decode_errors, for_each_cached, on_kind_changed, start_on, writers},
-    selection::{Selection, can_be_left, carriers_outside, field_term, select},
+    selection::{Selection, can_be_left, carriers_outside, field_term, select, selected_objects},
 };
 pub(crate) use self::{
     handle::{is_settled, is_synced},

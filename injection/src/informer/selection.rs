@@ -229,6 +229,11 @@ pub fn can_be_left(selection: &Selection) -> bool {
     !selection.labels.selects_all() || !selection.fields.keys().all(is_constant)
 }
 
+/// Describes the objects of a selection, whatever is kept of each. Empty if all are selected.
+pub fn selected_objects(selection: &Selection) -> String {
+    Selection { keeps_managed_fields: false, ..selection.clone() }.to_string()
+}
+
 /// Returns the selection of the objects outside this selection that carry one of these finalizers. `None` if no object
 /// can leave this selection. An informer of the result lists and watches all objects in the same namespaces, and keeps
 /// only the selected ones.

@@ -455,7 +455,10 @@ impl Builder<Keys> {
     /// # let _ = of_one_secret;
     /// ```
     pub fn add_key(&mut self, key: Key) {
-        self.parts.selects = [self.parts.selects.as_str(), &key.to_string()].join(" ").trim().to_owned();
+        if !self.parts.selects.is_empty() {
+            self.parts.selects.push(' ');
+        }
+        self.parts.selects.push_str(&key.to_string());
         self.parts.queue.add_for(key.clone(), Cause::Start);
         self.parts.queue.add_key_source(move |keys| keys.push(key.clone()));
     }

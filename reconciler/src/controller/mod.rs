@@ -75,7 +75,7 @@ pub(crate) struct Parts {
     pub(crate) kind: String,
     /// The resource, such as `deployments.apps`; empty for a controller without a Kind.
     pub(crate) resource: String,
-    /// What the controller selects, as text: of the objects of its Kind, or its fixed keys.
+    /// The text that [`Controller::selects`] returns. Empty if nothing restricts the objects.
     pub(crate) selects: String,
     /// The annotation that pauses an object, if any does.
     pub(crate) paused_by: Option<Arc<str>>,
@@ -152,8 +152,8 @@ impl Controller {
         &self.parts.kind
     }
 
-    /// What the controller selects, as text: the namespaces, labels, fields and class of the objects of its Kind, or the keys
-    /// that were [added](Builder::add_key). `all objects` if nothing restricts them.
+    /// Describes the selected objects: the namespaces, labels, fields and class of the objects of its Kind, or the keys that
+    /// were [added](Builder::add_key). Returns `all objects` if nothing restricts them.
     #[doc(hidden)]
     pub fn selects(&self) -> &str {
         if self.parts.selects.is_empty() { "all objects" } else { &self.parts.selects }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use reknit_apis::Kind;
 use reknit_injection::{
     Informer, Metadata, Permission, Verb,
-    internal::{can_be_left, carriers_outside},
+    internal::{can_be_left, carriers_outside, selected_objects},
 };
 
 use super::{Controller, builder::Builder};
@@ -181,7 +181,7 @@ impl<K: Kind> Builder<K> {
     /// The selection and the class as text. Empty if all objects are selected.
     fn selects(&self) -> String {
         let class = self.class.as_ref().map(|(annotation, value)| format!("class {annotation}={value}"));
-        let parts = [Some(self.selection.to_string()).filter(|text| !text.is_empty()), class];
+        let parts = [Some(selected_objects(&self.selection)).filter(|text| !text.is_empty()), class];
         parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 

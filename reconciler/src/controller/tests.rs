@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
-use reknit_injection::{Context, Filter, Informer, Shutdown, ShutdownTrigger, label};
+use reknit_injection::{Context, Filter, Informer, Shutdown, ShutdownTrigger, label, select};
 use reknit_leadership::{Leadership, internal::elected};
 use reknit_testing::{ApiServer, InformerExt};
 use serde_json::{Value, json};
@@ -231,6 +231,30 @@ fn client_with_slow_list() -> kube::Client {
         http::Response::builder().body(kube::client::Body::from(list.to_string().into_bytes()))
     };
     kube::Client::new(tower::service_fn(answer), "default")
+}
+
+#[tokio::test]
+async fn a_controller_describes_what_it_selects_by_namespaces_labels_class_and_keys() {
+    struct Idle;
+    impl ReconcileKind for Idle {
+        type Kind = ConfigMap;
+        async fn reconcile_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+            Ok(Outcome::done())
+        }
+    }
+    let cx = context(&[]);
+    let all = Controller::selected::<ConfigMap>(&cx, select().keeping_managed_fields()).name("all");
+    assert_eq!(all.reconciler(Idle).build().selects(), "all objects");
+    let some =
+        Controller::selected::<ConfigMap>(&cx, select().namespace("a").label("tier", "web")).name("some");
+    let some = some.class("example.com/class", "desk").reconciler(Idle).build();
+    assert_eq!(some.selects(), "namespace=a labels=tier=web class example.com/class=desk");
+    let mut keys = Controller::named("keys", &cx);
+    keys.add_key(key("a"));
+    keys.add_key(key("b"));
+    let act = |_| at_once(|| Ok(Outcome::done()));
+    let keys = keys.reconciler(TestReconciler { act, passes: Passes::default() });
+    assert_eq!(keys.selects(), format!("{} {}", key("a"), key("b")));
 }
 
 #[tokio::test(start_paused = true)]
