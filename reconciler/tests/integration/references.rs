@@ -187,3 +187,30 @@ async fn a_reference_does_not_tell_whether_an_object_of_another_namespace_exists
     let error = anything.get(&observer, &namespaces).await.unwrap_err();
     assert!(error.is_permanent() && error.to_string().contains("is cluster-scoped"), "{error}");
 }
+
+#[tokio::test]
+async fn a_reference_to_a_kind_that_is_only_created_fails_and_says_so() {
+    let fixture = Fixture::new("unlisted").await;
+    let observer = fixture.create("observer", &[]).await;
+    let (anything, informers) = {
+        let cx = Context::new("test", fixture.client.clone());
+        let mut build = Controller::of::<ConfigMap>(&cx);
+        (build.track_any(Kinds::any()).across_namespaces(), cx.informers())
+    };
+    informers.start();
+    let review = KReference {
+        api_version: "authentication.k8s.io/v1".into(),
+        kind: "TokenReview".into(),
+        name: "review".into(),
+        ..KReference::default()
+    };
+    eventually("the error", TIMEOUT, async || {
+        let error = anything.get(&observer, &review).await.unwrap_err().to_string();
+        if error.contains("cannot be listed or watched") && error.contains("(405)") {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    })
+    .await;
+}
