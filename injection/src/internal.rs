@@ -24,7 +24,8 @@ pub use crate::{
     fights::{FieldChange, Restored},
     informer::{
         KeyEvent, Old, WeakIndex, cached_json, can_be_left, carriers_outside, decode_errors, field_term,
-        for_each_cached, listed, on_first_lists, on_kind_changed, selected_objects, start_on, writers,
+        for_each_cached, listed, on_first_lists, on_kind_changed, redaction, selected_objects, start_on,
+        writers,
     },
     log_limit::LogLimit,
     metrics::{register_durations, register_metric, register_scraped},
@@ -35,6 +36,7 @@ pub use crate::{
         ConfigMapData, ListRead, ObjectName, PassFacts, RecordedKind, RecordedPass, RecordedRequest,
         Recordings, RunningRecording,
     },
+    redaction::Redaction,
     reflector::{jittered, read_page, read_watch},
     shallow::{RawFields, cut_object, decode_object, decode_value, may_be_cut},
     stack_question::{StackAnswer, StackQuestion, WaitPlace},

@@ -46,6 +46,7 @@ mod ordered_watch;
 mod pass;
 mod permissions;
 mod recording;
+mod redaction;
 mod reflector;
 mod shallow;
 mod stack_question;

@@ -30,13 +30,14 @@ pub use self::{
 pub(crate) use self::{handlers::ChangeHandler, store::Store};
 use crate::{
     client::{Writers, WrittenState},
-    fights::{FieldChange, Fights, Restored, Write, WriteRequest, describe_change},
+    fights::{FieldChange, Fights, Restored, Write, WriteRequest},
     informer::{
         cached::Cached, handle::Progress, key_event::KeyEvent, metrics::InformerMetrics, selection::Selection,
     },
     object::{Object, ObjectState, RawObject, ResponseState},
     pass::CurrentPass,
     recording::ListScope,
+    redaction::Redaction,
 };
 
 /// The value of `is_deletion` for an object that does not come from the response to a deletion.
@@ -63,6 +64,7 @@ pub(crate) struct Cache<K> {
     undecodable: RwLock<Undecodable>,
     handlers: Mutex<Handlers<K>>,
     fights: Fights,
+    redaction: Redaction,
     writers: Writers,
     /// True if a test provides the objects instead of a reflector. Then states are applied in the order of their
     /// arrival, whatever their versions, and a new handler is not called with the objects that are already cached.
@@ -76,6 +78,7 @@ impl<K: Cached> Cache<K> {
         selection: Selection,
         metrics: InformerMetrics,
         writers: Writers,
+        redaction: Redaction,
         preloaded: bool,
     ) -> Self {
         Self {
@@ -87,7 +90,8 @@ impl<K: Cached> Cache<K> {
             undecodable: RwLock::new(Undecodable::new(metrics.undecodable())),
             metrics,
             handlers: Mutex::default(),
-            fights: Fights::default(),
+            fights: Fights::new(redaction.clone()),
+            redaction,
             writers,
             preloaded,
             selection,
@@ -190,7 +194,7 @@ impl<K: Cached> Cache<K> {
         let log = |error: &String| {
             tracing::error!(informer = self.name, key = %object.state().key(), error, "failed to decode an object");
         };
-        object.decode(&self.kind).map(Arc::new).inspect_err(log).ok()
+        object.decode_redacted(&self.kind, &self.redaction).map(Arc::new).inspect_err(log).ok()
     }
 
     /// The keys of all objects, including objects that cannot be decoded.
@@ -344,7 +348,7 @@ impl<K: Cached> Cache<K> {
         response: &RawObject<'_>,
     ) -> Option<FieldChange> {
         let (after, managed_fields) = (&self.state_after(before, response)?, response.managed_fields());
-        describe_change(&self.kind, &Write { request, before, after, managed_fields })
+        self.fights.describe_change(&self.kind, &Write { request, before, after, managed_fields })
     }
 
     /// The state to which a write has led. `None` if it has changed nothing, or if a newer state is cached.
@@ -361,7 +365,7 @@ impl<K: Cached> Cache<K> {
 
     fn decode_raw(&self, raw: &RawObject<'_>) -> Result<(Object, Arc<K>), String> {
         let object = self.encode(raw)?;
-        let decoded = object.decode(&self.kind)?;
+        let decoded = object.decode_redacted(&self.kind, &self.redaction)?;
         Ok((object, Arc::new(decoded)))
     }
 

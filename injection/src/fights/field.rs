@@ -18,6 +18,16 @@ pub(super) enum Step {
     Item(usize, [Value; 2]),
 }
 
+impl Step {
+    /// The segment of a JSON pointer.
+    pub(super) fn segment(&self) -> String {
+        match self {
+            Self::Name(name) => name.clone(),
+            Self::Item(index, _) => index.to_string(),
+        }
+    }
+}
+
 /// A field that has the same value in two states, and another one in a state in between.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Field {

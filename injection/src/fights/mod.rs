@@ -32,17 +32,17 @@ use parking_lot::Mutex;
 use reknit_apis::{Key, internal::HashMap};
 use tokio::time::Instant;
 
+pub(crate) use self::request::{Write, WriteRequest};
 pub use self::text::FieldChange;
 use self::{
-    field::{Field, restored_fields},
+    field::{Field, Step, restored_fields},
     managers::rival_of,
     text::{RestoredText, path_text},
 };
-pub(crate) use self::{
-    request::{Write, WriteRequest},
-    text::describe_change,
+use crate::{
+    object::{Object, ObjectState, Parts, RawObject},
+    redaction::Redaction,
 };
-use crate::object::{Object, ObjectState, Parts, RawObject};
 
 /// The maximum number of objects of an informer whose last states are kept. The namespaces share them.
 const MAX_OBJECTS: usize = 1024;
@@ -88,6 +88,7 @@ pub(crate) struct Fights {
     objects: Mutex<Objects>,
     /// True if the managers of some object are followed, so that watch events are searched for them.
     is_following: AtomicBool,
+    redaction: Redaction,
 }
 
 #[derive(Default)]
@@ -200,6 +201,31 @@ impl Writer {
 }
 
 impl Fights {
+    /// Creates an empty table whose texts do not show these values.
+    pub(crate) fn new(redaction: Redaction) -> Self {
+        Self { redaction, ..Self::default() }
+    }
+
+    /// Describes the change that a request has made from one state of an object to another.
+    pub(crate) fn describe_change(&self, kind: &ApiResource, write: &Write<'_>) -> Option<FieldChange> {
+        let Write { before, after, .. } = *write;
+        // The fields of the new state that differ in the old one.
+        let mut changed = restored_fields(kind, [after, before, after]);
+        write.retain_written(&mut changed, None);
+        let field = changed.first()?;
+        let object = format!("{} {}", kind.kind, after.state().key());
+        Some(FieldChange::new(&object, field, self.hides(kind, write, field)))
+    }
+
+    /// Returns true if a value of the field is hidden in the state before the write or in the one after it.
+    fn hides(&self, kind: &ApiResource, write: &Write<'_>, field: &Field) -> bool {
+        let path: Vec<_> = field.path.iter().map(Step::segment).collect();
+        [write.before, write.after].iter().any(|state| {
+            let object = state.to_json(kind).and_then(|text| serde_json::from_str(&text));
+            object.map_or(true, |object| self.redaction.hides(&object, &path))
+        })
+    }
+
     /// Remembers the write of an object by a pass of this controller. Returns the field that it has restored, if this is
     /// a fight. The state before the write is the one that was cached when it was sent.
     pub(crate) fn record_write(
@@ -251,7 +277,8 @@ impl Fights {
         let is_to_report = writer.begin_report(rival.is_some(), now);
         let others = fields.len() - 1;
         let field = fields.swap_remove(0);
-        let text = RestoredText::new(kind, rival, &field, others, writer.restored, now - writer.since);
+        let is_hidden = self.hides(kind, &write, &field);
+        let text = RestoredText::new(rival, &field, is_hidden, others, writer.restored, now - writer.since);
         Some(Restored { kind: kind.clone(), object: key, is_to_report, text })
     }
 

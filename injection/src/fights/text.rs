@@ -2,13 +2,11 @@
 
 use std::{fmt, time::Duration};
 
-use kube::discovery::ApiResource;
 use serde_json::Value;
 
 use super::{
-    field::{Field, Step, restored_fields},
+    field::{Field, Step},
     managers::Rival,
-    request::Write,
 };
 
 /// The maximum length of a value in bytes.
@@ -29,15 +27,14 @@ pub(super) struct RestoredText {
 
 impl RestoredText {
     pub(super) fn new(
-        kind: &ApiResource,
         rival: Option<Rival>,
         field: &Field,
+        is_hidden: bool,
         others: usize,
         times: u32,
         within: Duration,
     ) -> Self {
-        let is_secret = kind.kind == "Secret";
-        let [theirs, ours] = [&field.theirs, &field.ours].map(|value| value_text(value.as_ref(), is_secret));
+        let [theirs, ours] = [&field.theirs, &field.ours].map(|value| value_text(value.as_ref(), is_hidden));
         Self { rival, field: path_text(&field.path), others, theirs, ours, times, within }
     }
 }
@@ -86,11 +83,11 @@ fn cut(text: String, max: usize) -> String {
     if end < text.len() { format!("{}…", &text[..end]) } else { text }
 }
 
-/// The value as JSON, cut. The values of Secrets are not shown.
-fn value_text(value: Option<&Value>, is_secret: bool) -> String {
+/// The value as JSON, cut.
+fn value_text(value: Option<&Value>, is_hidden: bool) -> String {
     match value {
         None => "nothing".into(),
-        Some(_) if is_secret => "(hidden)".into(),
+        Some(_) if is_hidden => "(hidden)".into(),
         Some(value) => cut(value.to_string(), MAX_VALUE),
     }
 }
@@ -110,15 +107,10 @@ impl fmt::Display for FieldChange {
     }
 }
 
-/// Describes the change that a request has made from one state of an object to another.
-pub(crate) fn describe_change(kind: &ApiResource, write: &Write<'_>) -> Option<FieldChange> {
-    let Write { before, after, .. } = *write;
-    // The fields of the new state that differ in the old one.
-    let mut changed = restored_fields(kind, [after, before, after]);
-    write.retain_written(&mut changed, None);
-    let field = changed.first()?;
-    let is_secret = kind.kind == "Secret";
-    let [from, to] = [&field.theirs, &field.ours].map(|value| value_text(value.as_ref(), is_secret));
-    let (kind, key, path) = (&kind.kind, after.state().key(), path_text(&field.path));
-    Some(FieldChange { field: format!("{kind} {key}: {path}"), values: format!(" from {from} to {to}") })
+impl FieldChange {
+    pub(super) fn new(object: &str, field: &Field, is_hidden: bool) -> Self {
+        let [from, to] = [&field.theirs, &field.ours].map(|value| value_text(value.as_ref(), is_hidden));
+        let path = path_text(&field.path);
+        Self { field: format!("{object}: {path}"), values: format!(" from {from} to {to}") }
+    }
 }

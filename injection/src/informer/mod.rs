@@ -34,7 +34,9 @@ pub use self::{
     handle::{InformerHandle, InformerState, Unwatched},
     index::{Index, WeakIndex},
     key_event::KeyEvent,
-    registry::{Informers, cached_json, decode_errors, for_each_cached, on_kind_changed, start_on, writers},
+    registry::{
+        Informers, cached_json, decode_errors, for_each_cached, on_kind_changed, redaction, start_on, writers,
+    },
     selection::{Selection, can_be_left, carriers_outside, field_term, select, selected_objects},
 };
 pub(crate) use self::{

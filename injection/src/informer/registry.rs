@@ -27,6 +27,7 @@ use crate::{
     fights::{FieldChange, Restored, WriteRequest},
     object::{Object, RawObject, ResponseState},
     pass::CurrentPass,
+    redaction::Redaction,
     reflector,
 };
 
@@ -47,6 +48,7 @@ struct Registry {
     runtime: Mutex<Option<runtime::Handle>>,
     discovery: Discovery,
     writers: Writers,
+    redaction: Redaction,
 }
 
 /// The source of the objects of all informers.
@@ -140,6 +142,7 @@ impl Informers {
             runtime: Mutex::default(),
             discovery: Discovery::default(),
             writers: Writers::default(),
+            redaction: Redaction::default(),
         }))
     }
 
@@ -274,8 +277,9 @@ impl Informers {
         let name = name_of::<K>(&kind, &selection);
         let metrics = self.0.families.of(&name);
         let preloaded = matches!(self.0.source, ObjectSource::Preloaded { .. });
+        let (writers, redaction) = (self.0.writers.clone(), self.0.redaction.clone());
         let informer =
-            Informer::of(Cache::new(name, kind, selection, metrics, self.0.writers.clone(), preloaded));
+            Informer::of(Cache::new(name, kind, selection, metrics, writers, redaction, preloaded));
         if let ObjectSource::Preloaded { objects, .. } = &self.0.source {
             objects.iter().for_each(|object| informer.0.cache.preload(object));
             informer.0.cache.progress.mark_preloaded();
@@ -389,6 +393,11 @@ pub fn decode_errors(informers: &Informers, limit: usize) -> BTreeMap<String, BT
         }
     }
     errors
+}
+
+/// Returns the values that are hidden wherever objects are shown.
+pub fn redaction(informers: &Informers) -> &Redaction {
+    &informers.0.redaction
 }
 
 /// Returns the passes that wrote the last states of objects.

@@ -6,17 +6,25 @@ use kube::discovery::ApiResource;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 
-use crate::shallow::decode_object;
+use crate::{redaction::Redaction, shallow::decode_object};
 
 /// The maximum number of steps in the path of a Secret's value, such as `data.password`. Further steps could reveal a
 /// part of the secret.
 const SECRET_PATH_STEPS: usize = 2;
 
+/// The error about a value that is not shown.
+const WRONG_FORM: &str = "a value of the wrong form";
+
 /// Decodes a whole object. The error names the path of the value and the cause.
 ///
-/// The error of a Secret contains the names of its fields, but no values.
-pub(super) fn decode<K: DeserializeOwned>(json: &str, kind: &ApiResource) -> Result<K, String> {
-    let decode = || decode_object(json).map_err(|error| explain_with_path::<K>(json, &error, kind));
+/// The error of a Secret contains the names of its fields, but no values. Nor does that of a field that is hidden.
+pub(super) fn decode<K: DeserializeOwned>(
+    json: &str,
+    kind: &ApiResource,
+    redaction: &Redaction,
+) -> Result<K, String> {
+    let decode =
+        || decode_object(json).map_err(|error| explain_with_path::<K>(json, &error, kind, redaction));
     panic::catch_unwind(decode).map_err(|_| "its decoding panicked".to_owned()).flatten()
 }
 
@@ -26,11 +34,19 @@ fn explain_with_path<K: DeserializeOwned>(
     json: &str,
     error: &serde_json::Error,
     kind: &ApiResource,
+    redaction: &Redaction,
 ) -> String {
     let decoded = serde_path_to_error::deserialize::<_, K>(&mut serde_json::Deserializer::from_str(json));
     let steps = if is_secret(kind) { SECRET_PATH_STEPS } else { usize::MAX };
-    let path = decoded.err().map_or_else(String::new, |error| path_text(error.path().iter().take(steps)));
+    let decoded = decoded.err();
+    let segments = || decoded.iter().flat_map(|error| error.path().iter());
+    let pointer: Vec<_> = segments().map(pointer_segment).collect();
     let message = explain(error, kind);
+    // A flattened field has the path of the object around it.
+    let is_hidden = !pointer.is_empty() && redaction.hides_path(false, &pointer);
+    let message =
+        if is_hidden && !message.starts_with("missing field") { WRONG_FORM.into() } else { message };
+    let path = path_text(segments().take(steps));
     let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
     if path.is_empty() { message.to_owned() } else { format!("{path}: {message}") }
 }
@@ -48,9 +64,16 @@ fn path_text<'a>(segments: impl Iterator<Item = &'a Segment>) -> String {
     })
 }
 
+fn pointer_segment(segment: &Segment) -> String {
+    match segment {
+        Segment::Seq { index } => index.to_string(),
+        other => other.to_string(),
+    }
+}
+
 /// The text of the error. For a Secret, a text without values, since serde quotes the value that it could not read.
 pub(crate) fn explain(error: &serde_json::Error, kind: &ApiResource) -> String {
-    if is_secret(kind) { "a value of the wrong form".into() } else { error.to_string() }
+    if is_secret(kind) { WRONG_FORM.into() } else { error.to_string() }
 }
 
 fn is_secret(kind: &ApiResource) -> bool {
@@ -75,7 +98,19 @@ mod tests {
 
     fn error(json: &str, kind: &str) -> String {
         let kind = ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("", "v1", kind));
-        decode::<Decoded>(json, &kind).unwrap_err()
+        decode::<Decoded>(json, &kind, &Redaction::default()).unwrap_err()
+    }
+
+    #[test]
+    fn the_error_of_a_hidden_field_has_no_value() {
+        let redaction = Redaction::default();
+        redaction.set(&["/b/*/token".into()]);
+        let kind = ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("", "v1", "Lamp"));
+        let error = |json: &str| decode::<Decoded>(json, &kind, &redaction).unwrap_err();
+        let hidden = r#"{"metadata":{},"b":[{"token":[1,777]}]}"#;
+        assert_eq!(error(hidden), "b[0].token[1]: a value of the wrong form");
+        let other = r#"{"metadata":{},"b":[{"other":[1,777]}]}"#;
+        assert!(error(other).contains("777"));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) use self::{
     scan::{Malformed, Result as ScanResult, Scanner},
     state::ObjectState,
 };
-use crate::shallow::decode_object;
+use crate::{redaction::Redaction, shallow::decode_object};
 
 /// A cached object. A clone shares the bytes.
 ///
@@ -150,8 +150,17 @@ impl Object {
 
     /// Decodes the object. The error names the path of the value and the cause, without values of a Secret.
     pub(crate) fn decode<K: DeserializeOwned>(&self, kind: &ApiResource) -> Result<K, String> {
+        self.decode_redacted(kind, &Redaction::default())
+    }
+
+    /// Decodes the object. The error has no hidden value.
+    pub(crate) fn decode_redacted<K: DeserializeOwned>(
+        &self,
+        kind: &ApiResource,
+        redaction: &Redaction,
+    ) -> Result<K, String> {
         let text = self.to_json(kind).map_err(|error| explain(&error, kind))?;
-        decode(&text, kind)
+        decode(&text, kind, redaction)
     }
 
     /// The whole object as JSON, with `apiVersion` and `kind`.

@@ -18,8 +18,8 @@ use reknit_apis::Key;
 
 pub use self::file::{ConfigMapData, ListRead, ObjectName, RecordedKind, RecordedPass, RecordedRequest};
 pub(crate) use self::reads::{ListScope, Reads, RequestSent};
-use self::{file::FORMAT_VERSION, folder::Folder, redaction::Redaction};
-use crate::{Context, Inject};
+use self::{file::FORMAT_VERSION, folder::Folder};
+use crate::{Context, Inject, informer::redaction, redaction::Redaction};
 
 /// The maximum size of a file in bytes, and about that of a recording in memory.
 const MAX_BYTES: usize = 1 << 20;
@@ -56,7 +56,7 @@ pub struct Recordings(Arc<Shared>);
 struct Shared {
     component: String,
     system_namespace: Option<String>,
-    redaction: RwLock<Redaction>,
+    redaction: Redaction,
     /// `None` if passes are not recorded.
     folder: RwLock<Option<Arc<Folder>>>,
     /// The recording of the pass that a test runs.
@@ -68,7 +68,7 @@ impl Recordings {
         Self(Arc::new(Shared {
             component: cx.component().into(),
             system_namespace: cx.system_namespace().map(Into::into),
-            redaction: RwLock::default(),
+            redaction: redaction(&cx.informers()).clone(),
             folder: RwLock::default(),
             of_test,
         }))
@@ -110,12 +110,6 @@ impl Recordings {
         folder.map(|folder| folder.files(|_| true)).unwrap_or_default()
     }
 
-    /// Redacts the values at these JSON pointers in every object too, such as `/spec/users/*/password`. The segment `*`
-    /// is any key and any index.
-    pub fn redact(&self, pointers: &[String]) {
-        *self.0.redaction.write() = Redaction::new(pointers);
-    }
-
     /// Begins the recording of a pass. `None` if passes are not recorded.
     pub fn begin(&self, facts: impl FnOnce() -> PassFacts) -> Option<RunningRecording> {
         let folder = self.0.folder.read().clone();
@@ -149,7 +143,7 @@ impl Recordings {
             ..RecordedPass::default()
         };
         std::mem::take(&mut *recording.0.lock()).write_to(&mut pass, was_dropped);
-        redaction.read().clone().apply(&mut pass);
+        redaction.apply(&mut pass);
         pass.requests.retain(|request| !request.is_given_up);
         pass
     }

@@ -309,7 +309,7 @@ mod tests {
     use kube::api::DynamicObject;
 
     use super::*;
-    use crate::{object::RawObject, recording::redaction::Redaction};
+    use crate::{object::RawObject, redaction::Redaction};
 
     fn kind_of(kind: &str) -> Arc<ApiResource> {
         Arc::new(ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind)))

@@ -1,4 +1,4 @@
-//! Redaction of recorded passes: the values of Secrets, tokens, and the values that the author of the program names.
+//! Redaction of recorded passes: the [hidden values](Redaction), and tokens.
 
 use serde_json::{Value, json};
 
@@ -6,29 +6,12 @@ use super::{
     file::RecordedPass,
     removed::{REDACTED, REDACTED_BASE64, Removed, Texts},
 };
-use crate::client::ResourcePath;
-
-/// Contains the manifest, and so each value, of an object that was applied with kubectl.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// The number of texts within each other that are read. A text within more of them is removed if it mentions a Secret.
-const MAX_NESTING: usize = 3;
-
-/// The values to remove from recorded passes, beside those of Secrets.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Redaction {
-    pointers: Vec<Vec<String>>,
-}
+use crate::{
+    client::ResourcePath,
+    redaction::{Form, LAST_APPLIED, MAX_NESTING, Redaction, documents},
+};
 
 impl Redaction {
-    pub(crate) fn new(pointers: &[String]) -> Self {
-        let segments = |pointer: &String| {
-            let segments = pointer.trim_start_matches('/').split('/');
-            segments.map(|segment| segment.replace("~1", "/").replace("~0", "~")).collect()
-        };
-        Self { pointers: pointers.iter().map(segments).collect() }
-    }
-
     /// Removes the values from the pass. A removed text is removed everywhere else too, also in [another
     /// form](super::removed): a pass that reads a password may write it to a status or to another object.
     pub(super) fn apply(&self, pass: &mut RecordedPass) {
@@ -77,7 +60,7 @@ impl Redaction {
     /// Redacts an object, a list of objects, or a patch, and the objects within them.
     fn redact(&self, value: &mut Value, is_secret: bool, removed: &mut Removed) {
         if let Some(operations) = value.as_array_mut()
-            && (is_secret || !self.pointers.is_empty())
+            && (is_secret || self.has_pointers())
         {
             // The value of a JSON patch may be a part of a value to redact, or contain one.
             let values = operations.iter_mut().filter_map(|operation| operation.get_mut("value"));
@@ -88,23 +71,12 @@ impl Redaction {
     }
 
     fn redact_object(&self, value: &mut Value, is_secret: bool, removed: &mut Removed) {
-        let is_secret = is_secret || matches!(value["kind"].as_str(), Some("Secret" | "SecretList"));
-        for item in value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
-            self.redact_object(item, is_secret, removed);
-        }
-        if let Some(annotations) = value.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-            annotations.remove(LAST_APPLIED);
-        }
-        if is_secret {
-            for (field, replacement) in [("data", REDACTED_BASE64), ("stringData", REDACTED)] {
-                if let Some(field) = value.get_mut(field) {
-                    removed.replace(field, replacement);
-                }
-            }
-        }
-        for pointer in &self.pointers {
-            redact_at(value, pointer, removed);
-        }
+        self.hide_object(value, is_secret, &mut |value, form| match form {
+            Form::Plain => removed.replace(value, REDACTED),
+            Form::Base64 => removed.replace(value, REDACTED_BASE64),
+            Form::Annotation => {} // a test needs the others
+        });
+        remove_last_applied(value);
     }
 
     /// Redacts each object of a Kind within the value, and in its texts. A text with a part that cannot be read may have
@@ -151,24 +123,15 @@ impl Redaction {
         }
         is_read
     }
-
-    /// Returns true for a text with the Kind of Secrets, or with all keys of a pointer.
-    fn is_mentioned_in(&self, text: &str) -> bool {
-        let is_key = |segment: &&String| *segment != "*" && segment.parse::<usize>().is_err();
-        let is_mentioned =
-            |pointer: &Vec<String>| pointer.iter().filter(is_key).all(|key| text.contains(key));
-        text.contains("Secret") || self.pointers.iter().any(is_mentioned)
-    }
 }
 
-/// The documents of YAML or JSON. `None` if one is faulty, or if aliases make them much longer than the text.
-fn documents(text: &str) -> Option<Vec<Value>> {
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_total_scalar_bytes: 2 * text.len() },
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: text.len() },
-        with_snippet: false,
-    };
-    serde_saphyr::from_multiple_with_options(text, options).ok()
+/// Removes the annotation of kubectl from an object, or from the objects of a list.
+fn remove_last_applied(object: &mut Value) {
+    let items = object.get_mut("items").and_then(Value::as_array_mut);
+    items.into_iter().flatten().for_each(remove_last_applied);
+    if let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") {
+        annotations.remove(LAST_APPLIED);
+    }
 }
 
 /// The names and the namespaces of the objects of the file.
@@ -177,24 +140,6 @@ fn names(pass: &RecordedPass) -> impl Iterator<Item = &str> {
     let metadata = pass.objects.iter().map(|object| &object["metadata"]);
     let present = metadata.flat_map(|metadata| [metadata["name"].as_str(), metadata["namespace"].as_str()]);
     absent.chain(present).flatten()
-}
-
-fn redact_at(value: &mut Value, pointer: &[String], removed: &mut Removed) {
-    let Some((segment, rest)) = pointer.split_first() else { return removed.replace(value, REDACTED) };
-    match value {
-        Value::Object(fields) if segment == "*" => {
-            fields.values_mut().for_each(|field| redact_at(field, rest, removed));
-        }
-        Value::Object(fields) => {
-            fields.get_mut(segment).into_iter().for_each(|field| redact_at(field, rest, removed))
-        }
-        Value::Array(items) => {
-            let items = items.iter_mut().enumerate();
-            let named = items.filter(|(index, _)| segment == "*" || *segment == index.to_string());
-            named.for_each(|(_, item)| redact_at(item, rest, removed));
-        }
-        _ => {}
-    }
 }
 
 /// Removes the texts from the query, and from the path that the API server passes on to a proxied server. The rest of a path
@@ -306,7 +251,9 @@ mod tests {
             RecordedPass { objects, requests, result: "blue-moon".into(), ..RecordedPass::default() };
         let data = [("a".to_owned(), secret.replace("22-long", "55"))];
         pass.config_maps.insert("config".into(), Some(data.into()));
-        Redaction::new(&["/spec/token".into()]).apply(&mut pass);
+        let redaction = Redaction::default();
+        redaction.set(&["/spec/token".into()]);
+        redaction.apply(&mut pass);
         let text = pass.text().unwrap();
         for value in ["hunter22", "hunter33", "hunter44", "hunter55", "blue-moon"] {
             assert!(!text.contains(value), "{value}: {text}");
@@ -347,7 +294,9 @@ mod tests {
             requests: vec![serde_json::from_value(request).unwrap()],
             ..RecordedPass::default()
         };
-        Redaction::new(&["/spec/token".into()]).apply(&mut pass);
+        let redaction = Redaction::default();
+        redaction.set(&["/spec/token".into()]);
+        redaction.apply(&mut pass);
         let text = pass.text().unwrap();
         for value in ["hunter", "aHVudGVy", "abc"] {
             assert!(!text.contains(value), "{value}: {text}");
@@ -393,7 +342,9 @@ mod tests {
             ],
             ..RecordedPass::default()
         };
-        Redaction::new(&["/spec/token".into()]).apply(&mut pass);
+        let redaction = Redaction::default();
+        redaction.set(&["/spec/token".into()]);
+        redaction.apply(&mut pass);
         assert_eq!(pass.objects[0]["data"]["a"], "redacted");
     }
 

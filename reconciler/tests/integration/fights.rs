@@ -11,7 +11,7 @@ use kube::{
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use prometheus::Registry;
-use reknit_injection::{Context, select};
+use reknit_injection::{Context, internal::redaction, select};
 use reknit_leadership::Leadership;
 use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKind, Result, Tracked};
 use reknit_testing::{Controllers, eventually};
@@ -233,6 +233,25 @@ async fn a_fight_about_a_secret_is_reported_without_its_values() {
     let message = disturb::<Secret>(&fixture, &owner, "owner", "rotator", patch).await;
     println!("{message}");
     assert!(message.contains("rotator set data.password to (hidden), restored to (hidden)"), "{message}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fight_about_a_value_that_the_author_names_is_reported_without_it() {
+    let fixture = Fixture::new("fight-hidden").await;
+    let owner = create_owner(&fixture).await;
+    let constructor = scaling(&fixture, Verb::Apply, 2);
+    let controllers = Controllers::new(fixture.client.clone()).controller(move |cx| {
+        redaction(&cx.informers()).set(&["/spec/replicas".into()]);
+        constructor(cx)
+    });
+    let running = controllers.start();
+    let patch = json!({"spec": {"replicas": 5}});
+    let message = disturb::<Deployment>(&fixture, &owner, "owner", "scaler", patch).await;
+    assert!(
+        message.contains("scaler set spec.replicas to (hidden), restored to (hidden), 3 times"),
+        "{message}"
+    );
     running.stop().await;
 }
 

@@ -154,8 +154,12 @@ impl Main {
         self
     }
 
-    /// Redacts the values at these JSON pointers in each file of `--record-failures`, beside those of Secrets: in objects of
-    /// all Kinds and in ConfigMaps. The segment `*` is any key and any index.
+    /// Hides the values at these JSON pointers, beside those of Secrets, wherever the framework shows parts of objects: in
+    /// plans, in the log lines of shadows, in the events, log lines and causes of fights and storms, in the errors of objects
+    /// that cannot be decoded, and in the files of `--record-failures`. The pointers lead into objects of all Kinds, also into
+    /// ConfigMaps. The segment `*` is any key and any index.
+    ///
+    /// What your own code writes into errors, events and log lines is only redacted in the files of `--record-failures`.
     ///
     /// ```no_run
     /// use reknit_sharedmain::Main;

@@ -1,6 +1,6 @@
 //! The requests of a plan to the API server: lists of single objects, and dry runs.
 
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use kube::client::Body;
 use reknit_injection::internal::{ResourcePath, field_term, header_warnings};
 use serde_json::{Value, json};
@@ -31,8 +31,36 @@ impl DryRun {
         Ok(())
     }
 
-    /// Reads the live object by a list, for which the permission to list suffices.
+    /// Reads the live object by a list, for which the permission to list suffices, or else as far as the permission to patch it
+    /// allows.
     pub(super) async fn read_live(&self, write: &Write, id: &Id) -> Result<Option<Value>> {
+        let listed = self.list_live(write, id).await;
+        let refusal = listed.as_ref().err().and_then(|error| error.downcast_ref());
+        match refusal.is_some_and(|refusal: &Reply| refusal.status == StatusCode::FORBIDDEN) {
+            true => self.read_by_patch(write, id).await?.map_or(listed, Ok),
+            false => listed,
+        }
+    }
+
+    /// Reads the live object by the dry run of a patch that changes nothing. The outer `None` means that the API server refuses
+    /// that too.
+    async fn read_by_patch(&self, write: &Write, id: &Id) -> Result<Option<Option<Value>>> {
+        let path = ResourcePath::parse(write.head.uri.path());
+        let is_status = path.and_then(|path| path.subresource()) == Some("status");
+        let status = is_status.then(|| format!("{}/status", id.path()));
+        for path in [id.path()].into_iter().chain(status) {
+            let patch = write.to(Method::PATCH, &path, json!({}))?.dry_run()?;
+            let reply = Reply::read(self.live.send(patch).await?).await?;
+            match reply.status {
+                StatusCode::NOT_FOUND => return Ok(Some(None)),
+                status if status.is_success() => return Ok(Some(Some(reply.json()?))),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    async fn list_live(&self, write: &Write, id: &Id) -> Result<Option<Value>> {
         let mut request = Request::new(Body::empty());
         let selector: String =
             form_urlencoded::byte_serialize(field_term("metadata.name", &id.key.name).as_bytes()).collect();

@@ -30,7 +30,7 @@ use kube::client::Body;
 use reknit_apis::Key;
 use reknit_injection::{
     Context, InformerState, Informers,
-    internal::{Transport, decode_errors, for_each_cached, with_causes},
+    internal::{Transport, decode_errors, for_each_cached, redaction, with_causes},
 };
 use reknit_reconciler::{
     Controller, Error, Outcome,
@@ -101,6 +101,7 @@ impl Plan {
             .system_namespace(system_namespace)
             .build();
         dry_run.read_from(&cx.informers());
+        redaction(&cx.informers()).set(&constructors.redacted);
         let constructed =
             constructors.for_plan(dry_run.effects()).run(PartContexts::of(None, &cx), disabled)?;
         let (informers, transport) = (cx.informers(), cx.transport());
@@ -128,7 +129,8 @@ impl Plan {
         let text = |name: String| move |(key, why)| format!("{name} {key}: {why}");
         let not_decoded = errors.flat_map(|(name, errors)| errors.into_iter().map(text(name))).collect();
         let not_read = NotRead { not_synced, not_decoded };
-        Report::new(self.dry_run.take_overlay().await, &self.dry_run.notes.lock(), runs, not_read)
+        let overlay = self.dry_run.take_overlay().await;
+        Report::new(overlay, &self.dry_run.notes.lock(), runs, not_read, redaction(&self.informers))
     }
 
     async fn wait_for_first_lists(&self, list_timeout: Duration) {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use reknit_apis::{Key, internal::visible};
-use reknit_injection::internal::HashMap;
+use reknit_injection::internal::{HashMap, Redaction};
 use reknit_reconciler::internal::APPLIED;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ enum Action {
     ChangeStatus,
 }
 
-/// An object that would change. Names and uids that the API server would generate are replaced, and Secrets masked.
+/// An object that would change. Names and uids that the API server would generate are replaced, and hidden values masked.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Object {
@@ -96,6 +96,7 @@ impl Report {
         notes: &Notes,
         runs: BTreeMap<(String, Key), Run>,
         not_read: NotRead,
+        redaction: &Redaction,
     ) -> Self {
         let generated = generated_values(&overlay, &notes.since);
         let texts = |finding| {
@@ -112,7 +113,7 @@ impl Report {
             warnings: texts(Finding::Warning),
             events: events.into_iter().collect(),
             runs: runs.into_iter().map(|(id, run)| shown_run(id, run, &generated)).collect(),
-            objects: objects(overlay, &generated),
+            objects: objects(overlay, &generated, redaction),
             not_read,
         }
     }
@@ -290,15 +291,17 @@ impl fmt::Display for Report {
 }
 
 impl Object {
-    fn new(id: &Id, entry: Entry, generated: &HashMap<String, String>) -> Option<Self> {
+    fn new(
+        id: &Id,
+        entry: Entry,
+        generated: &HashMap<String, String>,
+        redaction: &Redaction,
+    ) -> Option<Self> {
         let action = action(&entry)?;
         let states = [&entry.before, &entry.after, &entry.previous];
         let states = states.map(|state| shown(state.as_ref().map(Compact::value), generated));
         let [mut before, mut after, mut previous] = states;
-        let has_secret_kind = |state: &Value| state["kind"] == "Secret";
-        if id.is_secret() || has_secret_kind(&before) || has_secret_kind(&after) {
-            mask(&mut [&mut before, &mut after, &mut previous]);
-        }
+        redaction.mask([&mut before, &mut after, &mut previous], id.is_secret());
         let object = if after.is_object() { &after } else { &before };
         let [api_version, kind] =
             ["apiVersion", "kind"].map(|field| object[field].as_str().unwrap_or_default().to_owned());
@@ -333,17 +336,18 @@ impl fmt::Display for Object {
 }
 
 /// The objects that would change, sorted by their names.
-fn objects(overlay: Overlay, generated: &HashMap<String, String>) -> Vec<Object> {
+fn objects(overlay: Overlay, generated: &HashMap<String, String>, redaction: &Redaction) -> Vec<Object> {
     let entries = overlay.entries.into_iter();
-    let mut objects: Vec<_> = entries.filter_map(|(id, entry)| Object::new(&id, entry, generated)).collect();
+    let objects = entries.filter_map(|(id, entry)| Object::new(&id, entry, generated, redaction));
+    let mut objects: Vec<_> = objects.collect();
     objects.sort_by(|a, b| (&a.kind, &a.key).cmp(&(&b.kind, &b.key)));
     objects
 }
 
 /// The changes of one pass as text. Empty if there are none.
-pub(super) fn changes(overlay: Overlay, notes: &Notes) -> String {
+pub(super) fn changes(overlay: Overlay, notes: &Notes, redaction: &Redaction) -> String {
     let generated = generated_values(&overlay, &notes.since);
-    let objects = objects(overlay, &generated);
+    let objects = objects(overlay, &generated, redaction);
     let mut text = counted(&objects.iter().collect::<Vec<_>>());
     text.extend(notes.of(Finding::Effect).map(|note| format!("  {}: {}\n", note.object, note.text)));
     let hidden = text.lines().count().saturating_sub(MAX_LINES);
@@ -404,23 +408,6 @@ fn shown_run(
 ) -> ((String, String), Run) {
     let error = run.error.map(|error| with_generated(&error, generated));
     ((controller, with_generated(&key.to_string(), generated)), Run { error, ..run })
-}
-
-/// Masks the values of a Secret. Different values of a field get different numbers.
-fn mask(states: &mut [&mut Value]) {
-    let mut values = Vec::new();
-    for pointer in ["/data", "/stringData", "/metadata/annotations"] {
-        for state in states.iter_mut() {
-            let fields = state.pointer_mut(pointer).and_then(Value::as_object_mut);
-            for value in fields.into_iter().flat_map(|fields| fields.values_mut()) {
-                let number = values.iter().position(|known| known == value).unwrap_or_else(|| {
-                    values.push(value.clone());
-                    values.len() - 1
-                });
-                *value = json!(format!("(masked value {})", number + 1));
-            }
-        }
-    }
 }
 
 /// The texts of these objects. Equal ones are shown once, with their number.

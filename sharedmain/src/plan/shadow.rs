@@ -19,7 +19,7 @@ use prometheus::{IntGauge, IntGaugeVec, Opts, Registry};
 use reknit_apis::Key;
 use reknit_injection::{
     Shutdown,
-    internal::{CurrentPass, HashMap, HttpResponse, Transport, register_metric},
+    internal::{CurrentPass, HashMap, HttpResponse, Redaction, Transport, register_metric},
 };
 use reknit_reconciler::{
     Controller, Drained, Error, Outcome,
@@ -48,6 +48,7 @@ pub(crate) struct Shadow {
     passes: Mutex<HashMap<Arc<str>, Arc<DryRun>>>,
     differing: IntGaugeVec,
     uncompared: IntGaugeVec,
+    redaction: Redaction,
 }
 
 /// The keys of a controller.
@@ -65,7 +66,7 @@ struct Keys {
 
 impl Shadow {
     /// Creates the shadow of a process, which sends through this guarded transport.
-    pub(crate) fn new(guarded: Transport, registry: &Registry) -> Arc<Self> {
+    pub(crate) fn new(guarded: Transport, registry: &Registry, redaction: Redaction) -> Arc<Self> {
         let gauge =
             |name, help| register_metric(registry, IntGaugeVec::new(Opts::new(name, help), &["controller"]));
         let differing = gauge(
@@ -76,7 +77,7 @@ impl Shadow {
             "reknit_shadow_uncompared_keys",
             "The number of keys that existed at the start and have not been compared since, or -1 before the first lists.",
         );
-        Arc::new(Self { live: guarded, passes: Mutex::default(), differing, uncompared })
+        Arc::new(Self { live: guarded, passes: Mutex::default(), differing, uncompared, redaction })
     }
 
     /// The transport of the controllers.
@@ -147,7 +148,8 @@ impl Shadow {
             }
         }
         if matches!(result, Ok(Ok(_))) {
-            let changes = changes(dry_run.take_overlay().await, &dry_run.notes.lock());
+            let overlay = dry_run.take_overlay().await;
+            let changes = changes(overlay, &dry_run.notes.lock(), &self.redaction);
             keys.log(&name, key, &changes);
         }
     }

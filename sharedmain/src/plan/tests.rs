@@ -102,7 +102,7 @@ async fn plan_controller(
     controller: impl Fn(&Context) -> Result<Controller> + 'static,
 ) -> Planned {
     let (objects, _) = (server.objects(), server.take_writes());
-    let main = Main::new("test").plannable().controller(controller);
+    let main = Main::new("test").plannable().redact(["/data/token"]).controller(controller);
     let (status, text, json) = plan(main, server.client().into()).await.unwrap();
     println!("{text}");
     assert!(server.take_writes().iter().all(|write| write.dry_run));

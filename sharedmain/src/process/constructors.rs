@@ -32,7 +32,7 @@ pub(crate) struct Constructors {
     pub(crate) controllers: Vec<ConstructController>,
     pub(crate) tasks: Vec<Constructor<Task>>,
     pub(crate) webhooks: Vec<ConstructWebhook>,
-    /// The JSON pointers to values that are redacted in recorded passes.
+    /// The JSON pointers to values that are hidden wherever objects are shown.
     pub(crate) redacted: Vec<String>,
     /// True if the author has declared that a plan may run the controllers.
     pub(crate) is_plannable: bool,

@@ -5,7 +5,7 @@ use kube::Client;
 use prometheus::Registry;
 use reknit_injection::{
     Context, Effects, InformerHandle, Shutdown,
-    internal::{Recordings, Transport},
+    internal::{Recordings, Redaction, Transport, redaction},
 };
 use reknit_reconciler::{Controller, internal::PassLog};
 use reknit_server::Plain;
@@ -231,7 +231,9 @@ impl Program {
         }
         let transport =
             client::controller_transport(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
-        let shadow = flags.shadow.then(|| Shadow::new(transport.clone(), &registry));
+        let hidden = Redaction::default();
+        hidden.set(&constructors.redacted);
+        let shadow = flags.shadow.then(|| Shadow::new(transport.clone(), &registry, hidden));
         let cx = match &shadow {
             Some(shadow) => Context::builder(&component, shadow.transport(namespace)).without_own_writes(),
             None => Context::builder(&component, transport),
@@ -245,8 +247,8 @@ impl Program {
             Some(_) => constructors.for_plan(Effects::planned(|_, _| {})),
             None => constructors,
         };
+        redaction(&cx.informers()).set(&constructors.redacted);
         let recordings: Recordings = cx.get();
-        recordings.redact(&constructors.redacted);
         recordings.set_folder(flags.record_failures.as_deref());
         cx.provide(BindAddress(flags.bind_address));
         cx.provide(ShutdownTimeout(flags.shutdown_timeout));

@@ -24,7 +24,8 @@ trials![
     a_program_that_does_not_allow_plans_or_has_no_controllers_ends_with_status_2,
     a_plan_has_the_permissions_of_the_impersonated_account,
     a_plan_whose_impersonation_is_refused_ends_with_status_1,
-    a_plan_shows_the_status_of_a_kind_without_a_status_subresource;
+    a_plan_masks_the_values_that_the_author_names,
+    a_plan_shows_the_status_without_a_status_subresource_to_an_account_that_may_only_patch_it;
     ignored: the_cost_of_a_plan,
 ];
 
@@ -127,23 +128,29 @@ fn a_program_that_does_not_allow_plans_or_has_no_controllers_ends_with_status_2(
     }
 }
 
-fn a_plan_has_the_permissions_of_the_impersonated_account() {
-    with_cluster(async |cluster| {
-        let namespace = cluster.namespace.clone();
-        cluster.apply_map("a", json!({"value": "1"})).await;
-        let rules = "[{apiGroups: ['', networking.k8s.io], resources: [configmaps, secrets, networkpolicies], verbs: [get, list]},
-            {apiGroups: [networking.k8s.io], resources: [networkpolicies], verbs: [create, patch]}]";
-        let role = format!(
-            "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: planner, namespace: {namespace}}}}}
+/// Grants these rules in the namespace of the test to a new account. Returns its name.
+async fn account_with(cluster: &TestCluster, rules: &str) -> String {
+    let namespace = &cluster.namespace;
+    let manifests = format!(
+        "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: planner, namespace: {namespace}}}}}
 ---
 {{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {{name: planner, namespace: {namespace}}}, rules: {rules}}}
 ---
 {{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {{name: planner, namespace: {namespace}}},
   subjects: [{{kind: ServiceAccount, name: planner, namespace: {namespace}}}],
   roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: planner}}}}"
-        );
-        cluster.plane.apply_yaml(&role).await.unwrap();
-        let account = format!("system:serviceaccount:{namespace}:planner");
+    );
+    cluster.plane.apply_yaml(&manifests).await.unwrap();
+    format!("system:serviceaccount:{namespace}:planner")
+}
+
+fn a_plan_has_the_permissions_of_the_impersonated_account() {
+    with_cluster(async |cluster| {
+        let namespace = cluster.namespace.clone();
+        cluster.apply_map("a", json!({"value": "1"})).await;
+        let rules = "[{apiGroups: ['', networking.k8s.io], resources: [configmaps, secrets, networkpolicies], verbs: [get, list]},
+            {apiGroups: [networking.k8s.io], resources: [networkpolicies], verbs: [create, patch]}]";
+        let account = account_with(&cluster, rules).await;
         let plan = |args: &[&str]| {
             let command = cluster.command("painter").env("COLOR", "red").arg("--plan");
             let (status, lines) = args.iter().fold(command, |command, arg| command.arg(arg)).spawn().wait();
@@ -173,7 +180,20 @@ fn a_plan_whose_impersonation_is_refused_ends_with_status_1() {
     });
 }
 
-fn a_plan_shows_the_status_of_a_kind_without_a_status_subresource() {
+fn a_plan_masks_the_values_that_the_author_names() {
+    with_cluster(async |cluster| {
+        cluster.apply_map("a", json!({"value": "1"})).await;
+        for args in [&["--plan"][..], &["--plan", "--plan-output=json"]] {
+            let command = cluster.command("painter with hidden colors").env("COLOR", "ultramarine");
+            let (status, lines) = args.iter().fold(command, |command, arg| command.arg(arg)).spawn().wait();
+            let text = lines.join("\n");
+            assert_eq!(status, 3, "{text}");
+            assert!(text.contains("(masked value ") && !text.contains("ultramarine"), "{text}");
+        }
+    });
+}
+
+fn a_plan_shows_the_status_without_a_status_subresource_to_an_account_that_may_only_patch_it() {
     with_cluster(async |cluster| {
         let schema =
             json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
@@ -195,8 +215,12 @@ fn a_plan_shows_the_status_of_a_kind_without_a_status_subresource() {
         let stamp = serde_json::from_value(stamp).unwrap();
         let stamps: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &stamps());
         eventually("the stamp", LIMIT, async || stamps.create(&PostParams::default(), &stamp).await).await;
+        let rules = "[{apiGroups: [''], resources: [configmaps], verbs: [list]},
+            {apiGroups: [process.reknit.dev], resources: [stamps], verbs: [patch]}]";
+        let account = account_with(&cluster, rules).await;
         let plan = |color: &str| {
-            let (status, lines) = cluster.command("stamper").env("COLOR", color).arg("--plan").spawn().wait();
+            let command = cluster.command("stamper").env("COLOR", color).args(["--plan", "--as", &account]);
+            let (status, lines) = command.spawn().wait();
             (status, lines.join("\n"))
         };
         let (status, text) = plan("blue");

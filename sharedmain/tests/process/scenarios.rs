@@ -125,6 +125,9 @@ fn add_scenario(main: Main, scenario: &str) -> Main {
         "children" => main.controller(children),
         "busy" => main.controller(busy),
         "painter" => main.controller(painter).plannable(),
+        "painter with hidden colors" => {
+            main.controller(painter).plannable().redact(["/spec/podSelector/matchLabels/color"])
+        }
         "stamper" => main.controller(stamper).plannable(),
         "traps" => main.controller(crate::traps::controller).plannable(),
         "burns" => main.controller(maps).task(|_| {

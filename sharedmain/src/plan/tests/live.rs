@@ -68,6 +68,32 @@ async fn a_cached_object_is_not_read_again() {
 }
 
 #[tokio::test]
+async fn an_object_that_the_account_may_only_patch_is_read_by_a_patch_that_changes_nothing() {
+    let server = server();
+    server.insert(&map_in_default("a"));
+    server.authorize(|request| match (request.verb, &*request.resource) {
+        ("list" | "get", "configmaps") => Err("cannot read configmaps".into()),
+        _ => Ok(()),
+    });
+    let controller = |cx: &Context| {
+        let (build, api) = (Controller::of::<Lamp>(cx), Api::default_namespaced(cx.client()));
+        Ok(build.reconciler(Patching { api, writer: None, _cache: () }).build())
+    };
+    let planned = plan_controller(&server, controller).await;
+    assert_eq!(planned.status, 3, "{}", planned.text);
+    assert_eq!(planned.json["objects"][0]["before"]["data"], json!({"live": "yes"}));
+    assert_eq!(planned.json["objects"][0]["after"]["data"], json!({"live": "yes", "a": "1"}));
+
+    server.authorize(|request| match &*request.resource {
+        "configmaps" => Err(format!("cannot {} configmaps", request.verb)),
+        _ => Ok(()),
+    });
+    let planned = plan_controller(&server, controller).await;
+    assert_eq!(planned.status, 4, "{}", planned.text);
+    assert!(planned.text.contains("cannot list configmaps"), "{}", planned.text);
+}
+
+#[tokio::test]
 async fn a_cached_object_that_is_deleted_meanwhile_is_gone_for_the_plan_too() {
     let server = server();
     server.insert(&map_in_default("a"));

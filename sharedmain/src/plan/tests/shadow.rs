@@ -4,7 +4,7 @@ use std::{
 };
 
 use prometheus::Registry;
-use reknit_injection::Shutdown;
+use reknit_injection::{Shutdown, internal::Redaction};
 use reknit_reconciler::Drained;
 use tokio::task::JoinHandle;
 use tracing::{
@@ -65,8 +65,16 @@ impl Running {
     }
 
     fn start_controller(server: &ApiServer, controller: impl Fn(&Context) -> Result<Controller>) -> Self {
+        Self::start_hiding(server, Redaction::default(), controller)
+    }
+
+    fn start_hiding(
+        server: &ApiServer,
+        redaction: Redaction,
+        controller: impl Fn(&Context) -> Result<Controller>,
+    ) -> Self {
         let registry = Registry::new();
-        let shadow = Shadow::new(guarded(&server.client().into(), "default"), &registry);
+        let shadow = Shadow::new(guarded(&server.client().into(), "default"), &registry, redaction);
         let (controller, informers) = {
             let cx = Context::builder("test", shadow.transport("default")).without_own_writes().build();
             (controller(&cx).unwrap(), cx.informers())
@@ -121,6 +129,24 @@ async fn a_shadow_logs_its_differences_from_the_running_version_until_they_end()
     assert!(lines.iter().any(|line| line.contains("no difference any more")), "{lines:#?}");
     assert!(lines.iter().any(|line| line.contains("~ data.color: \\\"blue\\\" → \\\"red\\\"")), "{lines:#?}");
     assert_eq!((same.differing(), other.differing()), (1.0, 0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_masks_the_values_that_the_author_names() {
+    let (server, log, redaction) = (server(), Log::default(), Redaction::default());
+    let _guard = log.install();
+    paint(&server, "red").await;
+    redaction.set(&["/data/color".into(), "/status/color".into()]);
+    let _running = Running::start_hiding(&server, redaction, |cx| painter(cx, "blue"));
+    rest().await;
+    let lines = log.take();
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    assert!(
+        lines[0].contains("~ data.color: \\\"(masked value 1)\\\" → \\\"(masked value 2)"),
+        "{}",
+        lines[0]
+    );
+    assert!(!log.has("blue"));
 }
 
 #[tokio::test(start_paused = true)]

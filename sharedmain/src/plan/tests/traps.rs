@@ -186,6 +186,34 @@ async fn a_secret_is_masked_although_its_request_names_no_kind() {
 }
 
 #[tokio::test]
+async fn a_value_that_the_author_names_is_masked_also_in_manifests() {
+    let server = server();
+    let map =
+        json!({"metadata": {"name": "a", "namespace": "default"}, "data": {"token": "old-token", "a": "1"}});
+    server.insert(&serde_json::from_value::<ConfigMap>(map).unwrap());
+    let planned = plan_script(&server, |client, _, _| {
+        async move {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client);
+            let manifest = "kind: Secret\nstringData:\n  key: in-manifest\n";
+            let change = merge(json!({"data": {"token": "new-token", "a": "2", "b": manifest}}));
+            maps.patch("a", &PatchParams::default(), &change).await?;
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+    let text = &planned.text;
+    assert!(text.contains("~ data.token: \"(masked value 1)\" → \"(masked value 2)\"\n"), "{text}");
+    assert!(
+        text.contains("~ data.a: \"1\" → \"2\"\n") && text.contains("+ data.b: \"(masked value "),
+        "{text}"
+    );
+    for value in ["old-token", "new-token", "in-manifest"] {
+        assert!(!text.contains(value) && !planned.json.to_string().contains(value), "{value}: {text}");
+    }
+}
+
+#[tokio::test]
 async fn a_section_names_the_first_entries() {
     let planned = plan_script(&server(), |_, effects, lamp| {
         async move {

@@ -11,7 +11,10 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use reknit_apis::{KReference, Key};
-use reknit_injection::{Clock, Config, FromConfigMap, Informer, internal::Recordings};
+use reknit_injection::{
+    Clock, Config, FromConfigMap, Informer,
+    internal::{Recordings, redaction},
+};
 use reknit_reconciler::{Kinds, ResultExt, TrackedAny};
 
 use super::*;
@@ -95,7 +98,7 @@ async fn record(
 ) -> (PathBuf, Effects) {
     let constructor = |cx: &Context| {
         let recordings: Recordings = cx.get();
-        recordings.redact(&["/data/color".into()]);
+        redaction(&cx.informers()).set(&["/data/color".into()]);
         recordings.set_folder(Some(folder));
         controller(cx)
     };
