@@ -39,6 +39,7 @@ pub use crate::{
     redaction::Redaction,
     reflector::{jittered, read_page, read_watch},
     shallow::{RawFields, cut_object, decode_object, decode_value, may_be_cut},
+    shared_table::{Namespaced, SharedTable},
     stack_question::{StackAnswer, StackQuestion, WaitPlace},
     timing::sleep_until_optional,
 };

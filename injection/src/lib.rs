@@ -49,6 +49,7 @@ mod recording;
 mod redaction;
 mod reflector;
 mod shallow;
+mod shared_table;
 mod stack_question;
 #[cfg(test)]
 mod testing;

@@ -29,7 +29,7 @@ use std::{
 
 use kube::discovery::ApiResource;
 use parking_lot::Mutex;
-use reknit_apis::{Key, internal::HashMap};
+use reknit_apis::Key;
 use tokio::time::Instant;
 
 pub(crate) use self::request::{Write, WriteRequest};
@@ -42,6 +42,7 @@ use self::{
 use crate::{
     object::{Object, ObjectState, Parts, RawObject},
     redaction::Redaction,
+    shared_table::SharedTable,
 };
 
 /// The maximum number of objects of an informer whose last states are kept. The namespaces share them.
@@ -93,9 +94,7 @@ pub(crate) struct Fights {
 
 #[derive(Default)]
 struct Objects {
-    written: HashMap<Key, WrittenObject>,
-    /// The number of these objects by namespace, and under the empty name that of cluster-scoped objects.
-    by_namespace: HashMap<Box<str>, usize>,
+    written: SharedTable<Key, WrittenObject, MAX_OBJECTS>,
     swept: Option<Instant>,
 }
 
@@ -240,7 +239,7 @@ impl Fights {
         if !objects.has_room_for(&key, now, &self.is_following) {
             return None;
         }
-        let object = objects.object(&key);
+        let object = objects.written.entry(key.clone(), WrittenObject::default);
         object.add_state(&after.state(), managed_fields, || Some(after.clone()));
         object.by.retain(|writer| !writer.is_expired(now, false));
         let Some(writer) = object.by.iter_mut().find(|writer| writer.controller == *controller) else {
@@ -304,58 +303,19 @@ impl Fights {
 impl Objects {
     /// Drops expired states at most once a second, and returns true if the state of this object can be kept.
     fn has_room_for(&mut self, key: &Key, now: Instant, is_following: &AtomicBool) -> bool {
-        let is_full = self.written.len() >= MAX_OBJECTS;
+        let is_full = self.written.is_full();
         let age = self.swept.map_or(MIN_AGE, |swept| now - swept);
         if age >= MIN_AGE || (is_full && age >= Duration::from_secs(1)) {
             self.swept = Some(now);
-            let number = self.written.len();
-            self.written.retain(|_, object| {
+            self.written.retain(|object| {
                 object.by.retain(|writer| !writer.is_expired(now, is_full));
                 !object.by.is_empty()
             });
-            if self.written.len() < number {
-                self.count();
-            }
             let mut writers = self.written.values().flat_map(|object| &object.by);
             is_following.store(writers.any(|writer| writer.restored > 0), Ordering::Relaxed);
         }
-        self.written.len() < MAX_OBJECTS || self.written.contains_key(key) || self.evict_for(key)
+        self.written.has_room_for(key, WrittenObject::usefulness)
     }
-
-    /// Returns the entry of an object for which there is room.
-    fn object(&mut self, key: &Key) -> &mut WrittenObject {
-        self.written.entry(key.clone()).or_insert_with(|| {
-            match self.by_namespace.get_mut(namespace_of(key)) {
-                Some(count) => *count += 1,
-                None => _ = self.by_namespace.insert(namespace_of(key).into(), 1),
-            }
-            WrittenObject::default()
-        })
-    }
-
-    fn count(&mut self) {
-        self.by_namespace.clear();
-        for key in self.written.keys() {
-            *self.by_namespace.entry(namespace_of(key).into()).or_default() += 1;
-        }
-    }
-
-    /// Drops an object of the namespace with the most objects, unless the new object is in that namespace: a tenant with many
-    /// objects takes no room from others, and does not push out his own first ones. Returns true if there is room.
-    fn evict_for(&mut self, new: &Key) -> bool {
-        let own = self.by_namespace.get(namespace_of(new)).copied().unwrap_or_default();
-        let largest = self.by_namespace.iter().max_by_key(|(_, count)| **count);
-        let Some((largest, _)) = largest.filter(|(_, most)| own + 1 < **most) else { return false };
-        let of_largest = self.written.iter().filter(|(key, _)| namespace_of(key) == &**largest);
-        let oldest = of_largest.min_by_key(|(_, object)| object.usefulness()).map(|(key, _)| key.clone());
-        let is_removed = oldest.is_some_and(|oldest| self.written.remove(&oldest).is_some());
-        self.count();
-        is_removed
-    }
-}
-
-fn namespace_of(key: &Key) -> &str {
-    key.namespace.as_deref().unwrap_or_default()
 }
 
 impl Writer {

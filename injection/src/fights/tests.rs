@@ -375,10 +375,10 @@ async fn the_states_of_at_most_a_thousand_objects_are_kept() {
         fixture.object["metadata"]["name"] = json!(n.to_string());
         fixture.write(REPLICAS, json!(2));
     }
-    assert_eq!(fixture.fights.objects.lock().written.len(), MAX_OBJECTS);
+    assert_eq!(fixture.fights.objects.lock().written.values().count(), MAX_OBJECTS);
     advance(MIN_AGE + Duration::from_secs(1)).await;
     fixture.write(REPLICAS, json!(3));
-    assert_eq!(fixture.fights.objects.lock().written.len(), 1);
+    assert_eq!(fixture.fights.objects.lock().written.values().count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -396,7 +396,7 @@ async fn a_namespace_with_many_objects_takes_no_room_from_the_fights_of_others()
     name(MAX_OBJECTS, &mut fixture);
     fixture.write(REPLICAS, json!(2));
     assert!(
-        !fixture.fights.objects.lock().written.contains_key(&fixture.state().state().key()),
+        fixture.fights.objects.lock().written.get_mut(&fixture.state().state().key()).is_none(),
         "its own objects"
     );
     other.object["metadata"]["namespace"] = json!("other");
@@ -406,7 +406,7 @@ async fn a_namespace_with_many_objects_takes_no_room_from_the_fights_of_others()
         fights += other.write(REPLICAS, json!(2)).iter().count();
         other.disturb(REPLICAS, json!(5), json!({}));
     }
-    assert_eq!((fights, other.fights.objects.lock().written.len()), (1, MAX_OBJECTS));
+    assert_eq!((fights, other.fights.objects.lock().written.values().count()), (1, MAX_OBJECTS));
 }
 
 /// The client that is found from these `managedFields`: after the own write, after the change, and after the field was

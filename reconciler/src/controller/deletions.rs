@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use reknit_apis::internal::HashMap;
+use reknit_injection::internal::{Namespaced, SharedTable};
 use tokio::time::Instant;
 
 use crate::queue::DeletedChild;
@@ -17,12 +17,33 @@ const MAX_PAUSE: Duration = Duration::from_secs(10 * 60);
 const FIGHT: u32 = 3;
 /// The time until a fight is reported again, doubled each time.
 const REPORT_AGAIN: Duration = Duration::from_secs(10 * 60);
-/// The maximum number of children whose deletions are counted.
+/// The maximum number of children whose deletions are counted. The namespaces share them.
 const MAX_CHILDREN: usize = 10_000;
 
-/// The deleted children, by the uid of the owner and the name of the child.
+/// The deleted children.
 #[derive(Debug, Default)]
-pub(super) struct Deletions(Mutex<HashMap<[Box<str>; 2], Deleted>>);
+pub(super) struct Deletions(Mutex<Children>);
+
+#[derive(Debug, Default)]
+struct Children {
+    deleted: SharedTable<Child, Deleted, MAX_CHILDREN>,
+    swept: Option<Instant>,
+}
+
+/// A child of an owner.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Child {
+    owner_uid: Box<str>,
+    resource: Box<str>,
+    /// `namespace/name`, or `name`.
+    key: Box<str>,
+}
+
+impl Namespaced for Child {
+    fn namespace(&self) -> &str {
+        self.key.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+}
 
 #[derive(Debug)]
 struct Deleted {
@@ -45,16 +66,12 @@ impl Deletions {
     /// Counts the deletion of a child. Returns it if it is part of a fight.
     pub(super) fn count(&self, owner_uid: &str, child: &DeletedChild<'_>) -> Option<Deletion> {
         let (now, mut children) = (Instant::now(), self.0.lock());
-        if children.len() >= MAX_CHILDREN {
-            children.retain(|_, deleted| !deleted.is_expired(now));
-        }
-        let DeletedChild { resource, key, may_have_left } = child;
-        let child = format!("{resource} {key}");
-        let key = [owner_uid, &child].map(Into::into);
-        if children.len() >= MAX_CHILDREN && !children.contains_key(&key) {
+        let DeletedChild { resource, key, may_have_left } = *child;
+        let child = Child { owner_uid: owner_uid.into(), resource: resource.into(), key: key.into() };
+        if !children.has_room_for(&child, now) {
             return None;
         }
-        let deleted = children.entry(key).or_insert_with(|| Deleted::new(now));
+        let deleted = children.deleted.entry(child, || Deleted::new(now));
         if deleted.is_expired(now) {
             *deleted = Deleted::new(now);
         }
@@ -70,9 +87,21 @@ impl Deletions {
         }
         let (times, seconds) = (deleted.times, (now - deleted.since).as_secs().max(1));
         let or_left =
-            if *may_have_left { ", or took it out of the selection of this controller," } else { "" };
-        let text = format!("another client deleted {child}{or_left} {times} times in {seconds} s");
+            if may_have_left { ", or took it out of the selection of this controller," } else { "" };
+        let text = format!("another client deleted {resource} {key}{or_left} {times} times in {seconds} s");
         Some(Deletion { text, is_to_report })
+    }
+}
+
+impl Children {
+    /// Drops expired children of a full table, at most once a second, and returns true if this child can be counted.
+    fn has_room_for(&mut self, child: &Child, now: Instant) -> bool {
+        let is_swept = self.swept.is_some_and(|swept| now - swept < Duration::from_secs(1));
+        if self.deleted.is_full() && !is_swept {
+            self.swept = Some(now);
+            self.deleted.retain(|deleted| !deleted.is_expired(now));
+        }
+        self.deleted.has_room_for(child, |deleted| (deleted.times, deleted.last))
     }
 }
 
@@ -129,6 +158,16 @@ mod tests {
             advance(MAX_PAUSE + Duration::from_secs(1)).await;
         }
         (0..MAX_CHILDREN + 5).for_each(|n| _ = deletions.count(&n.to_string(), &web(false)));
-        assert_eq!(deletions.0.lock().len(), MAX_CHILDREN);
+        assert_eq!(deletions.0.lock().deleted.values().count(), MAX_CHILDREN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_with_many_deleted_children_takes_no_room_from_others() {
+        let deletions = Deletions::default();
+        (0..MAX_CHILDREN).for_each(|n| _ = deletions.count(&n.to_string(), &web(false)));
+        let other = DeletedChild { resource: "deployments.apps", key: "bank/web", may_have_left: false };
+        let fights = (0..3).filter_map(|_| deletions.count("owner", &other)).count();
+        assert_eq!(fights, 1);
+        assert_eq!(deletions.0.lock().deleted.values().count(), MAX_CHILDREN);
     }
 }
