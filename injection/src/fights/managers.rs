@@ -36,6 +36,14 @@ impl OwnedFields {
         let is_key = |key: &str, items: &[Value; 2]| items.iter().any(|item| is_key_of(key, item));
         self.0.iter().any(|fields| fields_at(fields, path, is_key).is_some())
     }
+
+    /// Returns the key of an item of the list at this path, such as `{"name": "web"}`. `None` if the manager does not own the
+    /// item by a key.
+    pub(super) fn key_of_item(&self, list: &[Step], item: &Value) -> Option<Map<String, Value>> {
+        let is_key = |key: &str, items: &[Value; 2]| is_key_of(key, &items[1]);
+        let items = self.0.iter().filter_map(|fields| fields_at(fields, list, is_key)).flat_map(Map::keys);
+        items.filter(|key| is_key_of(key, item)).find_map(|key| decode_key(key))
+    }
 }
 
 /// The client that has changed a field before it was restored.
@@ -114,12 +122,13 @@ fn fields_at<'a>(
 
 /// Returns true if a key of `managedFields`, such as `k:{"name":"web"}` or `v:"example.com/a"`, is that of this item.
 fn is_key_of(key: &str, item: &Value) -> bool {
-    let decode = |json| serde_json::from_str::<Value>(json).ok();
     if let Some(value) = key.strip_prefix("v:") {
-        return decode(value).as_ref() == Some(item);
+        return serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item);
     }
-    let key = key.strip_prefix("k:").and_then(decode);
-    key.as_ref()
-        .and_then(Value::as_object)
-        .is_some_and(|key| key.iter().all(|(name, value)| item.get(name) == Some(value)))
+    decode_key(key).is_some_and(|key| key.iter().all(|(name, value)| item.get(name) == Some(value)))
+}
+
+/// Decodes a key of `managedFields` such as `k:{"name":"web"}`.
+fn decode_key(key: &str) -> Option<Map<String, Value>> {
+    serde_json::from_str(key.strip_prefix("k:")?).ok()
 }

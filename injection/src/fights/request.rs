@@ -3,7 +3,7 @@
 use futures::FutureExt;
 use http::{Method, Request, Uri, header::CONTENT_TYPE};
 use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     field::{Field, Step},
@@ -66,9 +66,16 @@ impl Write<'_> {
             return;
         }
         let Some(body) = self.request.json_body() else { return };
+        let owned = self.owned_in(self.managed_fields);
         for field in absent {
-            field.ours = value_at(&body, &field.path).filter(|value| is_empty(value)).cloned();
+            let value = value_at(&body, &field.path, owned.as_ref());
+            field.ours = value.filter(|value| is_empty(value)).cloned();
         }
+    }
+
+    /// The fields that the field manager of the request owns.
+    fn owned_in(&self, managed_fields: Option<&str>) -> Option<OwnedFields> {
+        OwnedFields::decode(managed_fields?, &self.request.field_manager()?)
     }
 
     /// Removes the fields that the request has not written:
@@ -89,9 +96,7 @@ impl Write<'_> {
         if version.is_some_and(|version| self.before.state().resource_version != version) {
             return fields.clear();
         }
-        let manager = self.request.field_manager();
-        let owned_in = |managed: Option<&str>| OwnedFields::decode(managed?, manager.as_deref()?);
-        let [before, after] = [managed_before, self.managed_fields].map(owned_in);
+        let [before, after] = [managed_before, self.managed_fields].map(|managed| self.owned_in(managed));
         let owns = |owned: &Option<OwnedFields>, field: &Field| {
             owned.as_ref().is_none_or(|owned| owned.contain(&field.path))
         };
@@ -105,12 +110,28 @@ impl Write<'_> {
     }
 }
 
-/// Returns the value of a field that is in no list.
-fn value_at<'a>(body: &'a Value, path: &[Step]) -> Option<&'a Value> {
-    path.iter().try_fold(body, |value, step| match step {
+/// Returns the value of a field in the body of an apply. Its list may have another order than that of the state: an item is found
+/// by its key in the `managedFields`. A list that is managed as a whole has the same order.
+fn value_at<'a>(body: &'a Value, path: &[Step], owned: Option<&OwnedFields>) -> Option<&'a Value> {
+    path.iter().enumerate().try_fold(body, |value, (depth, step)| match step {
         Step::Name(name) => value.get(name),
-        _ => None,
+        Step::Item(n, [_, item]) => {
+            let items = value.as_array()?;
+            match owned?.key_of_item(&path[..depth], item) {
+                Some(key) => item_with_key(items, &key),
+                None => items.get(*n),
+            }
+        }
     })
+}
+
+/// Returns the item with this key. It may lack a part of the key that the API server has set, such as the protocol of a port,
+/// unless another item has that part.
+fn item_with_key<'a>(items: &'a [Value], key: &Map<String, Value>) -> Option<&'a Value> {
+    let is_other =
+        |item: &Value| key.iter().any(|(name, value)| item.get(name).is_some_and(|own| own != value));
+    let parts = |item: &&Value| key.keys().filter(|name| item.get(name).is_some()).count();
+    items.iter().filter(|item| !is_other(item)).max_by_key(parts)
 }
 
 /// Returns true for a value that a field of Go with `omitempty` leaves out.

@@ -283,6 +283,32 @@ async fn a_field_that_an_apply_empties_and_another_client_fills_is_in_a_fight() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_field_of_an_item_that_an_apply_empties_is_in_a_fight_wherever_the_item_stands() {
+    let item = |fields: Value| json!({"f:spec": {"f:ports": fields}});
+    let by_key = |fields: Value| item(json!({"k:{\"port\":80,\"protocol\":\"TCP\"}": fields}));
+    let udp = json!({"port": 80, "protocol": "UDP", "hosts": ["a"]});
+    for (ours, owned, n) in [
+        // The body lacks the protocol, and the state has another item in front.
+        (json!([{"port": 80, "hosts": []}, udp]), by_key(json!({"f:hosts": {}})), 1),
+        (json!([udp, {"port": 80, "hosts": []}]), item(json!({})), 1),
+    ] {
+        let mut fixture = Fixture::deployment();
+        let body = json!({"spec": {"ports": ours}});
+        fixture.request = request_of("PATCH", "application/apply-patch+yaml", body);
+        fixture.managed_fields = json!([{"manager": "web", "time": WEB_TIME, "fieldsV1": owned}]);
+        let mut fights = Vec::new();
+        for _ in 0..4 {
+            fights.extend(fixture.write("/spec", json!({"ports": [udp, {"port": 80, "protocol": "TCP"}]})));
+            let theirs = json!({"port": 80, "protocol": "TCP", "hosts": ["b"]});
+            fixture.disturb("/spec", json!({"ports": [udp, theirs]}), by_key(json!({"f:hosts": {}})));
+        }
+        let text = fights.first().map(ToString::to_string).unwrap_or_default();
+        let expected = format!("capacity-bot set spec.ports[{n}].hosts to [\"b\"], restored to []");
+        assert!(text.contains(&expected), "{text:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_write_from_a_state_that_no_watch_has_reported_has_restored_nothing_that_is_known() {
     let mut fixture = Fixture::deployment();
     for n in 0..20 {

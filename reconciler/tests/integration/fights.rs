@@ -50,7 +50,7 @@ fn deployment(name: &str, replicas: i32) -> Deployment {
             "selector": {"matchLabels": {"app": "a"}},
             "template": {
                 "metadata": {"labels": {"app": "a"}},
-                "spec": {"containers": [{"name": "main", "image": "one", "env": env}]},
+                "spec": {"containers": [{"name": "main", "image": "one", "env": env, "args": []}]},
             },
         },
     }))
@@ -265,6 +265,8 @@ async fn a_fight_about_any_part_of_an_object_is_reported_without_a_wrong_name() 
     let reversed = json!([{"name": "B", "value": "2"}, {"name": "A", "value": "1"}]);
     let only_a = json!([{"name": "A", "value": "1"}]);
     let path = "spec.template.spec.containers[0]";
+    let mut with_args = containers("main", "one", env.clone());
+    with_args["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["-v"]);
     for (verb, patch, text) in [
         (
             Verb::Apply,
@@ -287,6 +289,7 @@ async fn a_fight_about_any_part_of_an_object_is_reported_without_a_wrong_name() 
             containers("main", "one", reversed),
             &format!("another client set {path}.env[0].name (and 3 more) to \"B\""),
         ),
+        (Verb::Apply, with_args, &format!("bot set {path}.args to [\"-v\"], restored to []")),
         (
             Verb::Status,
             json!({"status": {"observedGeneration": 9}}),
