@@ -62,7 +62,7 @@ impl CertificateAndKey {
         now: Timestamp,
         validity: Duration,
     ) -> Result<Self, rcgen::Error> {
-        let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.key)?)?;
+        let issuer = self.issuer()?;
         let mut params =
             certificate_params(names, names.first().map_or("webhook", String::as_str), now, validity)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -70,6 +70,15 @@ impl CertificateAndKey {
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
         Ok(Self { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
+    }
+
+    fn issuer(&self) -> Result<Issuer<'static, KeyPair>, rcgen::Error> {
+        Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.key)?)
+    }
+
+    /// Returns true if certificates can be issued with this certificate and this key.
+    pub(crate) fn can_issue(&self) -> bool {
+        self.issuer().is_ok()
     }
 
     /// Returns true if the key belongs to the certificate.
@@ -143,6 +152,11 @@ pub(crate) fn read_certificate(pem: &str) -> Option<CertificateInfo> {
 pub(super) fn read_certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey> {
     let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>()?;
     Ok(CertifiedKey::from_der(chain, PrivateKeyDer::from_pem_slice(key)?, &default_provider())?)
+}
+
+/// Returns true for a name that a certificate can be issued for: an IP address, or a DNS name, which may be a wildcard.
+pub(crate) fn is_server_name(name: &str) -> bool {
+    ServerName::try_from(name.strip_prefix("*.").unwrap_or(name)).is_ok()
 }
 
 /// Formats a DNS name or an IP address. Returns `None` for other names.

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 
-use super::authority::{CertificateAndKey, CertificateInfo, read_certificate};
+use super::authority::{CertificateAndKey, CertificateInfo, is_server_name, read_certificate};
 
 const SERVER_KEY: &str = "server-key.pem";
 const SERVER_CERTIFICATE: &str = "server-cert.pem";
@@ -24,6 +24,10 @@ const MAX_VALIDITY: Duration = Duration::from_secs(3_652 * 86_400);
 
 /// The number of rotations for which an authority is valid.
 const AUTHORITY_ROTATIONS: u32 = 3;
+
+/// The maximum number of names that a certificate takes over from the one that it replaces. The API server reads at most
+/// 64 KiB of a certificate.
+const MAX_OTHER_NAMES: usize = 100;
 
 /// The validity of certificates and the time of their renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,11 +186,13 @@ impl Certificates {
 
     /// Returns the names of the next certificate. One that replaces another before its time keeps the names of that one:
     /// they may be those of another program with the same Secret. If each program issued a certificate for its own names
-    /// alone, they would replace each other's for ever.
+    /// alone, they would replace each other's for ever. Whoever may write the Secret chooses those names, so the ones that
+    /// no certificate can be issued for are left out.
     fn next_names(&self, params: IssueParams<'_>) -> Vec<String> {
         let mut names = params.names.to_vec();
         let current = self.unexpired(params).map(|(certificate, _)| certificate.names);
-        names.extend(current.into_iter().flatten().filter(|name| !params.names.contains(name)));
+        let is_other = |name: &String| !params.names.contains(name) && is_server_name(name);
+        names.extend(current.into_iter().flatten().filter(is_other).take(MAX_OTHER_NAMES));
         names
     }
 
@@ -210,7 +216,7 @@ impl Certificates {
 
     /// Returns the next authority, if it can still issue a certificate.
     fn usable_next_authority(&self, params: IssueParams<'_>) -> Option<&CertificateAndKey> {
-        let next = self.next.as_ref().filter(|next| next.is_consistent())?;
+        let next = self.next.as_ref().filter(|next| next.is_consistent() && next.can_issue())?;
         let authority = read_certificate(&next.certificate)?;
         let is_valid_long_enough = authority.not_before <= params.now
             && authority.not_after >= params.now + params.lifetime.validity;

@@ -201,3 +201,67 @@ fn two_programs_with_one_secret_come_to_rest() {
     let Step::Write(renewed) = renewed else { panic!("{renewed:?}") };
     assert!(!renewed.covers(&programs[1][0]), "a renewal in time drops names that are no longer needed");
 }
+
+/// Returns these contents with a certificate for exactly these names, even those that cannot be issued.
+fn forged(contents: &Certificates, names: &[&str]) -> Certificates {
+    let authority = contents.next.as_ref().unwrap();
+    let issuer = rcgen::Issuer::from_ca_cert_pem(
+        &authority.certificate,
+        rcgen::KeyPair::from_pem(&authority.key).unwrap(),
+    );
+    let dns_name = |name: &&str| [&[0x82, name.len() as u8], name.as_bytes()].concat();
+    let names = names.iter().flat_map(dns_name).collect::<Vec<_>>();
+    let header = match u8::try_from(names.len()) {
+        Ok(length @ ..0x80) => vec![0x30, length],
+        _ => [&[0x30, 0x82], &(names.len() as u16).to_be_bytes()[..]].concat(),
+    };
+    let names = [header, names].concat();
+    let mut params = rcgen::CertificateParams::default();
+    let time = |second| time::OffsetDateTime::from_unix_timestamp(NOW + second).unwrap();
+    (params.not_before, params.not_after) = (time(0), time(7 * DAY));
+    params.custom_extensions = vec![rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 17], names)];
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &issuer.unwrap()).unwrap().pem();
+    let server = CertificateAndKey { certificate, key: key.serialize_pem() };
+    Certificates { server, ..contents.clone() }
+}
+
+#[test]
+fn names_that_no_certificate_can_be_issued_for_are_not_taken_over() {
+    let current = next_certificates(None, 0, NOT_PUBLISHED);
+    let forged = forged(&current, &["other.ns.svc", "bäd.example", "a b", "*.wild.example"]);
+    assert!(forged.covers(&"bäd.example".into()) && !forged.is_rejected(params(&[], 1).now));
+    let replaced = next_certificates(Some(&forged), 1, PUBLISHED);
+    let names = read_certificate(&replaced.server.certificate).unwrap().names;
+    assert_eq!(names, ["webhook.ns.svc", "other.ns.svc", "*.wild.example"]);
+}
+
+#[test]
+fn a_certificate_takes_over_a_hundred_names_of_others_at_most() {
+    let others: Vec<_> = (0..200).map(|number| format!("n{number}.example")).collect();
+    let current = next_certificates(None, 0, NOT_PUBLISHED);
+    let forged = forged(&current, &others.iter().map(String::as_str).collect::<Vec<_>>());
+    let replaced = next_certificates(Some(&forged), 1, PUBLISHED);
+    let names = read_certificate(&replaced.server.certificate).unwrap().names;
+    assert_eq!(names, [&self::names()[..], &others[..100]].concat());
+}
+
+/// A key in the form of OpenSSL (`EC PRIVATE KEY`) can be served with, and the issuer cannot read it.
+#[test]
+fn a_next_authority_that_cannot_issue_is_replaced() {
+    let current = next_certificates(None, 0, NOT_PUBLISHED);
+    let next = current.next.clone().unwrap();
+    let der = rcgen::KeyPair::from_pem(&next.key).unwrap().serialize_der();
+    // The PKCS #8 key ends with the octets of the key in the form of SEC 1, which begin with 0x30.
+    let start = der.windows(4).rposition(|bytes| bytes[0] == 0x30 && bytes[2..] == [0x02, 0x01]).unwrap();
+    let base64 = serde_json::to_value(ByteString(der[start..].into())).unwrap();
+    let text = base64.as_str().unwrap();
+    let key = format!("-----BEGIN EC PRIVATE KEY-----\n{text}\n-----END EC PRIVATE KEY-----\n");
+    let next = CertificateAndKey { key, ..next };
+    assert!(next.is_consistent(), "otherwise this tests nothing");
+    let edited = Certificates { next: Some(next), ..current };
+    let repaired = next_certificates(Some(&edited), 6 * DAY + 1, PUBLISHED);
+    assert_eq!(repaired.server, edited.server);
+    let renewed = next_certificates(Some(&repaired), 6 * DAY + 1, PUBLISHED);
+    assert!(accepts(&repaired, &renewed, 6 * DAY + 1));
+}
