@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Display},
+    hash::{DefaultHasher, Hash, Hasher},
 };
 
 use kube_core::response::StatusCause;
@@ -13,10 +14,20 @@ use super::cause_type::CauseType;
 const MISSING: &str = "missing field(s)";
 /// The field of a fault of the whole object, as the API server writes it.
 const WHOLE_OBJECT: &str = "<nil>";
+/// The fields with faults of a level that an error keeps.
+const MAX_FIELDS: usize = 100;
+/// The bytes of a message, of its details and of a path that an error keeps.
+const MAX_TEXT: usize = 1024;
+/// The bytes of a field that an error keeps in a path: a key of a map may be long.
+const MAX_SEGMENT: usize = 256;
 
 /// The faults of an object, each with the paths of its fields. Empty if the object is valid.
 ///
 /// Each level of validation prepends its own field to the paths of the levels below.
+///
+/// A user may write an object with a hundred thousand faults, so an error keeps the first 100 fields with an error and the
+/// first 100 with a warning, and counts the rest: the last line is then `and 5 more faults`. Of a message, its details and a
+/// path it keeps 1 KiB, and of a field in a path 256 bytes.
 ///
 /// ```
 /// use reknit_apis::FieldError;
@@ -38,6 +49,16 @@ const WHOLE_OBJECT: &str = "<nil>";
 #[must_use]
 pub struct FieldError {
     faults: Vec<Fault>,
+    /// The faults that are not kept.
+    more: BTreeMap<Level, Omitted>,
+}
+
+/// Faults that are only counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Omitted {
+    fields: usize,
+    /// The hash of all of them, so that errors with other faults differ.
+    hash: u64,
 }
 
 /// The severity of a fault.
@@ -50,7 +71,7 @@ pub enum Level {
     Warning,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Fault {
     message: String,
     paths: Vec<String>,
@@ -67,15 +88,15 @@ impl FieldError {
 
     /// Creates an error of one fault, with any message.
     pub fn generic<P: Into<String>>(message: impl Into<String>, paths: impl IntoIterator<Item = P>) -> Self {
-        let paths = paths.into_iter().map(Into::into).collect();
+        let paths = paths.into_iter().map(|path| shorten(path.into(), MAX_TEXT)).collect();
         let fault = Fault {
-            message: message.into(),
+            message: shorten(message.into(), MAX_TEXT),
             paths,
             details: String::new(),
             level: Level::Error,
             cause: CauseType::Invalid,
         };
-        Self { faults: vec![fault] }
+        Self::none().with(fault)
     }
 
     /// Creates an error for required fields that are missing.
@@ -127,7 +148,7 @@ impl FieldError {
 
     /// Adds details, which are shown on a line of their own.
     pub fn details(mut self, details: impl Into<String>) -> Self {
-        let details = details.into();
+        let details = shorten(details.into(), MAX_TEXT);
         self.faults.iter_mut().for_each(|fault| fault.details.clone_from(&details));
         self
     }
@@ -148,7 +169,7 @@ impl FieldError {
 
     /// Prepends a field: `port` becomes `spec.port`.
     pub fn via_field(self, field: &str) -> Self {
-        self.via(field)
+        self.via(&shorten(field.into(), MAX_SEGMENT))
     }
 
     /// Prepends the index in a list: `port` becomes `[2].port`.
@@ -158,7 +179,7 @@ impl FieldError {
 
     /// Prepends the key in a map: `port` becomes `[key].port`.
     pub fn via_key(self, key: &str) -> Self {
-        self.via(&format!("[{key}]"))
+        self.via(&format!("[{}]", shorten(key.into(), MAX_SEGMENT)))
     }
 
     /// Prepends a list field and the index in it: `port` becomes `ports[2].port`.
@@ -173,27 +194,59 @@ impl FieldError {
 
     fn via(mut self, prefix: &str) -> Self {
         for path in self.faults.iter_mut().flat_map(|fault| &mut fault.paths) {
-            *path = join(prefix, path);
+            *path = shorten(join(prefix, path), MAX_TEXT);
         }
         self
     }
 
     /// Sets the level of all faults.
     pub fn at(mut self, level: Level) -> Self {
-        self.faults.iter_mut().for_each(|fault| fault.level = level);
-        self
+        let Self { faults, more } = std::mem::take(&mut self);
+        let at_level =
+            faults.into_iter().map(|fault| Fault { level, ..fault }).fold(Self::none(), Self::with);
+        more.into_values().fold(at_level, |error, omitted| error.omit(level, omitted))
     }
 
     /// Adds the faults of another error.
-    pub fn also(mut self, other: Self) -> Self {
-        self.faults.extend(other.faults);
-        self
+    pub fn also(self, other: Self) -> Self {
+        let all = other.faults.into_iter().fold(self, Self::with);
+        other.more.into_iter().fold(all, |all, (level, omitted)| all.omit(level, omitted))
     }
 
     /// Keeps only the faults of this level.
     pub fn filter(mut self, level: Level) -> Self {
         self.faults.retain(|fault| fault.level == level);
+        self.more.retain(|of, _| *of == level);
         self
+    }
+
+    /// Adds a fault with as many of its fields as there is room for.
+    fn with(mut self, mut fault: Fault) -> Self {
+        let of_level = self.faults.iter().filter(|kept| kept.level == fault.level);
+        let room = MAX_FIELDS.saturating_sub(of_level.map(Fault::fields).sum());
+        let level = fault.level;
+        if fault.fields() <= room {
+            self.faults.push(fault);
+            return self;
+        }
+        let omitted = Omitted { fields: fault.fields() - room, hash: hash(&fault) };
+        fault.paths.truncate(room);
+        if room > 0 {
+            self.faults.push(fault);
+        }
+        self.omit(level, omitted)
+    }
+
+    fn omit(mut self, level: Level, omitted: Omitted) -> Self {
+        let all = self.more.entry(level).or_default();
+        all.fields += omitted.fields;
+        all.hash = hash(&(all.hash, omitted.hash));
+        self
+    }
+
+    /// The number of faults that are not kept, if there are any.
+    fn omitted(&self) -> Option<usize> {
+        Some(self.more.values().map(|omitted| omitted.fields).sum()).filter(|fields| *fields > 0)
     }
 
     /// Returns true if there is no fault.
@@ -213,7 +266,8 @@ impl FieldError {
     /// Returns a cause for each field of each fault, as the API server does for faults that it finds itself: kubectl
     /// prints the field and the message of each. The causes are in the order in which the error is displayed.
     ///
-    /// The message begins with the text of the [`CauseType`]. The field of a fault without a path is `<nil>`.
+    /// The message begins with the text of the [`CauseType`]. The field of a fault without a path is `<nil>`, and so is that
+    /// of the last cause if there are more faults than an error keeps.
     pub fn causes(&self) -> Vec<StatusCause> {
         let mut causes = Vec::new();
         for ((message, details, _, cause), paths) in self.paths_by_fault() {
@@ -225,6 +279,11 @@ impl FieldError {
                 field: field.into(),
             }));
         }
+        causes.extend(self.omitted().map(|fields| StatusCause {
+            reason: CauseType::Invalid.reason().into(),
+            message: more(fields),
+            field: WHOLE_OBJECT.into(),
+        }));
         causes
     }
 
@@ -252,6 +311,32 @@ fn cause_message(cause: CauseType, message: &str, details: &str) -> String {
     shown.collect::<Vec<_>>().join(": ")
 }
 
+impl Fault {
+    /// The number of its fields. The whole object counts as one.
+    fn fields(&self) -> usize {
+        self.paths.len().max(1)
+    }
+}
+
+fn more(fields: usize) -> String {
+    format!("and {fields} more fault{}", if fields == 1 { "" } else { "s" })
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Cuts a text that is longer than this many bytes.
+fn shorten(mut text: String, max_bytes: usize) -> String {
+    if text.len() > max_bytes {
+        text.truncate(text.floor_char_boundary(max_bytes));
+        text.push('…');
+    }
+    text
+}
+
 /// Joins a prefix and a path with a dot. An index or key in brackets follows its field without a dot.
 fn join(prefix: &str, path: &str) -> String {
     let mut joined = String::new();
@@ -275,7 +360,7 @@ impl fmt::Display for FieldError {
                 write!(f, "\n{details}")?;
             }
         }
-        Ok(())
+        self.omitted().map_or(Ok(()), |fields| write!(f, "\n{}", more(fields)))
     }
 }
 
@@ -316,5 +401,45 @@ mod tests {
         );
         assert_eq!(fields(FieldError::generic("too large", Vec::<String>::new())), ["<nil>"]);
         assert_eq!(fields(FieldError::missing(["a"]).also(FieldError::missing(["a"]))), ["a"]);
+    }
+
+    #[test]
+    fn an_error_keeps_a_hundred_fields_of_each_level_and_counts_the_rest() {
+        let warnings = (0..150).map(|index| FieldError::missing(["a"]).via_index(index).at(Level::Warning));
+        let errors = (0..100_000).map(|index| FieldError::missing(["b"]).via_field_index("list", index));
+        let all = warnings.chain(errors).fold(FieldError::none(), FieldError::also).via_field("spec");
+        let (warnings, errors) = (all.clone().filter(Level::Warning), all.filter(Level::Error));
+        assert!(warnings.to_string().ends_with("\nand 50 more faults"), "{warnings}");
+        let message = errors.to_string();
+        assert!(
+            message.starts_with("missing field(s): spec.list[0].b") && message.len() < 3_000,
+            "{message}"
+        );
+        assert!(message.ends_with("\nand 99900 more faults"), "{message}");
+        let causes = errors.causes();
+        assert_eq!((causes.len(), &*causes[100].field), (101, "<nil>"));
+        assert_eq!(causes[100].message, "and 99900 more faults");
+        let together = errors.also(warnings).at(Level::Warning).filter(Level::Warning);
+        assert!(together.to_string().ends_with("\nand 100050 more faults"), "{together}");
+        let one = FieldError::missing((0..101).map(|index| index.to_string()));
+        assert!(one.to_string().ends_with("\nand 1 more fault"), "{one}");
+    }
+
+    /// An update is compared with the stored object by its faults.
+    #[test]
+    fn errors_that_differ_in_a_fault_that_is_not_kept_differ() {
+        let errors = |last| (0..200).chain([last]).map(|index| FieldError::missing(["a"]).via_index(index));
+        let [one, same, other] =
+            [200, 200, 201].map(|last| errors(last).fold(FieldError::none(), FieldError::also));
+        assert!(one == same && one != other && one.to_string() == other.to_string());
+    }
+
+    #[test]
+    fn long_texts_are_cut_in_messages_details_and_paths() {
+        let long = "ä".repeat(1 << 20);
+        let error = FieldError::invalid_value(&long, "a").details(&long).via_key(&long).via_field(&long);
+        let named = FieldError::invalid_key_name(&long, &long);
+        let text = error.also(named).to_string();
+        assert!(text.len() < 5_000 && text.matches('…').count() >= 5, "{}", text.len());
     }
 }

@@ -1,10 +1,13 @@
 //! Limits on the bodies of requests.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
+use k8s_openapi::api::core::v1::{Container, PodTemplateSpec, Volume};
+use reknit_apis::kind;
 use reknit_testing::eventually;
-use reknit_webhook::Limits;
+use reknit_webhook::{Limits, Webhook};
 use rustls::version::TLS13;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
@@ -105,6 +108,69 @@ fn bodies_of_many_tiny_objects_take_little_memory() {
         println!("a body of 200,000 entries: {peak} MiB; 60 bodies of 2,500: {together} MiB, {codes:?}");
         assert!(codes.iter().all(|code| *code == 200), "{codes:?}");
         assert!(peak < 100 && together < 250, "{peak} MiB, {together} MiB");
+    });
+}
+
+/// A Kind whose objects have large items.
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, Default)]
+#[kube(group = "tests.reknit.dev", version = "v1", kind = "Wardrobe", namespaced, schema = "disabled")]
+#[serde(default)]
+struct WardrobeSpec {
+    volumes: Vec<Volume>,
+    templates: Vec<PodTemplateSpec>,
+    drawers: Vec<Option<Volume>>,
+    shelves: BTreeMap<String, Container>,
+}
+
+kind!(Wardrobe {});
+
+/// An AdmissionReview of an object with this field.
+fn review_of_wardrobe(field: &str, value: &str) -> String {
+    let mut review = review("hall");
+    let request = &mut review["request"];
+    request["kind"]["kind"] = "Wardrobe".into();
+    request["object"] =
+        json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Wardrobe", "metadata": {}, "spec": {}});
+    review.to_string().replace(&format!(r#""{field}":{{}}"#), &format!(r#""{field}":{value}"#))
+}
+
+/// Each shape is sent with as many items as are accepted. Its field is that of a whole type, since the memory is that of its
+/// struct, however short the text.
+#[test]
+fn an_accepted_body_of_the_shortest_items_takes_no_more_memory_than_documented() {
+    in_own_process(async || {
+        let webhook = Webhook::new("demo.reknit.dev").defaulting::<Wardrobe>().limits(Limits::default());
+        let server = serve(webhook).await;
+        let before = resident_mib();
+        for (name, field, open, item, close) in [
+            ("owners", "metadata", r#"{"ownerReferences":["#, "{}", "]}"),
+            ("volumes", "spec", r#"{"volumes":["#, "{}", "]}"),
+            ("named volumes", "spec", r#"{"volumes":["#, r#"{"name":""}"#, "]}"),
+            ("templates", "spec", r#"{"templates":["#, "{}", "]}"),
+            ("nulls", "spec", r#"{"drawers":["#, "null", "]}"),
+            ("a map", "spec", r#"{"shelves":{"#, r#""NUMBER":{}"#, "}}"),
+        ] {
+            let (mut items, mut peak) = (400_000, 0);
+            let code = loop {
+                let items_of = |n: usize| item.replace("NUMBER", &n.to_string());
+                let list = (0..items).map(items_of).collect::<Vec<_>>().join(",");
+                let body = review_of_wardrobe(field, &format!("{open}{list}{close}"));
+                let mut answer = std::pin::pin!(post(&server, "/defaulting", body.as_bytes()));
+                let mut ticks = tokio::time::interval(Duration::from_millis(5));
+                let (code, _) = loop {
+                    tokio::select! {
+                        answer = &mut answer => break answer,
+                        _ = ticks.tick() => peak = peak.max(resident_mib().saturating_sub(before)),
+                    }
+                };
+                if code != 413 {
+                    break code;
+                }
+                (items, peak) = (items * 4 / 5, 0);
+            };
+            println!("{items} of {name}: {code}, {peak} MiB");
+            assert!(code == 200 && peak <= 280, "{items} of {name}: {code}, {peak} MiB");
+        }
     });
 }
 
