@@ -1,6 +1,9 @@
 //! [`Bindable`], a Kind whose objects change the pod templates of other objects.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use reknit_apis::{KRShaped, Key, Reference, StatusOf, child_name, dns_label};
@@ -101,22 +104,87 @@ pub(super) fn unbind<K: Bindable>(binding: &K, subject: &mut PodSpecable) {
     labels.take_if(|labels| labels.is_empty());
 }
 
-/// Returns the object after a change of its metadata or pod template. Fields that [`PodSpecable`] does not have are
-/// kept.
+/// Why a subject cannot be changed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ChangeError {
+    #[error("it is not PodSpecable: {0}")]
+    Decode(#[from] serde_json::Error),
+    #[error("with the injection it would have more than 3 MiB, which the API server does not store")]
+    TooLarge,
+}
+
+/// The largest subject in bytes, as the API server limits the body of a request.
+const MAX_SUBJECT: usize = 3 << 20;
+/// The containers of a subject that are changed at once, without trying the change on fewer of them before.
+const CONTAINERS: usize = 8;
+
+/// Returns the object after changes of its metadata or pod template, one after another. Fields that [`PodSpecable`] does not
+/// have are kept.
+///
+/// An injection into each container may be as large as the binding, and a subject may have a thousand containers. So the
+/// changes are first tried on a part of them, then on twice as many, and so on.
 ///
 /// # Errors
 ///
-/// Fails if the object has no metadata and pod template of the right form.
-pub(super) fn with_change(
+/// Fails if the object has no metadata and pod template of the right form, or if the changes make it too large.
+pub(super) fn with_changes(
     object: &Value,
-    change: impl FnOnce(&mut PodSpecable),
-) -> serde_json::Result<Value> {
-    let mut subject = PodSpecable::deserialize(object)?;
+    changes: &[impl Fn(&mut PodSpecable)],
+) -> Result<Value, ChangeError> {
+    let subject = PodSpecable::deserialize(object)?;
     let before = serde_json::to_value(&subject)?;
-    change(&mut subject);
+    let mut tried = CONTAINERS;
+    while let Some(part) = with_first_containers(&subject, tried) {
+        apply(part, changes)?;
+        tried *= 2;
+    }
     let mut changed = object.clone();
-    merge_changes(&mut changed, &before, &serde_json::to_value(&subject)?);
+    merge_changes(&mut changed, &before, &serde_json::to_value(apply(subject, changes)?)?);
     Ok(changed)
+}
+
+/// Returns the subject with at most this many containers of each sort, or `None` if it has no more.
+fn with_first_containers(subject: &PodSpecable, count: usize) -> Option<PodSpecable> {
+    let spec = subject.spec.template.spec.as_ref()?;
+    let initial = spec.init_containers.as_deref().unwrap_or_default();
+    if spec.containers.len().max(initial.len()) <= count {
+        return None;
+    }
+    let mut part = subject.clone();
+    let spec = part.spec.template.spec.as_mut()?;
+    spec.containers.truncate(count);
+    spec.init_containers.iter_mut().for_each(|initial| initial.truncate(count));
+    Some(part)
+}
+
+fn apply(
+    mut subject: PodSpecable,
+    changes: &[impl Fn(&mut PodSpecable)],
+) -> Result<PodSpecable, ChangeError> {
+    for change in changes {
+        change(&mut subject);
+        if encoded_size(&subject)? > MAX_SUBJECT {
+            return Err(ChangeError::TooLarge);
+        }
+    }
+    Ok(subject)
+}
+
+/// The bytes of the subject as JSON.
+fn encoded_size(subject: &PodSpecable) -> serde_json::Result<usize> {
+    struct Count(usize);
+    impl Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, subject)?;
+    Ok(count.0)
 }
 
 /// Returns the subject of the binding, in the binding's namespace.
@@ -174,6 +242,8 @@ fn label<K: Bindable>(binding: &K) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
     use serde_json::json;
 
     use super::*;
@@ -182,10 +252,43 @@ mod tests {
     fn fields_that_a_newer_kubernetes_has_are_kept() {
         let volume = |name: &str| json!({"name": name, "newer": {"source": name}});
         let object = |volumes: Value| json!({"replicas": 2, "spec": {"template": {"spec": {"volumes": volumes, "newer": 1}}}});
-        let changed = with_change(&object(json!([volume("ours"), volume("theirs")])), |subject| {
+        let remove = |subject: &mut PodSpecable| {
             let spec = subject.spec.template.spec.as_mut().unwrap();
             spec.volumes.iter_mut().for_each(|volumes| volumes.retain(|volume| volume.name != "ours"));
-        });
+        };
+        let changed = with_changes(&object(json!([volume("ours"), volume("theirs")])), &[remove]);
         assert_eq!(changed.unwrap(), object(json!([volume("theirs")])));
+    }
+
+    #[test]
+    fn an_injection_that_would_be_too_large_is_tried_on_few_containers() {
+        let object = |containers: usize| {
+            let containers = vec![json!({"name": "main"}); containers];
+            json!({"spec": {"template": {"spec": {"containers": containers, "initContainers": containers}}}})
+        };
+        let [calls, most] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        let inject = |length: usize| {
+            let (calls, most) = (&calls, &most);
+            move |subject: &mut PodSpecable| {
+                let injected =
+                    subject.containers_mut().map(|container| container.image = Some("x".repeat(length)));
+                most.fetch_max(injected.count(), Relaxed);
+                calls.fetch_add(1, Relaxed);
+            }
+        };
+        let injected = |containers, changes: &[usize]| {
+            let changes: Vec<_> = changes.iter().map(|length| inject(*length)).collect();
+            let changed = with_changes(&object(containers), &changes).map_err(|error| error.to_string());
+            (
+                changed.map(|object| object.to_string().len()),
+                [&calls, &most].map(|count| count.swap(0, Relaxed)),
+            )
+        };
+        let refused = Err(ChangeError::TooLarge.to_string());
+        assert_eq!(injected(1_000, &[1_300_000, 1]), (refused.clone(), [1, 16]));
+        assert_eq!(injected(1_000, &[20_000]), (refused.clone(), [5, 256]));
+        assert_eq!(injected(1, &[1_300_000, 1_600_000]), (refused, [2, 2]));
+        let (changed, [calls, most]) = injected(1_000, &[1_000, 1]);
+        assert!(changed.is_ok_and(|bytes| bytes < 100_000) && (calls, most) == (16, 2_000), "{calls} {most}");
     }
 }

@@ -21,7 +21,7 @@ use reknit_reconciler::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::bindable::{Bindable, bind, labelled, readable_version, subject_of, unbind, with_change};
+use super::bindable::{Bindable, bind, labelled, readable_version, subject_of, unbind, with_changes};
 use crate::{
     pod_specable::{PodSpecable, PodSpecableSpec},
     resolver::not_found,
@@ -134,7 +134,8 @@ impl<K: Bindable> Binder<K> {
     /// subject are those of [`TrackedAny::all`]. A subject outside the namespace of a binding that is in one, or without
     /// `spec.template`, is a permanent error.
     /// Other errors are those of patches: the first that is retried, else a permanent one. The error of a patch is
-    /// permanent if the API server finds the changed subject invalid, as it does for a Job that exists. A subject that was
+    /// permanent if the API server finds the changed subject invalid, as it does for a Job that exists, or if the injection would make
+    /// the subject larger than 3 MiB. A subject that was
     /// stored without the injection, because a webhook or a policy has removed it, is a conflict. Any other conflict leaves the
     /// condition as it is.
     pub async fn bind(&self, binding: &K, status: &mut StatusOf<K>) -> Result<()> {
@@ -283,7 +284,7 @@ impl<K: Bindable> Binder<K> {
             let patched = match conditional_patch(object, &change) {
                 Ok(Some(patch)) => self.patch(resource, object, patch, &is_stored).await,
                 Ok(None) => Ok(()),
-                Err(error) => Err(error).context("it is not PodSpecable").permanent(),
+                Err(error) => Err(error),
             };
             let patched = patched.context(format_args!("failed binding subject {}", Key::of(&**object)));
             result = first_retried_error(result, patched);
@@ -305,8 +306,8 @@ impl<K: Bindable> Binder<K> {
             .map_err(kube::Error::BuildRequest)?;
         let answer = match self.client.request_text(request).await {
             Err(error) if is_absence_of(&error, &resource.plural) => return Ok(()), // deleted meanwhile
-            // An invalid object is invalid in a retry, too.
-            Err(kube::Error::Api(status)) if status.code == 422 => {
+            // An invalid object is invalid in a retry, too, and one that is too large is too large.
+            Err(kube::Error::Api(status)) if [413, 422].contains(&status.code) => {
                 return Err(kube::Error::Api(status)).permanent();
             }
             answer => answer?,
@@ -319,8 +320,8 @@ impl<K: Bindable> Binder<K> {
 }
 
 /// Returns true if an object that the API server has stored has the whole injection.
-fn is_kept(stored: &Value, bind: impl FnOnce(&mut PodSpecable)) -> Result<bool> {
-    Ok(has_set_fields(stored, &with_change(stored, bind)?))
+fn is_kept(stored: &Value, bind: impl Fn(&mut PodSpecable)) -> Result<bool> {
+    Ok(has_set_fields(stored, &with_changes(stored, &[bind]).permanent()?))
 }
 
 /// The error of a patch that admission has changed. It is a conflict, which is retried without a report unless it lasts: a
@@ -350,7 +351,7 @@ fn first_retried_error(first: Result<()>, second: Result<()>) -> Result<()> {
 /// does not change.
 fn conditional_patch(object: &DynamicObject, change: impl Fn(&mut PodSpecable)) -> Result<Option<Value>> {
     let before = serde_json::to_value(object)?;
-    let patch = merge_patch(&before, &with_change(&before, change)?)?;
+    let patch = merge_patch(&before, &with_changes(&before, &[change]).permanent()?)?;
     Ok(patch.map(|mut patch| {
         patch["metadata"]["resourceVersion"] = json!(object.metadata.resource_version);
         patch

@@ -16,12 +16,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    bindable::{Bindable, bind, subject_of, unbind, with_change},
+    bindable::{Bindable, ChangeError, bind, subject_of, unbind, with_changes},
     selection::BindingSelection,
 };
+use crate::pod_specable::PodSpecable;
 
-/// Returns the object with the injection of every binding of one Kind that refers to it.
-type Inject = Box<dyn Fn(&Value) -> serde_json::Result<Value> + Send + Sync>;
+/// Finds the bindings of one Kind that refer to the object. Returns their injections.
+type Injections = Box<dyn Fn(&Value) -> serde_json::Result<Vec<Injection>> + Send + Sync>;
+type Injection = Box<dyn Fn(&mut PodSpecable)>;
 
 /// Injects into the subjects of bindings, the objects whose pods they change, when a subject is created and when its
 /// pod template is updated, so that no pod starts without the injection. In Knative's Go library this is
@@ -52,7 +54,7 @@ type Inject = Box<dyn Fn(&Value) -> serde_json::Result<Value> + Send + Sync>;
 #[derive(derive_more::Debug)]
 pub struct BindingMutator {
     #[debug(skip)]
-    kinds: Vec<Inject>,
+    kinds: Vec<Injections>,
     /// The Kinds of the subjects.
     subjects: Vec<ApiResource>,
     selection: BindingSelection,
@@ -72,7 +74,7 @@ impl BindingMutator {
 
     /// Injects the bindings of this Kind, too.
     pub fn and<K: Bindable>(mut self, cx: &Context) -> Self {
-        self.kinds.push(injection::<K>(cx));
+        self.kinds.push(injections::<K>(cx));
         self
     }
 
@@ -118,17 +120,24 @@ impl Mutator for BindingMutator {
         if request.subresource.is_some() || is_template_kept || template(object).is_none() {
             return Ok(());
         }
-        for inject in &self.kinds {
-            *object = inject(object).map_err(|error| format!("unable to decode object: {error}"))?;
+        let undecodable = |error| format!("unable to decode object: {error}");
+        let injections = self.kinds.iter().map(|injections| injections(object));
+        let injections = injections.collect::<Result<Vec<_>, _>>().map_err(undecodable)?;
+        let injections: Vec<_> = injections.into_iter().flatten().collect();
+        if !injections.is_empty() {
+            *object = with_changes(object, &injections).map_err(|error| match error {
+                ChangeError::Decode(error) => undecodable(error),
+                too_large @ ChangeError::TooLarge => too_large.to_string(),
+            })?;
         }
         Ok(())
     }
 }
 
-/// Opens the informer of one Kind of bindings, and returns their injection. The informer is not a dependency of the
+/// Opens the informer of one Kind of bindings, and returns their injections. The informer is not a dependency of the
 /// webhook's controller, which has to renew the certificate even if the CustomResourceDefinition of the bindings is
 /// missing.
-fn injection<K: Bindable>(cx: &Context) -> Inject {
+fn injections<K: Bindable>(cx: &Context) -> Injections {
     let bindings = cx.scoped().informer::<K>(select());
     let by_subject = bindings.index(|binding| subject_of(binding).map(|subject| index_value(&subject)).ok());
     Box::new(move |object| {
@@ -142,16 +151,19 @@ fn injection<K: Bindable>(cx: &Context) -> Inject {
         let mut bindings: Vec<_> = by_subject.get(&index_value(&subject)).collect();
         bindings.retain(|binding| subject_of(&**binding).is_ok_and(|subject| refers_to(&subject, &metadata)));
         bindings.sort_by_key(|binding| binding.name_any());
-        bindings.iter().try_fold(object.clone(), |object, binding| inject(&**binding, &object))
+        Ok(bindings
+            .into_iter()
+            .map(|binding| Box::new(move |subject: &mut _| inject(&*binding, subject)) as _)
+            .collect())
     })
 }
 
-fn inject<K: Bindable>(binding: &K, object: &Value) -> serde_json::Result<Value> {
-    with_change(object, |subject| match (&binding.meta().deletion_timestamp, binding.read_status()) {
+fn inject<K: Bindable>(binding: &K, subject: &mut PodSpecable) {
+    match (&binding.meta().deletion_timestamp, binding.read_status()) {
         (Some(_), _) => unbind(binding, subject),
         (None, Some(status)) => bind(binding, status, subject),
         (None, None) => bind(binding, &Default::default(), subject),
-    })
+    }
 }
 
 /// The index value of the Kind and the namespace of a subject. The version does not matter, as in Knative.
