@@ -84,8 +84,8 @@ pub trait Bindable: KRShaped {
     /// Removes whatever [`bind`](Self::bind) may have injected, now or with an earlier spec (Go: `Undo`). Changes
     /// nothing in a subject without an injection.
     ///
-    /// Two bindings that inject the same names into one subject remove each other's injection in turn. So give a
-    /// subject at most one binding of each Kind.
+    /// So of two bindings that inject the same names into one subject, each removes the injection of the other. The last by name
+    /// has the subject, and the condition of the other one is False with the reason `SubjectTaken`.
     fn unbind(&self, subject: &mut PodSpecable);
 }
 

@@ -1,6 +1,6 @@
 //! The controller's part of bindings, which injects into subjects that exist.
 
-use std::{marker::PhantomData, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use kube::{
     Client, Resource, ResourceExt,
@@ -8,10 +8,11 @@ use kube::{
     core::{GroupVersionKind, Request, Status, response::reason},
     discovery::Scope,
 };
-use reknit_apis::{Key, Reference, StatusOf, equality::has_set_fields};
+use reknit_apis::{Key, Kind as _, Reference, Scope as _, StatusOf, equality::has_set_fields};
 use reknit_injection::{
-    Informers, Verb,
+    Informers, Selection, Verb,
     internal::{decode_object, is_absence_of},
+    select,
 };
 use reknit_reconciler::{
     Builder, Error, Kinds, Result, ResultExt, TrackedAny,
@@ -21,7 +22,10 @@ use reknit_reconciler::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::bindable::{Bindable, bind, labelled, readable_version, subject_of, unbind, with_changes};
+use super::{
+    bindable::{Bindable, bind, labelled, readable_version, subject_of, unbind, with_changes},
+    bindings::Bindings,
+};
 use crate::{
     pod_specable::{PodSpecable, PodSpecableSpec},
     resolver::not_found,
@@ -29,6 +33,8 @@ use crate::{
 
 /// The reason of a subject that was stored without the injection.
 const INJECTION_REMOVED: &str = "InjectionRemoved";
+/// The reason of a subject whose injection another binding removes.
+const SUBJECT_TAKEN: &str = "SubjectTaken";
 /// The longest wait for the retry of a failed discovery.
 const RETRY_WITHIN: Duration = Duration::from_secs(15);
 
@@ -79,13 +85,14 @@ const RETRY_WITHIN: Duration = Duration::from_secs(15);
 /// ```
 #[derive(Clone, derive_more::Debug)]
 #[debug("Binder {{ objects: {objects:?}, .. }}")]
-pub struct Binder<K> {
+pub struct Binder<K: Bindable> {
     objects: TrackedAny,
     informers: Informers,
     client: Client,
     /// The field manager of patches.
     manager: String,
-    kind: PhantomData<fn() -> K>,
+    /// The bindings in the namespaces of the controller.
+    bindings: Bindings<K>,
 }
 
 /// The subjects of one binding.
@@ -104,12 +111,13 @@ impl<K: Bindable> Binder<K> {
         kinds.permissions(&[Verb::Patch]).for_each(|patches| build.allows(patches));
         let objects = build.track_any(kinds).in_any_version();
         let cx = build.context();
+        let which = if K::Scope::NAMESPACED { cx.get::<Selection>().same_namespaces() } else { select() };
         Self {
             objects,
             informers: cx.informers(),
             client: cx.client(),
             manager: field_manager(cx.component()),
-            kind: PhantomData,
+            bindings: Bindings::new(&cx.informer(which)),
         }
     }
 
@@ -127,10 +135,12 @@ impl<K: Bindable> Binder<K> {
     /// | False | `SubjectMissing`: there is no object of this name |
     /// | False | `SubjectUnavailable`: the reference cannot be followed |
     /// | False | `BindingFailed`: a subject cannot be patched |
+    /// | False | `SubjectTaken`: another binding of the Kind has the subject too, and removes the injection |
     ///
     /// # Errors
     ///
-    /// A missing subject is a permanent error: its creation reconciles the binding. The errors of an unavailable
+    /// A missing subject is a permanent error: its creation reconciles the binding. So is one that another binding has taken:
+    /// of several that inject the same names into a subject, the last by name has it, and its deletion changes the subject. The errors of an unavailable
     /// subject are those of [`TrackedAny::all`]. A subject outside the namespace of a binding that is in one, or without
     /// `spec.template`, is a permanent error.
     /// Other errors are those of patches: the first that is retried, else a permanent one. The error of a patch is
@@ -148,6 +158,10 @@ impl<K: Bindable> Binder<K> {
             }
             Err((_, error)) if error.event_reason() == INJECTION_REMOVED => {
                 conditions.mark_unknown(K::CONDITION, INJECTION_REMOVED, error.in_full());
+                Err(error)
+            }
+            Err((_, error)) if error.event_reason() == SUBJECT_TAKEN => {
+                conditions.mark_false(K::CONDITION, SUBJECT_TAKEN, error.in_full());
                 Err(error)
             }
             Err((_, error)) if error.is_conflict() => Err(error),
@@ -202,8 +216,57 @@ impl<K: Bindable> Binder<K> {
             return Err(("SubjectMissing", Error::permanent(not_found)));
         }
         let bind = |subject: &mut PodSpecable| bind(binding, status, subject);
-        let current = self.patch_all(&found.resource, &current, bind, |stored| is_kept(stored, bind)).await;
-        first_retried_error(former, current).map_err(failed)
+        let (free, taken) = self.without_taken(binding, current, bind);
+        let bound = self.patch_all(&found.resource, &free, bind, |stored| is_kept(stored, bind)).await;
+        first_retried_error(former, first_retried_error(bound, taken)).map_err(failed)
+    }
+
+    /// Returns the subjects whose injection no other binding removes, and the error of the first other one. Two bindings that
+    /// inject the same names would else patch the subject in turn, for ever.
+    fn without_taken(
+        &self,
+        binding: &K,
+        mut subjects: Vec<Arc<DynamicObject>>,
+        bind: impl Fn(&mut PodSpecable),
+    ) -> (Vec<Arc<DynamicObject>>, Result<()>) {
+        let mut result = Ok(());
+        subjects.retain(|subject| {
+            let free = self.check_free(binding, subject, &bind);
+            let is_free = free.is_ok();
+            result = first_retried_error(std::mem::replace(&mut result, Ok(())), free);
+            is_free
+        });
+        (subjects, result)
+    }
+
+    /// Fails if a binding that comes after this one removes its injection from the subject.
+    fn check_free(
+        &self,
+        binding: &K,
+        subject: &DynamicObject,
+        bind_this: &impl Fn(&mut PodSpecable),
+    ) -> Result<()> {
+        let object = serde_json::to_value(subject)?;
+        let mut others = self.bindings.of(&object)?;
+        others.retain(|other| {
+            other.name_any() > binding.name_any() && other.meta().deletion_timestamp.is_none()
+        });
+        if others.is_empty() {
+            return Ok(());
+        }
+        let Ok(bound) = with_changes(&object, &[bind_this]) else { return Ok(()) };
+        let none = StatusOf::<K>::default();
+        let taker = others.iter().find(|other| {
+            let bind_other = |subject: &mut _| bind(&***other, other.read_status().unwrap_or(&none), subject);
+            with_changes(&bound, &[bind_other]).is_ok_and(|by_both| !has_set_fields(&by_both, &bound))
+        });
+        taker.map_or(Ok(()), |taker| {
+            let (subject, taker, kind) = (Key::of(subject), taker.name_any(), K::kind(&()));
+            let message = format!(
+                "{subject} is a subject of the {kind} {taker} too, which removes the injection: let one {kind} have it"
+            );
+            Err(Error::permanent(message).reason(SUBJECT_TAKEN))
+        })
     }
 
     /// Reads the objects to which the binding refers, and those that have its label.

@@ -2,6 +2,7 @@
 
 mod bindable;
 mod binder;
+mod bindings;
 #[cfg(feature = "webhook")]
 mod mutator;
 #[cfg(feature = "webhook")]

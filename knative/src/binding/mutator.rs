@@ -4,19 +4,15 @@ use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, StatefulSet},
     batch::v1::Job,
 };
-use kube::{
-    ResourceExt,
-    api::{ApiResource, ObjectMeta},
-    core::{Selector, SelectorExt},
-};
-use reknit_apis::{Kind, Reference, Request};
+use kube::api::ApiResource;
+use reknit_apis::{Kind, Request};
 use reknit_injection::{Context, select};
 use reknit_webhook::Mutator;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    bindable::{Bindable, ChangeError, bind, subject_of, unbind, with_changes},
+    bindable::{Bindable, ChangeError, bind, unbind, with_changes},
+    bindings::Bindings,
     selection::BindingSelection,
 };
 use crate::pod_specable::PodSpecable;
@@ -138,19 +134,9 @@ impl Mutator for BindingMutator {
 /// webhook's controller, which has to renew the certificate even if the CustomResourceDefinition of the bindings is
 /// missing.
 fn injections<K: Bindable>(cx: &Context) -> Injections {
-    let bindings = cx.scoped().informer::<K>(select());
-    let by_subject = bindings.index(|binding| subject_of(binding).map(|subject| index_value(&subject)).ok());
+    let bindings = Bindings::<K>::new(&cx.scoped().informer::<K>(select()));
     Box::new(move |object| {
-        let metadata = ObjectMeta::deserialize(&object["metadata"])?;
-        let subject = Reference {
-            api_version: String::deserialize(&object["apiVersion"])?,
-            kind: String::deserialize(&object["kind"])?,
-            namespace: metadata.namespace.clone(),
-            ..Reference::default()
-        };
-        let mut bindings: Vec<_> = by_subject.get(&index_value(&subject)).collect();
-        bindings.retain(|binding| subject_of(&**binding).is_ok_and(|subject| refers_to(&subject, &metadata)));
-        bindings.sort_by_key(|binding| binding.name_any());
+        let bindings = bindings.of(object)?;
         Ok(bindings
             .into_iter()
             .map(|binding| Box::new(move |subject: &mut _| inject(&*binding, subject)) as _)
@@ -163,21 +149,5 @@ fn inject<K: Bindable>(binding: &K, subject: &mut PodSpecable) {
         (Some(_), _) => unbind(binding, subject),
         (None, Some(status)) => bind(binding, status, subject),
         (None, None) => bind(binding, &Default::default(), subject),
-    }
-}
-
-/// The index value of the Kind and the namespace of a subject. The version does not matter, as in Knative.
-fn index_value(subject: &Reference) -> String {
-    let group = subject.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-    format!("{group}/{}/{}", subject.kind, subject.namespace.as_deref().unwrap_or_default())
-}
-
-/// Returns true if the reference names or selects the object. The caller has compared the Kind and the namespace.
-fn refers_to(subject: &Reference, metadata: &ObjectMeta) -> bool {
-    match (subject.name.as_deref().unwrap_or_default(), &subject.selector) {
-        ("", None) => false,
-        ("", Some(labels)) => Selector::try_from(labels.clone())
-            .is_ok_and(|selector| selector.matches(metadata.labels.as_ref().unwrap_or(&Default::default()))),
-        (name, _) => metadata.name.as_deref() == Some(name),
     }
 }

@@ -477,3 +477,26 @@ async fn a_subject_from_which_a_policy_removes_the_injection_does_not_count_as_b
     let condition = paint.status.as_ref().and_then(|status| status.condition("Available"));
     assert_eq!(condition.unwrap().reason.as_deref(), Some("InjectionRemoved"));
 }
+
+/// Else both would patch it in turn, for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_of_two_bindings_is_bound_by_the_last_one_and_by_the_other_once_that_is_deleted() {
+    let fixture = Fixture::new().await;
+    fixture.create::<Deployment>(deployment("web")).await;
+    for name in ["blue", "red"] {
+        fixture.create::<Paint>(paint(name, "Deployment", "apps/v1")).await;
+    }
+    let paints = fixture.api::<Paint>();
+    eventually("the taken subject", TIMEOUT, async || {
+        let blue = paints.get("blue").await.ok()?;
+        let condition = blue.status.as_ref()?.condition("Available")?;
+        let message = condition.message.as_deref().unwrap_or_default();
+        (condition.reason.as_deref() == Some("SubjectTaken") && message.contains("Paint red too"))
+            .then_some(())
+    })
+    .await;
+    fixture.wait_for_pods("web", Some("red")).await;
+    paints.delete("red", &DeleteParams::default()).await.unwrap();
+    fixture.wait_for_pods("web", Some("blue")).await;
+    fixture.wait_for_condition("True").await;
+}
