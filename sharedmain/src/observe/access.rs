@@ -31,28 +31,29 @@ const VALIDITY: Duration = Duration::from_secs(60);
 const MAX_ANSWERS: usize = 64;
 /// The number of reviews that are sent at once: any client can cause them.
 const MAX_REVIEWS: usize = 4;
-/// The time for which a client that is refused takes the place of another review. It limits the requests to the API
-/// server that strangers cause, to 40 a second.
+/// The time for which a client that is refused takes the place of another review, for each request to the API server that it
+/// has caused. It limits them to 40 a second.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(100);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Requires that the clients of these routes may read them.
+/// Requires that the clients of these routes may read them. Other paths are not found, without a review: many accounts may
+/// `get` paths of the API server, and an answer for each path would displace those for the metrics.
 pub(crate) fn require_access(router: Router, client: Client) -> Router {
     let access = Access {
         client,
         answers: Mutex::default(),
         hashers: [RandomState::new(), RandomState::new()],
-        reviews: Semaphore::new(MAX_REVIEWS),
+        reviews: Arc::new(Semaphore::new(MAX_REVIEWS)),
         failures: Mutex::default(),
     };
-    router.layer(from_fn_with_state(Arc::new(access), check))
+    router.route_layer(from_fn_with_state(Arc::new(access), check))
 }
 
 struct Access {
     client: Client,
     answers: Mutex<Vec<Answer>>,
     hashers: [RandomState; 2],
-    reviews: Semaphore,
+    reviews: Arc<Semaphore>,
     failures: Mutex<LogLimit>,
 }
 
@@ -81,18 +82,36 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
 
 impl Access {
     /// The status for a client with this token: 200, 401 or 403, or 503 if the API server gives no answer.
-    async fn status(&self, token: &str, path: &str) -> StatusCode {
+    async fn status(self: Arc<Self>, token: &str, path: &str) -> StatusCode {
         let hash = self.hashers.each_ref().map(|hasher| hasher.hash_one((token, path)));
         if let Some(status) = self.remembered(hash) {
             return status;
         }
-        let Ok(_permit) = self.reviews.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE };
+        let Ok(permit) = self.reviews.clone().acquire_owned().await else {
+            return StatusCode::SERVICE_UNAVAILABLE;
+        };
         // Another request with the token may have been answered meanwhile.
         if let Some(status) = self.remembered(hash) {
             return status;
         }
+        let (token, path) = (token.to_owned(), path.to_owned());
+        // In a task of its own, since a client that closes its connection would end the pause too.
+        let review = tokio::spawn(async move {
+            let status = self.answer(&token, &path, hash).await;
+            let requests = if status == StatusCode::FORBIDDEN { 2 } else { 1 };
+            if status != StatusCode::OK {
+                sleep(REFUSAL_PAUSE * requests).await;
+            }
+            drop(permit);
+            status
+        });
+        review.await.unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
+    }
+
+    /// Asks the API server, and remembers the answer.
+    async fn answer(&self, token: &str, path: &str, hash: [u64; 2]) -> StatusCode {
         let timed_out = |_| Err(kube::Error::Service("the API server did not answer in time".into()));
-        let status = match timeout(TIMEOUT, self.review(token, path)).await.unwrap_or_else(timed_out) {
+        match timeout(TIMEOUT, self.review(token, path)).await.unwrap_or_else(timed_out) {
             Ok(status) => {
                 self.remember(Answer { token: hash, status, since: Instant::now() });
                 status
@@ -107,11 +126,7 @@ impl Access {
                 }
                 StatusCode::SERVICE_UNAVAILABLE
             }
-        };
-        if status != StatusCode::OK {
-            sleep(REFUSAL_PAUSE).await; // with the permit
         }
-        status
     }
 
     /// Remembers an answer. A refusal makes room, before any acceptance: else a client with many tokens would have the
@@ -252,5 +267,24 @@ mod tests {
         assert!(start.elapsed() >= Duration::from_secs(10), "40 a second: {:?}", start.elapsed());
         let before = reviews.load(Ordering::Relaxed);
         assert_eq!((read("reader").await, reviews.load(Ordering::Relaxed)), (StatusCode::OK, before));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_closes_its_connection_or_asks_for_unknown_paths_floods_no_more_than_others() {
+        let (client, reviews) = api_server();
+        let router = require_access(Router::new().route("/metrics", get(async || "values")), client);
+        for number in 0..200 {
+            let unknown = Request::get(format!("/api/{number}")).header(header::AUTHORIZATION, "Bearer reader");
+            let unknown = router.clone().oneshot(unknown.body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
+        }
+        assert_eq!(reviews.load(Ordering::Relaxed), 0);
+        let start = Instant::now();
+        for number in 0..400 {
+            let stranger = router.clone().oneshot(request(&format!("unknown-{number}")));
+            let _ = timeout(Duration::from_millis(5), stranger).await;
+        }
+        let (reviews, seconds) = (reviews.load(Ordering::Relaxed), start.elapsed().as_secs_f64());
+        assert!(seconds > 1.0 && reviews as f64 <= 40.0 * seconds + 4.0, "{reviews} in {seconds} s");
     }
 }
