@@ -1,6 +1,7 @@
 //! Development environments, called spaces: Pods that clients create, wait for and delete over gRPC. There is no custom
 //! resource.
 
+mod calls;
 mod deadline;
 mod pod;
 mod server;

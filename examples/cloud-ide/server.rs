@@ -1,14 +1,16 @@
 //! The gRPC server: the spaces, health and reflection.
 
+use axum::middleware::from_fn_with_state;
 use reknit::{injection::Shutdown, prelude::*};
 use reknit_server::{Limits, Plain, Server};
 use tokio::net::TcpListener;
 use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tonic_reflection::server::Builder;
-use tower::{layer::layer_fn, limit::GlobalConcurrencyLimitLayer};
+use tower::layer::layer_fn;
 
 use super::{
+    calls::{self, Calls},
     deadline::Deadline,
     pb::{DESCRIPTORS, cloud_ide_service_server::CloudIdeServiceServer},
     spaces::Spaces,
@@ -16,8 +18,8 @@ use super::{
 
 /// The limit of calls on one connection. A call stays open until its space runs, so many can be open at once.
 const MAX_CALLS_OF_CONNECTION: u32 = 1_000;
-/// The limit of calls on all connections. Further calls wait.
-const MAX_CALLS: usize = 10_000;
+/// The size limit of the head of a call, as in gRPC's implementation for Java.
+const MAX_HEAD_BYTES: usize = 8 * 1024;
 /// The size limit of a request, and so of the memory that it uses. Every valid request is smaller.
 const MAX_REQUEST_BYTES: usize = 16 * 1024;
 
@@ -36,9 +38,10 @@ pub(crate) async fn serve(spaces: Spaces, listener: TcpListener, shutdown: Shutd
         .add_service(reflection().build_v1alpha()?);
     let router = services
         .into_axum_router()
-        .layer(GlobalConcurrencyLimitLayer::new(MAX_CALLS))
+        .layer(from_fn_with_state(Calls::default(), calls::limit))
         .layer(layer_fn(Deadline::new));
-    let server = Server::new("gRPC", Plain, router, Limits::default()).http2(MAX_CALLS_OF_CONNECTION);
+    let limits = Limits { head: MAX_HEAD_BYTES, ..Limits::default() };
+    let server = Server::new("gRPC", Plain, router, limits).http2(MAX_CALLS_OF_CONNECTION);
     server.run(listener, report_shutdown(shutdown, reporter)).await;
     spaces.drained().await;
     Ok(())

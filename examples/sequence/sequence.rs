@@ -30,7 +30,8 @@ use super::subscription::Subscription;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SequenceSpec {
-    /// The subscribers, in the order in which they are called.
+    /// The subscribers, in the order in which they are called. A pass makes four requests for each.
+    #[schemars(length(max = 100))]
     pub steps: Vec<SequenceStep>,
     /// The channel to create in front of each step. If absent, the webhook sets the one of ConfigMap default-ch-webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -49,6 +49,9 @@ impl Defaultable for Sequence {
     }
 }
 
+/// The largest spec of a channel as JSON, in bytes: each step has a copy.
+const MAX_CHANNEL_BYTES: usize = 16 * 1024;
+
 impl Validatable for Sequence {
     fn validate(&self, _: &Request) -> FieldError {
         let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
@@ -79,6 +82,11 @@ impl ChannelTemplate {
             "" => FieldError::missing([field]),
             _ => FieldError::none(),
         };
-        missing(&self.api_version, "apiVersion").also(missing(&self.kind, "kind"))
+        let bytes = serde_json::to_string(&self.spec).map_or(0, |spec| spec.len());
+        let spec = match bytes > MAX_CHANNEL_BYTES {
+            true => FieldError::out_of_bounds(format!("{bytes} bytes"), 0, MAX_CHANNEL_BYTES, "spec"),
+            false => FieldError::none(),
+        };
+        missing(&self.api_version, "apiVersion").also(missing(&self.kind, "kind")).also(spec)
     }
 }

@@ -35,7 +35,7 @@ pub const POD_OWNER: &str = "samples.knative.dev/podOwner";
 #[serde(rename_all = "camelCase")]
 pub struct SimpleDeploymentSpec {
     /// The image of the pods. Pods of another image are replaced.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 1024))]
     pub image: String,
     /// The number of pods. The default is one.
     #[serde(default = "default_replicas")]

@@ -274,7 +274,8 @@ mod tests {
         let (client, reviews) = api_server();
         let router = require_access(Router::new().route("/metrics", get(async || "values")), client);
         for number in 0..200 {
-            let unknown = Request::get(format!("/api/{number}")).header(header::AUTHORIZATION, "Bearer reader");
+            let unknown =
+                Request::get(format!("/api/{number}")).header(header::AUTHORIZATION, "Bearer reader");
             let unknown = router.clone().oneshot(unknown.body(Body::empty()).unwrap()).await.unwrap();
             assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
         }
