@@ -6,11 +6,8 @@ use futures::{FutureExt, future::join_all};
 
 use crate::{
     balance::Balance, bucket::Buckets, candidate::Candidate, elector::Elector, error::Error,
-    leadership::Leadership, ring::fnv,
+    leadership::Leadership, selections::shorten,
 };
-
-/// The maximum number of characters of an announced selection.
-const MAX_SELECTION: usize = 200;
 
 /// The electors of one controller's buckets. They acquire and renew leases while they [run](Self::run).
 #[must_use = "no bucket is led unless the electors run"]
@@ -43,13 +40,10 @@ impl Electors {
     }
 
     /// Announces what the controller selects, so that a process warns of another one that shares its leases and selects
-    /// other objects. A text of more than 200 characters, such as one of many namespaces, is cut and ends with its hash,
+    /// other objects. A text of more than 225 characters, such as one of many namespaces, is cut and ends with its hash,
     /// because the size of annotations is limited.
     pub fn selecting(mut self, selects: &str) -> Self {
-        self.selects = Some(match selects.char_indices().nth(MAX_SELECTION) {
-            None => selects.into(),
-            Some((end, _)) => format!("{}… (hash {:016x})", &selects[..end], fnv(&[selects])),
-        });
+        self.selects = Some(shorten(selects));
         self
     }
 

@@ -7,7 +7,22 @@ use reknit_injection::internal::LogLimit;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::{candidate::Candidate, lease::Announcement};
+use crate::{candidate::Candidate, lease::Announcement, ring::fnv};
+
+/// The number of characters that are left of a long text.
+const KEPT: usize = 200;
+/// The maximum number of characters of an announced text: those that are left, and the hash.
+const MAX_LENGTH: usize = KEPT + "… (hash 0123456789abcdef)".len() - "…".len() + 1;
+
+/// Cuts the text of a selection that is too long for an announcement, so that it ends with its hash. A text that was cut
+/// stays as it is.
+pub(crate) fn shorten(selects: &str) -> String {
+    if selects.chars().nth(MAX_LENGTH).is_none() {
+        return selects.into();
+    }
+    let kept: String = selects.chars().take(KEPT).collect();
+    format!("{kept}… (hash {:016x})", fnv(&[selects]))
+}
 
 /// Compares what this process selects with what the other members select.
 #[derive(Default)]

@@ -9,6 +9,8 @@ use kube::ResourceExt;
 use reknit_apis::Bounds;
 use serde_json::{Value, json};
 
+use crate::selections::shorten;
+
 /// The label with the component, for `kubectl get leases -l`, and the annotation, which members read.
 const COMPONENT: &str = "leaderelection.reknit.dev/component";
 /// The annotation with the number of buckets into which the keys of every controller are divided.
@@ -37,16 +39,18 @@ pub(crate) struct OtherSelection<'a> {
 }
 
 impl Announcement {
-    /// Returns the announcement in this lease. `None` if it is not the lease of a member.
+    /// Returns the announcement in this lease. `None` if it is not the lease of a member. A text that is longer than a
+    /// member announces is cut as a member cuts it.
     pub(crate) fn of(lease: &Lease) -> Option<Self> {
         let annotation = |key| lease.annotations().get(key);
         let controllers = annotation(CONTROLLERS)?.split(',').filter(|name| !name.is_empty());
         let selections = annotation(SELECTIONS).and_then(|json| serde_json::from_str(json).ok());
         let mut selections: BTreeMap<String, String> = selections.unwrap_or_default();
+        let selected = |name: &str| (name.to_owned(), selections.remove(name).map(|text| shorten(&text)));
         Some(Self {
             component: annotation(COMPONENT)?.clone(),
             buckets: annotation(BUCKETS)?.parse().ok()?,
-            controllers: controllers.map(|name| (name.to_owned(), selections.remove(name))).collect(),
+            controllers: controllers.map(selected).collect(),
         })
     }
 
@@ -86,6 +90,17 @@ impl Announcement {
 mod tests {
     use super::*;
 
+    fn announcement(component: &str, controllers: &[(&str, Option<&str>)]) -> Announcement {
+        Announcement {
+            component: component.into(),
+            buckets: 1,
+            controllers: controllers
+                .iter()
+                .map(|(name, text)| ((*name).into(), text.map(Into::into)))
+                .collect(),
+        }
+    }
+
     #[test]
     fn an_announcement_is_read_from_the_metadata_that_it_writes() {
         let announcement = Announcement {
@@ -99,15 +114,21 @@ mod tests {
     }
 
     #[test]
-    fn selections_differ_if_both_members_say_what_they_select_by_the_same_name() {
-        let announcement = |component: &str, controllers: &[(&str, Option<&str>)]| Announcement {
-            component: component.into(),
-            buckets: 1,
-            controllers: controllers
-                .iter()
-                .map(|(name, text)| ((*name).into(), text.map(Into::into)))
-                .collect(),
+    fn a_selection_that_is_longer_than_a_member_announces_is_cut_and_one_that_was_cut_is_not() {
+        let text_of = |text: &str| {
+            let metadata = announcement("controller", &[("lamps", Some(text))]).metadata();
+            let lease = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+            Announcement::of(&lease).unwrap().controllers["lamps"].clone().unwrap()
         };
+        let (short, long) = ("ä".repeat(225), "ä".repeat(100_000));
+        assert_eq!(text_of(&short), short);
+        let cut = text_of(&long);
+        assert_eq!(cut.chars().count(), 225);
+        assert!(text_of(&cut) == cut && text_of(&(long + "a")) != cut);
+    }
+
+    #[test]
+    fn selections_differ_if_both_members_say_what_they_select_by_the_same_name() {
         let own = announcement("controller", &[("lamps", Some("namespace=a")), ("rooms", Some(""))]);
         for (component, controllers, expected) in [
             (
