@@ -3,7 +3,7 @@
 //! A [`View`] of the observed leases and of the buckets decides, without side effects. [`Balance::step`] alone remembers
 //! which members it suspects, and the elector that called it does what it returns.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
@@ -188,7 +188,7 @@ impl<'a> View<'a> {
         (0..self.buckets.len()).map(|bucket| self.holder(bucket)).collect()
     }
 
-    /// Counts the buckets that no live process leads, and those that are not led by the member they are assigned to.
+    /// Counts the buckets that no live replica leads, and those that are not led by the member they are assigned to.
     fn count(&self, suspects: &Suspects) -> (usize, usize) {
         let leader = |bucket| if self.is_led(bucket) { Some(self.me()) } else { self.other_holder(bucket) };
         let leaders: Vec<_> = (0..self.buckets.len()).map(leader).collect();
@@ -197,10 +197,13 @@ impl<'a> View<'a> {
             // The processes that use the other number lead the keys until this process may lead.
             return (0, leaders.len());
         }
-        let unowned = leaders.iter().filter(|leader| leader.is_none()).count();
         if !self.is_announced() {
+            let unowned = leaders.iter().filter(|leader| leader.is_none()).count();
             return (unowned, led); // a process that stops is assigned nothing
         }
+        let live: BTreeSet<_> = self.replicas().map(|(identity, ..)| identity).chain([self.me()]).collect();
+        let is_unowned = |leader: &&Option<&str>| leader.is_none_or(|leader| !live.contains(leader));
+        let unowned = leaders.iter().filter(is_unowned).count();
         let assigned = self.assignment(suspects).leaders;
         (unowned, leaders.iter().zip(assigned).filter(|(leader, member)| **leader != *member).count())
     }

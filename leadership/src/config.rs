@@ -11,6 +11,9 @@ const BUCKETS: &str = "buckets";
 const PREFIX: &str = "map-lease-prefix.";
 const MAX_BUCKETS: u32 = 10;
 
+/// The maximum lease duration. No replica writes a longer one, so a Lease that has one was edited.
+pub(crate) const MAX_LEASE_DURATION: Duration = Duration::from_secs(600);
+
 /// The settings of leader election.
 ///
 /// ```
@@ -27,7 +30,7 @@ const MAX_BUCKETS: u32 = 10;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderElectionConfig {
-    /// The time for which a lease is valid after its last renewal (`lease-duration`, 60s).
+    /// The time for which a lease is valid after its last renewal (`lease-duration`, 60s; at most ten minutes).
     pub lease_duration: Duration,
     /// The time after its last renewal at which a leader stops leading (`renew-deadline`, 40s).
     pub renew_deadline: Duration,
@@ -67,6 +70,11 @@ pub enum ConfigError {
         /// The retry period.
         retry: Duration,
     },
+    /// The lease duration is longer than the replicas respect.
+    #[error(
+        "{LEASE} must be at most {MAX_LEASE_DURATION:?}, not {0:?}: replicas respect a lease for no longer than that"
+    )]
+    LeaseTooLong(Duration),
 }
 
 impl Default for LeaderElectionConfig {
@@ -148,9 +156,12 @@ impl LeaderElectionConfig {
     ///
     /// # Errors
     ///
-    /// Returns an error unless lease duration > renew deadline > retry period ≥ 1s.
+    /// Returns an error unless 10m ≥ lease duration > renew deadline > retry period ≥ 1s.
     pub fn check_times(&self) -> Result<(), ConfigError> {
         let (lease, renew, retry) = (self.lease_duration, self.renew_deadline, self.retry_period);
+        if lease > MAX_LEASE_DURATION {
+            return Err(ConfigError::LeaseTooLong(lease));
+        }
         let ordered = lease.as_secs() > renew.as_secs() && renew.as_secs() > retry.as_secs();
         if ordered && retry.as_secs() >= 1 {
             return Ok(());
@@ -209,6 +220,15 @@ mod tests {
                 assert!(error.contains(part), "{error} does not name {part}");
             }
         }
+    }
+
+    /// A replica would take the lease of another one that has not renewed it for ten minutes, and still leads.
+    #[test]
+    fn a_lease_duration_for_which_replicas_would_not_respect_the_lease_is_refused() {
+        let check = |lease| parse(&[(LEASE, lease)]).unwrap().check_times();
+        assert_eq!(check("10m"), Ok(()));
+        let error = check("10m1s").unwrap_err().to_string();
+        assert!(error.starts_with("lease-duration must be at most 600s, not 601s"), "{error}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use prometheus::{
 pub(crate) struct Sample {
     /// The leases of the buckets. The value is true for those that this process leads.
     pub(crate) leases: Vec<(Arc<str>, bool)>,
-    /// The number of buckets that no live process leads.
+    /// The number of buckets that no live replica leads.
     pub(crate) unowned: usize,
     /// The number of buckets that are not led by the member they are assigned to.
     pub(crate) in_transition: usize,
@@ -54,7 +54,7 @@ impl ElectionMetrics {
             )?,
             unowned: gauge(
                 "reknit_leader_election_buckets_unowned",
-                "Buckets that no live process leads, as this process observes their leases",
+                "Buckets that no live replica leads, as this process observes their leases",
                 "controller",
             )?,
             in_transition: gauge(

@@ -213,6 +213,16 @@ mod tests {
         assert_eq!(renew_time(&mut observed, &lease, after(start, 16)), EXPIRED);
     }
 
+    #[test]
+    fn a_lease_that_was_written_to_last_for_decades_is_held_for_ten_minutes() {
+        let (mut observed, start) = (ObservedLease::new("me"), Instant::now());
+        let mut lease = lease(held_by("other"));
+        lease["spec"]["leaseDurationSeconds"] = json!(i32::MAX);
+        for (second, expected) in [(0, VALID), (600, VALID), (601, EXPIRED)] {
+            assert_eq!(renew_time(&mut observed, &lease, after(start, second)), expected, "after {second} s");
+        }
+    }
+
     /// They are beyond the range of a timestamp.
     #[test]
     fn a_lease_whose_times_cannot_be_read_is_held_for_its_duration() {

@@ -6,6 +6,8 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::config::MAX_LEASE_DURATION;
+
 /// Added to the expiry of a lease by those who wait for it: a lease is held up to and including its expiry.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
@@ -52,12 +54,25 @@ impl LeaseState {
         self.spec.holder_identity.as_deref() == Some(holder)
     }
 
+    /// The time for which the lease was written to last. `None` if it is not positive.
+    fn stored_duration(&self) -> Option<Duration> {
+        let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs)
+    }
+
+    /// The stored duration, if no replica writes such a long one. Then somebody edited the lease.
+    pub(crate) fn excessive_duration(&self) -> Option<Duration> {
+        self.stored_duration().filter(|duration| *duration > MAX_LEASE_DURATION)
+    }
+
     /// The holder and the time at which the lease expires or is free. `None` for a vacant lease.
+    ///
+    /// A lease lasts for the [`MAX_LEASE_DURATION`] at most, so whoever writes a longer duration cannot hold a lease for
+    /// longer than it can write.
     pub(crate) fn holder(&self) -> Option<(&str, Instant)> {
         let holder = self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
-        let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok())?;
-        let expiry = self.since + Duration::from_secs(seconds);
-        (seconds > 0).then(|| (holder, self.freed.map_or(expiry, |freed| freed.min(expiry))))
+        let expiry = self.since + self.stored_duration()?.min(MAX_LEASE_DURATION);
+        Some((holder, self.freed.map_or(expiry, |freed| freed.min(expiry))))
     }
 
     /// The holder, if the lease has not expired.

@@ -5,8 +5,12 @@ use std::{collections::BTreeMap, time::Duration};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{ResourceExt, api::Preconditions};
 use tokio::time::Instant;
+use tracing::warn;
 
 use super::{Announcement, LeaseState};
+
+/// The maximum number of characters of a holder in a warning. An edited lease may have a very long one.
+const MAX_LOGGED_HOLDER: usize = 300;
 
 /// The observed leases by name, and the announcements in the leases of members.
 #[derive(Clone, Debug, Default)]
@@ -105,8 +109,28 @@ impl Leases {
         }
         let mut state = LeaseState::new(lease, now);
         state.freed = state.holder().and_then(|(holder, _)| self.dead.get(holder).copied());
+        self.warn_of_excess(&name, &state);
         self.states.insert(name, state);
         true
+    }
+
+    /// Logs a warning if a lease of the elections was written to last for longer than one may, but not of each renewal.
+    fn warn_of_excess(&self, name: &str, state: &LeaseState) {
+        let is_of_election = self.members.contains_key(name) || is_bucket_name(name);
+        let Some(duration) = state.excessive_duration().filter(|_| is_of_election) else { return };
+        let holder = state.spec.holder_identity.as_deref().unwrap_or_default();
+        let is_repeated =
+            |last: &LeaseState| last.names(holder) && last.excessive_duration() == Some(duration);
+        if !holder.is_empty() && !self.get(name).is_some_and(is_repeated) {
+            let holder: String = holder.chars().take(MAX_LOGGED_HOLDER).collect();
+            warn!(
+                lease = name,
+                holder,
+                duration = ?duration,
+                "a lease was written to last for longer than ten minutes, which no replica does: it counts as held for ten \
+                 minutes from now; find out who wrote it, and clear its holderIdentity if no such process runs"
+            );
+        }
     }
 
     /// Records that a holder was proven dead, so that its leases are free from this time on, even if a renewal arrives
@@ -173,6 +197,13 @@ impl Leases {
             is_held
         });
     }
+}
+
+/// Returns true for the name of a bucket's lease, of any controller.
+fn is_bucket_name(name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = name.rsplit_once('.').and_then(|(_, number)| number.split_once("-of-"));
+    number.is_some_and(|(bucket, buckets)| is_number(bucket) && is_number(buckets))
 }
 
 #[cfg(test)]

@@ -123,6 +123,27 @@ async fn a_bucket_that_is_handed_over_is_logged_with_the_member_it_is_assigned_t
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_was_written_to_last_for_decades_is_warned_of_once() {
+    let lines = Lines::default();
+    let _recording = lines.record();
+    let api = FakeApi::default();
+    let replica = Replica::start_with(&api, "a", 1, &["lamps"]);
+    wait_for_shares(&[&replica], &[1]).await;
+    let held = |transitions: u32| json!({"holderIdentity": "nobody", "leaseDurationSeconds": i32::MAX, "leaseTransitions": transitions});
+    for transitions in 1..3 {
+        api.put_lease(BUCKET, held(transitions));
+        api.put_lease("of-another-program", held(transitions));
+        sleep(RETRY).await;
+    }
+    let text = String::from_utf8(std::mem::take(&mut *lines.0.lock())).unwrap();
+    let warnings: Vec<_> = text.lines().filter(|line| line.contains("longer than ten minutes")).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    for part in ["WARN", BUCKET, "nobody", "2147483647s"] {
+        assert!(warnings[0].contains(part), "{warnings:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_process_that_selects_other_objects_with_the_same_leases_is_warned_of() {
     let lines = Lines::default();
     let _recording = lines.record();

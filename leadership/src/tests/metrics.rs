@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus::Registry;
 use reknit_apis::Key;
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::replica::{LEASE, RETRY, Replica, wait_for_shares};
@@ -63,6 +64,23 @@ async fn a_bucket_is_unowned_once_its_leader_has_stopped_renewing() {
     api.set_down(false);
     wait_for_shares(&[&replicas[0], &replicas[1]], &[1, 1]).await;
     assert_eq!(counts(&replicas[0].registry)[..2], [1.0, 0.0]);
+}
+
+/// Whoever may write Leases can name any holder and any duration.
+#[tokio::test(start_paused = true)]
+async fn a_bucket_whose_lease_names_no_live_member_is_unowned_and_led_again_after_ten_minutes() {
+    let api = FakeApi::default();
+    let replica = Replica::start_with(&api, "a", 1, &["lamps"]);
+    wait_for_shares(&[&replica], &[1]).await;
+    let held = json!({"holderIdentity": "nobody", "leaseDurationSeconds": i32::MAX, "leaseTransitions": 1,
+        "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:00.000000Z"});
+    api.put_lease("test.lamps.00-of-01", held);
+    wait_for_shares(&[&replica], &[0]).await;
+    assert_eq!(counts(&replica.registry)[..2], [0.0, 1.0]);
+    sleep(Duration::from_secs(590)).await;
+    assert_eq!(counts(&replica.registry)[..2], [0.0, 1.0]);
+    wait_for_shares(&[&replica], &[1]).await;
+    assert_eq!(counts(&replica.registry), [1.0, 0.0, 0.0]);
 }
 
 #[tokio::test(start_paused = true)]

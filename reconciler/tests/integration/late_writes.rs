@@ -185,8 +185,8 @@ impl Replica {
         };
         // The lease does not expire within the test, so that only the proof ends it.
         let config = LeaderElectionConfig {
-            lease_duration: TIMEOUT * 20,
-            renew_deadline: TIMEOUT * 10,
+            lease_duration: TIMEOUT * 10,
+            renew_deadline: TIMEOUT * 8,
             retry_period: Duration::from_secs(1),
             ..LeaderElectionConfig::default()
         };
