@@ -3,9 +3,13 @@
 //! A member counts as dead once its lease has expired, or earlier if its Pod [proves](proves_death) its death. The Pod is
 //! read once a renewal of the member is overdue, and then every second. A process that is restarted in the same Pod reads
 //! that Pod at once. The Pod of a restarted process is read every second from the start, since a process that crashed may
-//! soon crash again, and its leases are so new that no renewal is due.
+//! soon crash again, and its leases are so new that no renewal is due. A process reads ten Pods a second at most, and first
+//! those that are due for longest, since whoever may write Leases can make up any number of members.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::Pod;
@@ -34,10 +38,15 @@ const OVERDUE: Duration = Duration::from_millis(500);
 /// The time between two reads of the Pod of a member with an overdue renewal. The kubelet reports a death within a second.
 const READ_PERIOD: Duration = Duration::from_secs(1);
 
+/// The maximum number of reads that start within [`READ_PERIOD`].
+const MAX_READS: usize = 10;
+
 pub(crate) struct DeadMembers {
     candidate: Candidate,
     /// The earliest time of the next read of the Pod of each live member.
     next_reads: BTreeMap<String, Instant>,
+    /// The times of the reads that started within the last [`READ_PERIOD`], oldest first.
+    last_reads: VecDeque<Instant>,
     /// The members that were alive within the last lease duration.
     seen: BTreeMap<String, Seen>,
     log_limit: LogLimit<String>,
@@ -52,7 +61,8 @@ struct Seen {
 impl DeadMembers {
     pub(crate) fn new(candidate: &Candidate) -> Self {
         let (candidate, log_limit) = (candidate.clone(), LogLimit::default());
-        Self { candidate, next_reads: BTreeMap::new(), seen: BTreeMap::new(), log_limit }
+        let (next_reads, last_reads, seen) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
+        Self { candidate, next_reads, last_reads, seen, log_limit }
     }
 
     /// Reads Pods at each change of a lease, and when one is due. An answer that does not come delays no other read. Never
@@ -66,6 +76,7 @@ impl DeadMembers {
             self.look_for_restarts();
             for identity in self.due_members() {
                 self.next_reads.insert(identity.clone(), Instant::now() + self.candidate.config.retry_period);
+                self.last_reads.push_back(Instant::now());
                 reads.push(read_pod(self.candidate.clone(), identity));
             }
             let next = self.next_time();
@@ -100,11 +111,15 @@ impl DeadMembers {
         restarted.is_some_and(|time| time.elapsed() < self.candidate.config.retry_period + OVERDUE)
     }
 
-    /// The live members whose Pods are due to be read.
+    /// The live members whose Pods are due to be read, as many as may be read now.
     fn due_members(&mut self) -> Vec<String> {
         let (now, times) = (Instant::now(), self.times_to_read());
         self.next_reads.retain(|identity, _| times.contains_key(identity));
-        times.into_iter().filter(|(_, time)| *time <= now).map(|(identity, _)| identity).collect()
+        self.last_reads.retain(|read| now - *read < READ_PERIOD);
+        let mut due: Vec<_> = times.into_iter().filter(|(_, time)| *time <= now).collect();
+        due.sort_by_key(|(_, time)| *time);
+        due.truncate(MAX_READS.saturating_sub(self.last_reads.len()));
+        due.into_iter().map(|(identity, _)| identity).collect()
     }
 
     /// The time at which the Pod of each live member has to be read.
@@ -150,7 +165,9 @@ impl DeadMembers {
     /// The time of the next read. New members are looked for at least once in a retry period.
     fn next_time(&self) -> Instant {
         let latest = Instant::now() + self.candidate.config.retry_period;
-        self.times_to_read().into_values().min().map_or(latest, |time| time.min(latest))
+        let due = self.times_to_read().into_values().min().map_or(latest, |time| time.min(latest));
+        let oldest_read = self.last_reads.front().filter(|_| self.last_reads.len() >= MAX_READS);
+        oldest_read.map_or(due, |read| due.max(*read + READ_PERIOD))
     }
 }
 

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{ResourceExt, api::Preconditions};
+use reknit_apis::internal::HashMap;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -149,11 +150,15 @@ impl Leases {
         component: &str,
         now: Instant,
     ) -> impl Iterator<Item = (&str, Instant)> {
+        let mut oldest: HashMap<&str, Instant> = HashMap::default();
+        let held = self.states.values().filter_map(|state| Some((state.live_holder(now)?, state.since)));
+        for (holder, since) in held {
+            oldest.entry(holder).and_modify(|oldest| *oldest = since.min(*oldest)).or_insert(since);
+        }
         let alive = self.states_of_members(component).filter(|(_, state)| state.freed.is_none());
         alive.filter_map(move |(_, state)| {
             let member = state.live_holder(now)?;
-            let held = self.states.values().filter(|state| state.live_holder(now) == Some(member));
-            Some((member, held.map(|state| state.since).min()?))
+            Some((member, *oldest.get(member)?))
         })
     }
 

@@ -1,6 +1,6 @@
 //! The time until the buckets of a crashed process have their next leader.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use http::Method;
 use serde_json::{Value, json};
@@ -250,4 +250,32 @@ async fn a_holder_that_is_no_name_of_a_pod_does_not_become_part_of_a_request() {
     let _replica = start(&api, "b");
     sleep(RETRY * 4).await;
     assert_eq!(api.reads_of_pods(), 0);
+}
+
+/// Whoever may write Leases can announce any number of members.
+#[tokio::test(start_paused = true)]
+async fn ten_pods_a_second_are_read_however_many_members_there_are_and_each_in_turn() {
+    let api = FakeApi::default();
+    let leader = Replica::start_with(&api, "a", 1, &["lamps"]);
+    wait_for_shares(&[&leader], &[1]).await;
+    let standby = Replica::start_with(&api, "b", 1, &["lamps"]);
+    sleep(SECOND * 20).await;
+    drop(leader);
+    let dead = api.holder(BUCKET);
+    let annotation = |key: &str| format!("leaderelection.reknit.dev/{key}");
+    let annotations =
+        [(annotation("component"), "test"), (annotation("buckets"), "1"), (annotation("controllers"), "x")];
+    for member in 0..60 {
+        let metadata = json!({"annotations": annotations.clone().into_iter().collect::<BTreeMap<_, _>>()});
+        let spec = json!({"holderIdentity": format!("0-made-up-{member}_0"), "leaseDurationSeconds": 600});
+        api.put(&format!("test.member.{member}"), metadata, spec);
+    }
+    sleep(SECOND * 11).await;
+    let before = api.reads_of_pods();
+    sleep(SECOND * 5).await;
+    let reads = api.reads_of_pods() - before;
+    assert!((40..=60).contains(&reads), "{reads}");
+    api.put_pod("a", terminated("state", "OOMKilled", &dead));
+    let taken = wait_for_shares(&[&standby], &[1]).await;
+    assert!(taken < SECOND * 7 + FENCE, "{taken:?}");
 }
