@@ -10,6 +10,7 @@ use k8s_openapi::{
         apps::v1::Deployment,
         core::v1::Secret,
         networking::v1::NetworkPolicy,
+        rbac::v1::ClusterRoleBinding,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -334,6 +335,8 @@ async fn assert_each_deployment_is_bounded(plane: &ControlPlane, namespace: &str
     let (client, all) = (plane.client().unwrap(), ListParams::default());
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
     let bindings = json!(bindings.list(&all).await.unwrap().items);
+    let rights: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let rights = rights.list(&all).await.unwrap().items;
     let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), namespace);
     let denied = json!(policies.get("default-deny").await.unwrap())["spec"].take();
     assert_eq!((&denied["policyTypes"], &denied["ingress"]), (&json!(["Ingress"]), &Value::Null));
@@ -344,8 +347,10 @@ async fn assert_each_deployment_is_bounded(plane: &ControlPlane, namespace: &str
         let template = json!(deployment)["spec"]["template"].take();
         let bound = [&template["spec"]["serviceAccountName"], &json!(namespace)];
         let is_bound = |binding: &Value| {
-            let param = &binding["spec"]["paramRef"];
-            [&param["name"], &param["namespace"]] == bound
+            let param = &binding["spec"]["paramRef"]["name"];
+            let rights = rights.iter().find(|rights| json!(rights.metadata.name) == *param);
+            let subject = rights.map_or(Value::Null, |rights| json!(rights.subjects)[0].take());
+            [&subject["name"], &subject["namespace"]] == bound
         };
         assert!(bindings.as_array().unwrap().iter().any(is_bound), "{bound:?} {bindings}");
         let selected = denied["podSelector"]["matchLabels"].as_object().unwrap();

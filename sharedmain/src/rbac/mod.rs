@@ -15,7 +15,7 @@ use reknit_reconciler::Result;
 use tokio::runtime::{Handle, Runtime};
 
 use self::{
-    manifest::{Names, ObjectKind},
+    manifest::{Names, ObjectKind, PolicyName, binding_kind},
     policy::Policy,
     rules::Rules,
 };
@@ -273,24 +273,27 @@ impl Rbac {
             Permissions::declared(self.program, matches, &flags, &namespace, is_shadow)?;
         let admits = |kind, namespace: Option<&str>| filter.admits(kind, namespace);
         if is_shadow {
-            let names = accounts.shadow();
             let rules = Rules::of(&controllers).without_real_writes();
+            let names = accounts.shadow(binding_kind(std::iter::once(&rules)));
             let documents = manifest::documents(&names, &rules, Some(policy::DRY_RUNS.into()), admits);
             return Ok((manifest::text(&documents.map_err(Failure::new)?), Vec::new()));
         }
         let writes = webhook.as_ref().map(|(_, writes)| writes);
+        let webhook_rules = webhook.as_ref().map(|(permissions, _)| Rules::of(permissions));
+        let rules = Rules::of(&controllers);
         let policy = Policy { writes, permissions: &controllers, system_namespace: &namespace }.spec();
         if policy.is_some() {
-            accounts.bound_by_policy(writes)?;
+            let rules = [&rules].into_iter().chain(&webhook_rules);
+            accounts.bound_by_policy(writes.is_some(), binding_kind(rules))?;
         }
-        let documents = |names, permissions: &[Permission], policy| {
-            manifest::documents(names, &Rules::of(permissions), policy, admits).map_err(Failure::new)
+        let documents = |names, rules: &Rules, policy| {
+            manifest::documents(names, rules, policy, admits).map_err(Failure::new)
         };
-        let mut text = documents(&accounts.controllers, &controllers, policy)?;
+        let mut text = documents(&accounts.controllers, &rules, policy)?;
         let of_webhook = webhook.iter().flat_map(|(permissions, _)| permissions);
         let warnings = controllers.iter().chain(of_webhook).filter_map(escalation).collect();
-        if let Some((permissions, _)) = &webhook {
-            text.extend(documents(&accounts.webhook, permissions, None)?);
+        if let Some(rules) = &webhook_rules {
+            text.extend(documents(&accounts.webhook, rules, None)?);
         }
         Ok((manifest::text(&text), warnings))
     }
@@ -314,7 +317,7 @@ impl Accounts {
             let component_label = (COMPONENT_LABEL.to_owned(), component.to_owned());
             let labels = labels.clone().into_iter().chain([component_label]).collect();
             let system_namespace = system_namespace.clone();
-            Names { role, service_account, system_namespace, labels, secret: None, policy: None }
+            Names { role, service_account, system_namespace, labels, policy: None }
         };
         let of_webhook = |name: &Option<String>| name.as_ref().map(|name| format!("{name}-{WEBHOOK}"));
         let default_role = |component: &str| format!("{system_namespace}-{component}");
@@ -329,23 +332,24 @@ impl Accounts {
     }
 
     /// The names of the account that may send only dry runs.
-    fn shadow(self) -> Names {
+    fn shadow(self, param_kind: ObjectKind) -> Names {
         let mut names = self.controllers;
         for name in [&mut names.role, &mut names.service_account] {
             name.push_str("-shadow");
         }
         names.labels.insert(COMPONENT_LABEL.into(), names.service_account.clone());
-        names.policy = Some(names.role.clone());
+        names.policy = Some(PolicyName { name: names.role.clone(), param_kind });
         names
     }
 
     /// Binds the accounts to the admission policy. Fails if that of the controllers and that of the webhook would be one.
-    fn bound_by_policy(&mut self, writes: Option<&WebhookWrites>) -> Result<(), Failure> {
+    fn bound_by_policy(&mut self, has_webhook: bool, param_kind: ObjectKind) -> Result<(), Failure> {
         let Self { controllers, webhook } = self;
-        controllers.policy = Some(controllers.role.clone());
-        let Some(writes) = writes else { return Ok(()) };
+        controllers.policy = Some(PolicyName { name: controllers.role.clone(), param_kind });
+        if !has_webhook {
+            return Ok(());
+        }
         if controllers.service_account != webhook.service_account && controllers.role != webhook.role {
-            controllers.secret = Some(writes.secret.clone());
             webhook.policy.clone_from(&controllers.policy);
             return Ok(());
         }

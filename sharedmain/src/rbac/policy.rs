@@ -12,14 +12,19 @@ use kube::Resource;
 use reknit_injection::{Permission, Verb};
 use serde_json::Value;
 
+use super::manifest::ObjectKind;
 use crate::process::constructors::WebhookWrites;
 
-/// The spec of a program with a webhook, with the placeholders `$RULES`, `$PATHS`, `$FIELDS` and `$OTHER_SECRETS`.
+/// The spec of a program with a webhook, with the placeholders `$PARAM_KIND`, `$RULES`, `$PATHS`, `$FIELDS`, `$OWN_SECRET` and
+/// `$OTHER_SECRETS`.
 const SPEC: &str = include_str!("policy.yaml");
 /// The spec of a program without a webhook whose controllers write Secrets.
 const NO_CREDENTIALS: &str = include_str!("no_credentials.yaml");
 /// The spec of the policy of an account that may send only dry runs.
 pub(super) const DRY_RUNS: &str = include_str!("dry_runs.yaml");
+/// Recognizes the Secret of the certificate by the right to patch it, which names it.
+const OWN_SECRET: &str = "variables.isSecret && authorizer.group('').resource('secrets').namespace(request.namespace)\n          \
+    .name(object.metadata.?name.orValue('')).check('patch').allowed()";
 /// Allows the Secrets that the controllers write, if they do, except for credentials.
 const OTHER_SECRETS: &str =
     " ||\n        !(object.type in ['kubernetes.io/service-account-token', 'bootstrap.kubernetes.io/token'])";
@@ -56,6 +61,8 @@ impl Policy<'_> {
             .replace("      $RULES\n", &rules.concat())
             .replace("$PATHS", &paths)
             .replace("$FIELDS", &fields)
+            // The right to patch other Secrets does not tell which one is that of the certificate.
+            .replace("$OWN_SECRET", if writes_secrets { "false" } else { OWN_SECRET })
             .replace("$OTHER_SECRETS", if writes_secrets { OTHER_SECRETS } else { "" });
         Some(spec)
     }
@@ -79,12 +86,18 @@ impl Policy<'_> {
     }
 }
 
-/// Returns the spec of the binding of a policy to a service account.
-pub(super) fn binding(policy: &str, service_account: &str, namespace: &str) -> String {
+/// Returns the spec of a policy whose parameter is the binding of this kind.
+pub(super) fn with_param_kind(spec: &str, kind: ObjectKind) -> String {
+    spec.replace("$PARAM_KIND", &format!("{kind:?}"))
+}
+
+/// Returns the spec of the binding of a policy to the account of the binding of this name: of a ClusterRole, or of a Role in the
+/// namespace.
+pub(super) fn binding(policy: &str, name: &str, namespace: Option<&str>) -> String {
+    let namespace = namespace.map(|namespace| format!("    namespace: {namespace}\n")).unwrap_or_default();
     format!(
-        "spec:\n  policyName: {policy}\n  paramRef:\n    name: {service_account}\n    namespace: {namespace}\n    \
-         # The token of an account that is gone is not accepted.\n    parameterNotFoundAction: Allow\n  \
-         validationActions: [Deny]\n"
+        "spec:\n  policyName: {policy}\n  paramRef:\n    name: {name}\n{namespace}    # An account without rights writes \
+         nothing.\n    parameterNotFoundAction: Allow\n  validationActions: [Deny]\n"
     )
 }
 
@@ -123,7 +136,8 @@ mod tests {
     fn spec(permissions: &[Permission]) -> String {
         let entries = vec![("a.b.c".to_owned(), "/a", json!({"rules": [{"scope": "*"}]}))];
         let writes = WebhookWrites { secret: "certs".into(), entries };
-        Policy { writes: Some(&writes), permissions, system_namespace: "system" }.spec().unwrap()
+        let spec = Policy { writes: Some(&writes), permissions, system_namespace: "system" }.spec().unwrap();
+        with_param_kind(&spec, ObjectKind::ClusterRoleBinding)
     }
 
     #[test]
