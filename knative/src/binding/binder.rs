@@ -139,8 +139,9 @@ impl<K: Bindable> Binder<K> {
     ///
     /// # Errors
     ///
-    /// A missing subject is a permanent error: its creation reconciles the binding. So is one that another binding has taken:
-    /// of several that inject the same names into a subject, the last by name has it, and its deletion changes the subject. The errors of an unavailable
+    /// A missing subject is a permanent error: its creation reconciles the binding. A subject that
+    /// another binding has taken is an error that is retried: of several that inject the same names into a subject, the last by
+    /// name has it, until it is deleted. The errors of an unavailable
     /// subject are those of [`TrackedAny::all`]. A subject outside the namespace of a binding that is in one, or without
     /// `spec.template`, is a permanent error.
     /// Other errors are those of patches: the first that is retried, else a permanent one. The error of a patch is
@@ -265,7 +266,8 @@ impl<K: Bindable> Binder<K> {
             let message = format!(
                 "{subject} is a subject of the {kind} {taker} too, which removes the injection: let one {kind} have it"
             );
-            Err(Error::permanent(message).reason(SUBJECT_TAKEN))
+            // The deletion of one that was never bound does not change the subject.
+            Err(Error::from(message).reason(SUBJECT_TAKEN))
         })
     }
 

@@ -31,12 +31,18 @@ use crate::paint::Paint;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The color of bindings that are never bound.
+const DRY: &str = "dry";
+
 /// The controller of the bindings.
 struct Painter(Binder<Paint>);
 
 impl ReconcileKind for Painter {
     type Kind = Paint;
     async fn reconcile_kind(&self, paint: &Paint, status: &mut DuckStatus) -> Result<Outcome> {
+        if paint.spec.color == DRY {
+            return Err("the color is dry".into());
+        }
         self.0.bind(paint, status).await?;
         Ok(Outcome::done())
     }
@@ -100,9 +106,13 @@ impl Fixture {
         let pods = self.api::<Pod>();
         let app = ListParams::default().labels(&format!("app={deployment}"));
         eventually(&format!("pods of {deployment} with {expected:?}"), TIMEOUT, async || {
-            let pods = pods.list(&app).await.ok()?.items;
-            let is_expected = |pod: &Pod| color(pod.spec.as_ref()) == expected.map(str::to_owned);
-            (!pods.is_empty() && pods.iter().all(is_expected)).then_some(())
+            let pods = pods.list(&app).await.map_err(|error| error.to_string())?.items;
+            let colors: Vec<_> = pods.iter().map(|pod| color(pod.spec.as_ref())).collect();
+            let is_expected = |color: &Option<String>| color.as_deref() == expected;
+            match !colors.is_empty() && colors.iter().all(is_expected) {
+                true => Ok(()),
+                false => Err(format!("{colors:?}, {:?}", self.api::<Deployment>().get(deployment).await)),
+            }
         })
         .await;
     }
@@ -478,6 +488,18 @@ async fn a_subject_from_which_a_policy_removes_the_injection_does_not_count_as_b
     assert_eq!(condition.unwrap().reason.as_deref(), Some("InjectionRemoved"));
 }
 
+/// Waits until the subject of `blue` is taken by this binding.
+async fn wait_until_taken(paints: &Api<Paint>, by: &str) {
+    eventually("the taken subject", TIMEOUT, async || {
+        let blue = paints.get("blue").await.ok()?;
+        let condition = blue.status.as_ref()?.condition("Available")?;
+        let message = condition.message.as_deref().unwrap_or_default();
+        let is_taken = condition.reason.as_deref() == Some("SubjectTaken");
+        (is_taken && message.contains(&format!("Paint {by} too"))).then_some(())
+    })
+    .await;
+}
+
 /// Else both would patch it in turn, for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subject_of_two_bindings_is_bound_by_the_last_one_and_by_the_other_once_that_is_deleted() {
@@ -499,4 +521,29 @@ async fn a_subject_of_two_bindings_is_bound_by_the_last_one_and_by_the_other_onc
     paints.delete("red", &DeleteParams::default()).await.unwrap();
     fixture.wait_for_pods("web", Some("blue")).await;
     fixture.wait_for_condition("True").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_deletion_of_a_binding_that_was_never_bound_frees_its_subject() {
+    let fixture = Fixture::new().await;
+    let paints = fixture.api::<Paint>();
+    fixture.create::<Paint>(paint(DRY, "Deployment", "apps/v1")).await;
+    eventually("the finalizer", TIMEOUT, async || {
+        paints.get(DRY).await.ok()?.metadata.finalizers.filter(|finalizers| !finalizers.is_empty())
+    })
+    .await;
+    fixture.create::<Paint>(paint("blue", "Deployment", "apps/v1")).await;
+    fixture.create::<Deployment>(deployment("web")).await;
+    wait_until_taken(&paints, DRY).await;
+    // Any change of the subject would reconcile the binding.
+    let deployments = fixture.api::<Deployment>();
+    eventually("the pods to be ready", TIMEOUT, async || {
+        let web = deployments.get("web").await.map_err(|error| error.to_string())?;
+        let ready = web.status.as_ref().and_then(|status| status.ready_replicas);
+        if ready == Some(2) { Ok(()) } else { Err(format!("{web:?}")) }
+    })
+    .await;
+    paints.delete(DRY, &DeleteParams::default()).await.unwrap();
+    fixture.wait_for_condition("True").await;
+    fixture.wait_for_pods("web", Some("blue")).await;
 }
