@@ -22,8 +22,11 @@ impl Backoff {
     /// `is_early`: the key still waits for its retry, so the failure does not count. A key with many events would soon
     /// wait for the longest time, although it has hardly been retried.
     pub(super) fn failed(&mut self, key: &Arc<Key>, error: &str, prompted: bool, is_early: bool) -> Duration {
-        let (failures, cause, was_prompted) =
-            self.failures.entry(key.clone()).or_insert((0, Cause::After { is_external: false }, false));
+        let (failures, cause, was_prompted) = self.failures.entry(key.clone()).or_insert((
+            0,
+            Cause::After { is_external: false, is_long: false },
+            false,
+        ));
         *was_prompted |= prompted;
         *failures = failures.saturating_add(u32::from(!is_early)).max(1);
         *cause = Cause::retry(*failures, error);
@@ -34,7 +37,7 @@ impl Backoff {
     /// The cause of the key's retry, and whether the retry continues a prompted pass.
     pub(super) fn cause(&self, key: &Key) -> (Cause, bool) {
         let failed = self.failures.get(key);
-        failed.map_or((Cause::After { is_external: false }, false), |(_, cause, prompted)| {
+        failed.map_or((Cause::After { is_external: false, is_long: false }, false), |(_, cause, prompted)| {
             (cause.clone(), *prompted)
         })
     }

@@ -43,8 +43,9 @@ pub(crate) enum Cause {
     /// This process leads the key now, or leads it no longer.
     Leadership,
     /// The wait of [`Outcome::after`](crate::Outcome::after) or [`Queue::add_after`](crate::Queue::add_after) is over. It is
-    /// external if `add_after` was called outside of a pass.
-    After { is_external: bool },
+    /// external if `add_after` was called outside of a pass, and long if a second or more was asked for, however long the key was
+    /// queued after that.
+    After { is_external: bool, is_long: bool },
     /// The last pass failed.
     Retry { number: u32, error: Arc<str> },
     /// [`Queue::add`](crate::Queue::add), with the reason of the caller, and the pass that called it.
@@ -141,7 +142,7 @@ impl Cause {
             Self::Object(change) | Self::Other { change, .. } if with_answers => change.last_writer(),
             Self::Object(change) | Self::Other { change, .. } => change.only_writer(),
             Self::Queue(_, pass) => pass.as_ref(),
-            Self::After { is_external: false } => return Some(last),
+            Self::After { is_external: false, .. } => return Some(last),
             _ => None,
         };
         pass.map(|pass| pass.in_a_row())
@@ -274,9 +275,9 @@ impl Causes {
         self.iter().any(|cause| others.iter().any(|other| other.is_repeated_by(cause)))
     }
 
-    /// Returns true if the end of a wait is the only cause.
-    pub(super) fn is_wait(&self) -> bool {
-        self.iter().all(|cause| matches!(cause, Cause::After { .. }))
+    /// Returns true if the end of a long wait is the only cause.
+    pub(super) fn is_long_wait(&self) -> bool {
+        self.iter().all(|cause| matches!(cause, Cause::After { is_long: true, .. }))
     }
 
     /// Declares the pass to be prompted, for a reason that is not among the causes.
@@ -362,7 +363,7 @@ mod tests {
             Cause::Config(_) => Cause::Start,
             Cause::Start => Cause::Resync,
             Cause::Resync => Cause::Leadership,
-            Cause::Leadership => Cause::After { is_external: false },
+            Cause::Leadership => Cause::After { is_external: false, is_long: false },
             Cause::After { .. } => Cause::retry(1, "no"),
             Cause::Retry { .. } => Cause::queue(None),
             Cause::Queue(..) => return None,
@@ -391,8 +392,8 @@ mod tests {
         add(&mut causes, object("1"));
         assert!(causes.is_prompted(), "the cause itself is only counted");
         let mut causes = Causes::default();
-        causes.add(Cause::After { is_external: false }, true, &Writers::default());
-        add(&mut causes, Cause::After { is_external: false });
+        causes.add(Cause::After { is_external: false, is_long: false }, true, &Writers::default());
+        add(&mut causes, Cause::After { is_external: false, is_long: false });
         assert!(causes.is_prompted(), "it continues a prompted pass");
     }
 
@@ -459,7 +460,7 @@ mod tests {
         let makes: [(&str, u64, &dyn Fn() -> Cause); 6] = [
             ("another object", 2, &|| Cause::other(&source, &change)),
             ("a Kind", 1, &|| Cause::Kind("services".into())),
-            ("a wait", 0, &|| Cause::After { is_external: false }),
+            ("a wait", 0, &|| Cause::After { is_external: false, is_long: false }),
             ("a retry", 1, &|| Cause::retry(1, "no")),
             ("an add", 0, &|| Cause::queue(None)),
             ("an add for a reason", 1, &|| Cause::queue(Some("the probe ended"))),

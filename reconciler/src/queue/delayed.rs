@@ -19,12 +19,14 @@ pub(crate) struct Delay {
     pub(crate) prompted: bool,
     /// True if it was added outside of a pass.
     pub(crate) is_external: bool,
+    /// True if the wait up to the due time was meant to be long.
+    pub(crate) is_long: bool,
 }
 
 impl Delay {
     /// The origin within this process.
     pub(crate) fn prompted(prompted: bool) -> Self {
-        Self { prompted, is_external: false }
+        Self { prompted, ..Self::default() }
     }
 }
 
@@ -49,6 +51,7 @@ impl Delayed {
                 if earlier.0 <= due {
                     return false;
                 }
+                known.is_long = delay.is_long;
                 self.by_time.remove(&std::mem::replace(earlier, position));
             }
             Entry::Vacant(new) => drop(new.insert((position, delay))),

@@ -170,7 +170,8 @@ impl Queue {
     pub fn add_after(&self, key: Key, wait: Duration) {
         let (key, start, is_external) =
             (Arc::new(key), clock_instant(&self.0.clock), CurrentPass::get().is_none());
-        self.add_delayed(key, start, wait, Delay { prompted: is_user_prompted(), is_external });
+        let origin = Delay { is_external, ..Delay::prompted(is_user_prompted()) };
+        self.add_delayed(key, start, wait, origin);
     }
 
     /// Enqueues the key of a pass after this time, which is measured from the end of the pass. If a test sets the clock,
@@ -322,7 +323,8 @@ impl Queue {
         }
     }
 
-    fn add_delayed(&self, key: Arc<Key>, start: Instant, wait: Duration, delay: Delay) {
+    fn add_delayed(&self, key: Arc<Key>, start: Instant, wait: Duration, origin: Delay) {
+        let delay = Delay { is_long: wait >= storms::LONG_WAIT, ..origin };
         let Some(due) = start.checked_add(wait) else { return }; // beyond the range of the clock
         let is_first_due = {
             let mut state = self.0.state.lock();
@@ -355,8 +357,8 @@ impl State {
             self.follow_wall_clock(clock);
         }
         let (now, set_time) = (Instant::now(), clock_instant(clock));
-        while let Some((key, Delay { prompted, is_external })) = self.delayed.pop_due(set_time) {
-            self.add(key, Lane::Fast, (Cause::After { is_external }, prompted));
+        while let Some((key, Delay { prompted, is_external, is_long })) = self.delayed.pop_due(set_time) {
+            self.add(key, Lane::Fast, (Cause::After { is_external, is_long }, prompted));
         }
         while let Some((key, cause)) = self.retries.pop_due(now) {
             self.add(key, Lane::Fast, cause);

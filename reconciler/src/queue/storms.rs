@@ -33,8 +33,8 @@ const STORM: u32 = 20;
 const WITHIN: Duration = Duration::from_secs(60);
 /// Of the passes that are progress, one in this number counts.
 const PROGRESS: u32 = 15;
-/// A wait that is meant: a second, which begins a little before the pass ends.
-const LONG_WAIT: Duration = Duration::from_millis(900);
+/// A wait that is meant.
+pub(super) const LONG_WAIT: Duration = Duration::from_secs(1);
 /// The times between the passes of a storm, and the number of passes after which the second one holds.
 const GAPS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 const SHORT_GAPS: u32 = 6;
@@ -55,10 +55,8 @@ struct Row {
     /// The number of passes, with those that do not count.
     all: u32,
     since: Instant,
-    /// The end of the last pass, and of the last one that only the end of a wait caused.
+    /// The end of the last pass.
     ended: Instant,
-    waited: Instant,
-    is_wait: bool,
     /// The causes so far.
     causes: Causes,
     /// The number of passes of the storm. Zero if there is none.
@@ -166,7 +164,7 @@ impl Storms {
         let is_over = if row.slowed > 0 {
             !row.goes_on(now) // it is slower by itself
         } else {
-            (causes.is_wait() && now - row.waited >= LONG_WAIT) || now - row.since > WITHIN
+            causes.is_long_wait() || now - row.since > WITHIN
         };
         if is_over {
             *row = Row::new(now);
@@ -180,7 +178,7 @@ impl Storms {
         row.causes.find_writers(writers);
         let has_answers = row.causes.in_a_row(0, false).is_none();
         row.causes.merge(causes.clone(), writers);
-        (row.is_held, row.is_wait) = (false, causes.is_wait());
+        row.is_held = false;
         let is_new = row.slowed == 0;
         if is_new && row.passes < STORM {
             return InARow { passes: row.passes, storm: None, is_open: false };
@@ -203,9 +201,6 @@ impl Storms {
     pub(super) fn ended(&mut self, key: &Key, now: Instant) {
         if let Some(row) = self.rows.get_mut(key) {
             row.ended = now;
-            if row.is_wait {
-                row.waited = now;
-            }
         }
     }
 
@@ -251,8 +246,6 @@ impl Row {
             all: 0,
             since: now,
             ended: now,
-            waited: now,
-            is_wait: false,
             causes: Causes::default(),
             slowed: 0,
             is_held: false,

@@ -208,7 +208,7 @@ async fn polls_retries_rollouts_and_progress_are_no_storms() {
     let acts: [(&str, usize, Act); 4] = [
         ("a Job each second", 1000, |queue, claimed, pass| {
             queue.continue_after(claimed, Duration::from_secs(1));
-            if claimed.in_a_row.passes == 0 || claimed.causes.is_wait() {
+            if claimed.in_a_row.passes == 0 || claimed.causes.is_long_wait() {
                 let job = Cause::child(&pass.number.to_string(), StateChange::by(pass));
                 queue.add_for(Key::clone(claimed), job);
             }
@@ -216,7 +216,7 @@ async fn polls_retries_rollouts_and_progress_are_no_storms() {
         ("polls", 290, |queue, claimed, _| queue.continue_after(claimed, Duration::from_secs(2))),
         ("polls each second that write", 1000, |queue, claimed, pass| {
             queue.continue_after(claimed, Duration::from_secs(1));
-            if claimed.in_a_row.passes == 0 || claimed.causes.is_wait() {
+            if claimed.in_a_row.passes == 0 || claimed.causes.is_long_wait() {
                 queue.add_for(Key::clone(claimed), own_write(pass));
             }
         }),
@@ -243,6 +243,16 @@ async fn polls_retries_rollouts_and_progress_are_no_storms() {
     };
     let ((passes, storms), ()) = tokio::join!(run(&queue, written), rollout);
     assert!(storms == 0 && passes.iter().sum::<usize>() > 10_000, "a rollout: {passes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_waits_of_many_keys_are_storms_also_if_each_key_is_queued_for_seconds() {
+    let queue = Queue::new();
+    (0..64).for_each(|n| queue.add(key(&n.to_string())));
+    let wait = |claimed: &ClaimedKey| queue.continue_after(claimed, Duration::from_millis(300));
+    let (passes, storms) = run(&queue, |claimed, _| wait(claimed)).await;
+    assert_eq!(storms, 64, "{passes:?}");
+    assert!(passes[1..].iter().all(|passes| *passes <= 4 * 64), "{passes:?}");
 }
 
 #[tokio::test(start_paused = true)]
