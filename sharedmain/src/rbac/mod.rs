@@ -253,9 +253,9 @@ impl Rbac {
             Err(error) => return refuse(error),
         };
         let component = self.program.component().to_owned();
-        let command = self.program.command().map_err(|error| flags::usage_failure(&error))?;
         // A flag of the command line replaces that of `args`.
-        let command = command.args_override_self(true);
+        let command =
+            self.program.command().map_err(|error| flags::usage_failure(&error))?.args_override_self(true);
         let args: Vec<_> =
             [component.clone().into()].into_iter().chain(self.args).chain(filter.program.clone()).collect();
         let (flags, matches) = match flags::parse(command, &args) {
@@ -266,15 +266,15 @@ impl Rbac {
             Err(error) => return refuse(error),
         };
         let is_shadow = self.is_shadow || filter.shadow;
-        let (name, account) = (self.name, self.service_account);
-        let mut accounts = Accounts::new(&component, self.system_namespace, name, account, &self.labels);
+        let names = (self.name, self.service_account);
+        let mut accounts = Accounts::new(&component, self.system_namespace, names, &self.labels);
         let namespace = accounts.controllers.system_namespace.clone();
         let Permissions { controllers, webhook } =
             Permissions::declared(self.program, matches, &flags, &namespace, is_shadow)?;
         let admits = |kind, namespace: Option<&str>| filter.admits(kind, namespace);
         if is_shadow {
             let rules = Rules::of(&controllers).without_real_writes();
-            let names = accounts.shadow(binding_kind(std::iter::once(&rules)));
+            let names = accounts.shadow(binding_kind([&rules].into_iter()));
             let documents = manifest::documents(&names, &rules, Some(policy::DRY_RUNS.into()), admits);
             return Ok((manifest::text(&documents.map_err(Failure::new)?), Vec::new()));
         }
@@ -283,17 +283,15 @@ impl Rbac {
         let rules = Rules::of(&controllers);
         let policy = Policy { writes, permissions: &controllers, system_namespace: &namespace }.spec();
         if policy.is_some() {
-            let rules = [&rules].into_iter().chain(&webhook_rules);
-            accounts.bound_by_policy(writes.is_some(), binding_kind(rules))?;
+            let kind = binding_kind([&rules].into_iter().chain(&webhook_rules));
+            accounts.bound_by_policy(writes.is_some(), kind)?;
         }
-        let documents = |names, rules: &Rules, policy| {
-            manifest::documents(names, rules, policy, admits).map_err(Failure::new)
-        };
-        let mut text = documents(&accounts.controllers, &rules, policy)?;
-        let of_webhook = webhook.iter().flat_map(|(permissions, _)| permissions);
-        let warnings = controllers.iter().chain(of_webhook).filter_map(escalation).collect();
+        let documents = |names, rules: &Rules, policy| manifest::documents(names, rules, policy, admits);
+        let mut text = documents(&accounts.controllers, &rules, policy).map_err(Failure::new)?;
+        let of_both = controllers.iter().chain(webhook.iter().flat_map(|(permissions, _)| permissions));
+        let warnings = of_both.filter_map(escalation).collect();
         if let Some(rules) = &webhook_rules {
-            text.extend(documents(&accounts.webhook, rules, None)?);
+            text.extend(documents(&accounts.webhook, rules, None).map_err(Failure::new)?);
         }
         Ok((manifest::text(&text), warnings))
     }
@@ -309,8 +307,7 @@ impl Accounts {
     fn new(
         component: &str,
         system_namespace: String,
-        role: Option<String>,
-        service_account: Option<String>,
+        (role, service_account): (Option<String>, Option<String>),
         labels: &BTreeMap<String, String>,
     ) -> Self {
         let names = |component: &str, role, service_account| {
@@ -345,18 +342,17 @@ impl Accounts {
     /// Binds the accounts to the admission policy. Fails if that of the controllers and that of the webhook would be one.
     fn bound_by_policy(&mut self, has_webhook: bool, param_kind: ObjectKind) -> Result<(), Failure> {
         let Self { controllers, webhook } = self;
-        controllers.policy = Some(PolicyName { name: controllers.role.clone(), param_kind });
-        if !has_webhook {
-            return Ok(());
+        let is_one =
+            controllers.service_account == webhook.service_account || controllers.role == webhook.role;
+        if has_webhook && is_one {
+            return Err(Failure::new(
+                "the component is named webhook, which is the account of the webhook's server: give Main::new another name, or \
+                 set others by Rbac::name and Rbac::service_account",
+            ));
         }
-        if controllers.service_account != webhook.service_account && controllers.role != webhook.role {
-            webhook.policy.clone_from(&controllers.policy);
-            return Ok(());
-        }
-        Err(Failure::new(
-            "the component is named webhook, which is the account of the webhook's server: give Main::new another name, or set \
-             others by Rbac::name and Rbac::service_account",
-        ))
+        let policy = Some(PolicyName { name: controllers.role.clone(), param_kind });
+        (controllers.policy, webhook.policy) = (policy.clone(), policy);
+        Ok(())
     }
 }
 
