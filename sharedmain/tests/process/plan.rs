@@ -72,6 +72,18 @@ async fn wait_for_differing(shadow: &Child, count: usize) {
     .await;
 }
 
+/// Takes the numbers of masked values out of a text. They depend on the states that the shadow has seen.
+fn split_masked(text: &str) -> (String, Vec<&str>) {
+    let mut parts = text.split("(masked value ");
+    let (mut rest, mut numbers) = (parts.next().unwrap_or_default().to_owned(), Vec::new());
+    for (number, after) in parts.filter_map(|part| part.split_once(')')) {
+        numbers.push(number);
+        rest.push_str("(masked)");
+        rest.push_str(after);
+    }
+    (rest, numbers)
+}
+
 fn a_shadow_is_silent_beside_the_same_version_and_logs_the_differences_from_another() {
     with_cluster(async |cluster| {
         let spawn = |color: &str| cluster.command("painter").env("COLOR", color);
@@ -93,9 +105,11 @@ fn a_shadow_is_silent_beside_the_same_version_and_logs_the_differences_from_anot
             let name = key.rsplit('/').next().unwrap();
             let expected = format!(
                 "  ~ NetworkPolicy {key}\n      ~ spec.podSelector.matchLabels.color: \"red\" → \"blue\"\n  ~ Secret {key}\n      \
-                 ~ data.color: \"(masked value 1)\" → \"(masked value 2)\""
+                 ~ data.color: \"(masked)\" → \"(masked)\""
             );
+            let (changes, numbers) = split_masked(&changes);
             assert_eq!((&*message, changes), ("this version would make changes", expected));
+            assert!(numbers[0] != numbers[1], "{numbers:?}");
             let policy = serde_json::to_value(policies.get(name).await.unwrap()).unwrap();
             assert_eq!(policy["spec"]["podSelector"]["matchLabels"]["color"], "red");
             assert!(seen.insert(key), "the same difference was logged again");
