@@ -18,7 +18,7 @@ const ITEM: usize = 64;
 const COPIES: usize = 6;
 
 /// An estimate of the memory that JSON takes once it is decoded, which is updated as its text arrives. It is rather too
-/// high: a list of empty objects takes a thousand times its bytes, and one of long texts a few times.
+/// high. A list of empty objects may take two thousand times its bytes, and one of long texts takes a few times.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DecodedSize {
     bytes: usize,

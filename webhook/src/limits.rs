@@ -22,7 +22,8 @@ pub struct Limits {
     ///
     /// A review is also answered 413 if it would take more than forty times this limit of memory once it is decoded, as
     /// estimated from its fields and items: 280 MiB. An object counts for 6 KiB at least, even an empty one, since a struct of
-    /// Kubernetes may be as large; a list of some 43,000 objects is the longest. Deletions and updates of only the metadata are allowed nevertheless.
+    /// Kubernetes may be as large; so a list may have some 43,000 objects. Deletions and updates of only the metadata are allowed
+    /// nevertheless.
     pub body: usize,
     /// The bytes of bodies that are held at once: 32 MiB. They count as they arrive and until the response is sent. One
     /// half is for the first 64 KiB of every body and the other half for the bytes beyond, so small requests do not

@@ -104,7 +104,7 @@ pub(super) fn unbind<K: Bindable>(binding: &K, subject: &mut PodSpecable) {
     labels.take_if(|labels| labels.is_empty());
 }
 
-/// Why a subject cannot be changed.
+/// The reason for which a subject cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ChangeError {
     #[error("it is not PodSpecable: {0}")]

@@ -140,8 +140,8 @@ impl<K: Bindable> Binder<K> {
     /// # Errors
     ///
     /// A missing subject is a permanent error: its creation reconciles the binding. A subject that
-    /// another binding has taken is an error that is retried: of several that inject the same names into a subject, the last by
-    /// name has it, until it is deleted. The errors of an unavailable
+    /// another binding has taken is an error that is retried until that binding is deleted: of several bindings that inject the
+    /// same names into a subject, the last by name has it. The errors of an unavailable
     /// subject are those of [`TrackedAny::all`]. A subject outside the namespace of a binding that is in one, or without
     /// `spec.template`, is a permanent error.
     /// Other errors are those of patches: the first that is retried, else a permanent one. The error of a patch is
@@ -240,7 +240,7 @@ impl<K: Bindable> Binder<K> {
         (subjects, result)
     }
 
-    /// Fails if a binding that comes after this one removes its injection from the subject.
+    /// Fails if a binding whose name sorts after that of this one removes its injection from the subject.
     fn check_free(
         &self,
         binding: &K,
@@ -371,7 +371,7 @@ impl<K: Bindable> Binder<K> {
             .map_err(kube::Error::BuildRequest)?;
         let answer = match self.client.request_text(request).await {
             Err(error) if is_absence_of(&error, &resource.plural) => return Ok(()), // deleted meanwhile
-            // An invalid object is invalid in a retry, too, and one that is too large is too large.
+            // An object that is invalid or too large is so in a retry, too.
             Err(kube::Error::Api(status)) if [413, 422].contains(&status.code) => {
                 return Err(kube::Error::Api(status)).permanent();
             }

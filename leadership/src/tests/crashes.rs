@@ -252,7 +252,7 @@ async fn a_holder_that_is_no_name_of_a_pod_does_not_become_part_of_a_request() {
     assert_eq!(api.reads_of_pods(), 0);
 }
 
-/// Whoever may write Leases can announce any number of members.
+/// A client that may write Leases can announce any number of members.
 #[tokio::test(start_paused = true)]
 async fn ten_pods_a_second_are_read_however_many_members_there_are_and_each_in_turn() {
     let api = FakeApi::default();

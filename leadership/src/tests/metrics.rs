@@ -66,7 +66,7 @@ async fn a_bucket_is_unowned_once_its_leader_has_stopped_renewing() {
     assert_eq!(counts(&replicas[0].registry)[..2], [1.0, 0.0]);
 }
 
-/// Whoever may write Leases can name any holder and any duration.
+/// A client that may write Leases can name any holder and any duration.
 #[tokio::test(start_paused = true)]
 async fn a_bucket_whose_lease_names_no_live_member_is_unowned_and_led_again_after_ten_minutes() {
     let api = FakeApi::default();

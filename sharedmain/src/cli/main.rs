@@ -159,7 +159,7 @@ impl Main {
     /// that cannot be decoded, and in the files of `--record-failures`. The pointers lead into objects of all Kinds, also into
     /// ConfigMaps. The segment `*` is any key and any index.
     ///
-    /// What your own code writes into errors, events and log lines is only redacted in the files of `--record-failures`.
+    /// The texts of your own code, in errors, events and log lines, are only redacted in the files of `--record-failures`.
     ///
     /// ```no_run
     /// use reknit_sharedmain::Main;
