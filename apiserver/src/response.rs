@@ -42,6 +42,21 @@ pub(crate) fn no_such_resource() -> Response {
     with_details(response, json!({}))
 }
 
+pub(crate) fn method_not_allowed() -> Response {
+    let message = "the server does not allow this method on the requested resource";
+    with_details(failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message), json!({}))
+}
+
+/// The response to a request that the API server fails to carry out.
+pub(crate) fn internal_error(cause: &str) -> Response {
+    let response = failure(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "InternalError",
+        &format!("Internal error occurred: {cause}"),
+    );
+    with_details(response, json!({ "causes": [{ "message": cause }] }))
+}
+
 pub(crate) fn not_found(collection: &Collection, name: &str) -> Response {
     let message = format!("{} {name:?} not found", collection.full_resource());
     with_object(collection, name, failure(StatusCode::NOT_FOUND, "NotFound", &message))

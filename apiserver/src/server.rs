@@ -39,8 +39,9 @@ use crate::{
 /// An API server in memory. It answers as the real API server does, but without a delay.
 ///
 /// It supports get, list (label and field selectors, pages, resourceVersions), watch, create, update, patch (merge patch,
-/// JSON patch, server-side apply with field owners and conflicts), delete and deletecollection, also of the `status`
-/// subresource, and sends only the metadata of objects to clients that ask for that. It generates names from
+/// JSON patch, server-side apply with field owners and conflicts), delete and deletecollection, and sends only the metadata
+/// of objects to clients that ask for that. The subresources are `status`, `scale`, and `approval` of
+/// CertificateSigningRequests: each writes its part of the object only. It generates names from
 /// `generateName`, uids, generations and creation times. A resourceVersion changes only with the object. A stale
 /// resourceVersion, another uid or a name that exists is answered with 409. Finalizers keep a deleted object until the
 /// last one is removed. Preconditions and dry runs work. Of propagation policies, `Orphan` and `Foreground` add their

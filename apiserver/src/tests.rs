@@ -199,10 +199,10 @@ async fn unsupported_requests_get_a_message_that_names_the_feature() {
     let (code, message) = code_and_message(error);
     assert_eq!(code, 415);
     assert!(message.contains("strategic merge patches, here of configmaps"), "{message}");
-    let deployments: Api<Deployment> = Api::namespaced(server.client(), "default");
-    let (code, message) = code_and_message(deployments.get_scale("a").await.unwrap_err());
+    let pods: Api<Pod> = Api::namespaced(server.client(), "default");
+    let (code, message) = code_and_message(pods.get_ephemeral_containers("a").await.unwrap_err());
     assert_eq!(code, 501);
-    assert!(message.contains("deployments/scale"), "{message}");
+    assert!(message.contains("pods/ephemeralcontainers"), "{message}");
 }
 
 #[tokio::test]

@@ -33,15 +33,15 @@ pub(crate) struct Writer {
 struct Manager {
     name: String,
     is_apply: bool,
-    is_status: bool,
+    subresource: Option<String>,
     api_version: String,
 }
 
 impl Writer {
     /// The writer of a request, with the schema of its Kind if it is known.
     pub(crate) fn of(request: &Request, schema: Option<Schema>) -> Self {
-        let (is_apply, is_status) = (request.is_apply(), request.subresource.is_some());
-        Self::new(&request.collection, schema, request.field_manager(), is_apply, is_status)
+        let (is_apply, subresource) = (request.is_apply(), request.subresource.clone());
+        Self::new(&request.collection, schema, request.field_manager(), is_apply, subresource)
     }
 
     fn new(
@@ -49,10 +49,10 @@ impl Writer {
         schema: Option<Schema>,
         name: &str,
         is_apply: bool,
-        is_status: bool,
+        subresource: Option<String>,
     ) -> Self {
         let manager =
-            Manager { name: name.into(), is_apply, is_status, api_version: collection.api_version() };
+            Manager { name: name.into(), is_apply, subresource, api_version: collection.api_version() };
         let strategies = match schema {
             Some(schema) => Strategies::Declared(schema),
             None if collection.is_built_in() => Strategies::BuiltIn,
@@ -64,10 +64,11 @@ impl Writer {
     /// The part of the object that this writer can own.
     fn ownable_part(&self, object: &Value) -> Value {
         let mut fields = object.as_object().cloned().unwrap_or_default();
+        let is_status = matches!(self.manager.subresource.as_deref(), Some("status" | "approval"));
         fields.retain(|name, _| match name.as_str() {
             "apiVersion" | "kind" => false,
-            "status" => self.manager.is_status || !self.has_status,
-            _ => !self.manager.is_status,
+            "status" => is_status || !self.has_status,
+            _ => !is_status,
         });
         if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
             metadata.retain(|name, _| !is_among(name, UNMANAGED_FIELDS));
@@ -94,7 +95,7 @@ impl ManagedFields {
         manager: &str,
         object: &Value,
     ) -> Self {
-        let writer = Writer::new(collection, schema, manager, true, false);
+        let writer = Writer::new(collection, schema, manager, true, None);
         let fields = writer.strategies.leaves(&writer.ownable_part(object));
         Self(BTreeMap::from([(writer.manager, fields.into_keys().collect())]))
     }
@@ -166,7 +167,8 @@ impl ManagedFields {
 fn apply_conflict(conflicts: &[Conflict]) -> Response {
     let described = |manager: &Manager| {
         let using = if manager.is_apply { String::new() } else { format!(" using {}", manager.api_version) };
-        let subresource = if manager.is_status { " with subresource \"status\"" } else { "" };
+        let subresource = manager.subresource.as_ref();
+        let subresource = subresource.map(|name| format!(" with subresource {name:?}")).unwrap_or_default();
         format!("{:?}{subresource}{using}", manager.name)
     };
     let cause = |(manager, path): &Conflict| {

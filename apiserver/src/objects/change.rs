@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use kube::discovery::verbs;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
-    Objects, Stored,
+    CERTIFICATE_REQUESTS, Objects, Stored,
     checks::{check_applied_configuration, check_finalizers, check_name, check_namespace, check_valid},
     metadata_rules, namespaces,
 };
@@ -35,23 +35,33 @@ impl Objects {
         if request.is_apply() {
             check_applied_configuration(request, name, schema.as_ref())?;
         }
-        let (mut requested, applied_fields) = requested_object(request, name, &old, &writer)?;
+        let (requested, applied_fields) = requested_object(request, name, &old, &writer)?;
+        self.store_requested(request, name, &old, requested, applied_fields)
+    }
+
+    /// Checks the requested state, and stores the part of it that the request may change. `applied_fields` are those of an
+    /// apply.
+    pub(super) fn store_requested(
+        &mut self,
+        request: &Request,
+        name: &str,
+        old: &Stored,
+        mut requested: Value,
+        applied_fields: Option<ManagedFields>,
+    ) -> Result<Response, Response> {
+        let schema = self.schema(&request.collection);
+        let writer = Writer::of(request, schema.clone());
         if let Some(schema) = &schema {
             schema.complete(&mut requested);
         }
         self.check_change(request, name, &old.object, &requested)?;
-        let mut new = if request.subresource.is_some() {
-            with_field(Value::clone(&old.object), "status", requested.get("status").cloned())
-        } else if request.collection.has_status() {
-            with_field(requested, "status", old.object.get("status").cloned())
-        } else {
-            requested
-        };
+        let mut new = written_part(request, requested, &old.object);
         keep_fixed_fields(&mut new, &old.object);
         let mut errors = match request.subresource.is_none() {
             true => metadata_rules::errors(self, &new["metadata"]),
             false => Vec::new(),
         };
+        errors.extend(approval_errors(request, &old.object, &new));
         errors.extend(schema.iter().flat_map(|schema| schema.new_errors(&old.object, &new)));
         check_valid(request, &self.kind_of(request, &old.object), name, &errors)?;
         let managed_fields = applied_fields.unwrap_or_else(|| {
@@ -161,6 +171,48 @@ fn requested_object(
             Ok((new, Some(managed_fields)))
         }
     }
+}
+
+/// The object with the part of the requested one that the request may write: for a subresource the status or the scale, and
+/// otherwise all but the status.
+fn written_part(request: &Request, requested: Value, old: &Value) -> Value {
+    let status = || requested.get("status").cloned();
+    match request.subresource.as_deref() {
+        None if request.collection.has_status() => {
+            with_field(requested, "status", old.get("status").cloned())
+        }
+        Some("status") => with_field(old.clone(), "status", status()),
+        Some("approval") => {
+            let conditions = status().and_then(|mut status| status.get_mut("conditions").map(Value::take));
+            let status =
+                with_field(old.get("status").cloned().unwrap_or(json!({})), "conditions", conditions);
+            with_field(old.clone(), "status", Some(status))
+        }
+        // The requested state of a scale differs from the old one only in the replicas.
+        _ => requested,
+    }
+}
+
+/// The errors of a CertificateSigningRequest: no write removes the decision about it, and only the subresource `approval`
+/// decides.
+fn approval_errors(request: &Request, old: &Value, new: &Value) -> Vec<FieldError> {
+    if request.collection.full_resource() != CERTIFICATE_REQUESTS {
+        return Vec::new();
+    }
+    let count = |object: &Value, decision: &str| {
+        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.filter(|condition| condition["type"] == decision).count()
+    };
+    let change = |decision: &&str| count(new, decision).cmp(&count(old, decision));
+    let error = |verb: &str, decision: &str| {
+        let message = format!("Forbidden: updates may not {verb} a condition of type {decision:?}");
+        FieldError::new("status.conditions", "FieldValueForbidden", message)
+    };
+    let removed = ["Approved", "Denied", "Failed"].into_iter().filter(|decision| change(decision).is_lt());
+    let added = ["Approved", "Denied"].into_iter().filter(|decision| change(decision).is_gt());
+    let added = added.filter(|_| request.subresource.as_deref() != Some("approval"));
+    let removed = removed.map(|decision| error("remove", decision));
+    removed.chain(added.map(|decision| error("add", decision))).collect()
 }
 
 /// Gives the new object the apiVersion, the kind and the fixed metadata of the old one.

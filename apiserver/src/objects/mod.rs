@@ -9,6 +9,7 @@ mod history;
 mod list;
 mod metadata_rules;
 mod namespaces;
+mod scale;
 mod watch;
 
 use std::{collections::BTreeMap, sync::Arc, task::Waker};
@@ -26,13 +27,16 @@ use crate::{
     identity::{Clock, Identities},
     object::{has_finalizers, is_terminating, metadata, text},
     request::Request,
-    response::{Response, no_such_resource, not_found, not_supported},
+    response::{Response, method_not_allowed, no_such_resource, not_found, not_supported},
     schema::Schema,
     selector::{Selection, Selector},
 };
 
 /// The fields by which objects of every Kind can be selected.
 const COMMON_FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
+
+/// The resource of CertificateSigningRequests.
+const CERTIFICATE_REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";
 
 #[derive(Default)]
 pub(crate) struct Objects {
@@ -111,7 +115,7 @@ impl Objects {
 
     /// Handles a request. Both `Ok` and `Err` contain the response.
     pub(crate) fn handle(&mut self, request: &Request) -> Result<Response, Response> {
-        check_supported(request)?;
+        self.check_supported(request)?;
         let Some(name) = request.name.as_deref() else {
             return match request.verb {
                 verbs::CREATE => self.create(request),
@@ -125,6 +129,9 @@ impl Objects {
                 false => Err(not_found(&request.collection, name)),
             };
         };
+        if request.subresource.as_deref() == Some("scale") {
+            return self.scale(request, name, old.clone());
+        }
         match request.verb {
             verbs::GET => Ok((StatusCode::OK, old.object.clone())),
             verbs::DELETE => self.delete(request, name, old.clone()),
@@ -267,16 +274,26 @@ impl Objects {
         let kind = (text(&object["apiVersion"]), text(&object["kind"]));
         self.kinds.entry(kind).or_insert_with(|| Collection { namespace: None, ..collection.clone() });
     }
-}
 
-/// Refuses malformed requests and those that this server does not support.
-fn check_supported(request: &Request) -> Result<(), Response> {
-    if let Some(rejection) = &request.rejection {
-        return Err(rejection.clone());
-    }
-    match request.subresource.as_deref() {
-        Some("status") if !request.collection.has_status() => Err(no_such_resource()),
-        None | Some("status") => Ok(()),
-        Some(other) => Err(not_supported(&format!("the subresource {}/{other}", request.collection.plural))),
+    /// Refuses malformed requests and those that this server does not support.
+    fn check_supported(&self, request: &Request) -> Result<(), Response> {
+        if let Some(rejection) = &request.rejection {
+            return Err(rejection.clone());
+        }
+        let collection = &request.collection;
+        let is_served = match request.subresource.as_deref() {
+            None => return Ok(()),
+            Some("status") => return if collection.has_status() { Ok(()) } else { Err(no_such_resource()) },
+            Some("approval") => collection.full_resource() == CERTIFICATE_REQUESTS,
+            Some("scale") => self.scale_fields(collection).is_some(),
+            Some(other) => {
+                return Err(not_supported(&format!("the subresource {}/{other}", collection.plural)));
+            }
+        };
+        match request.verb {
+            _ if !is_served => Err(no_such_resource()),
+            verbs::GET | verbs::UPDATE | verbs::PATCH => Ok(()),
+            _ => Err(method_not_allowed()),
+        }
     }
 }

@@ -8,6 +8,7 @@ mod metadata;
 mod objects;
 mod patches;
 mod scopes;
+mod subresources;
 mod versions;
 mod watches;
 
@@ -49,6 +50,9 @@ pub(crate) async fn send(server: &mut Recorder) -> TestResult {
     versions::lists(server).await?;
     watches::watches(server).await?;
     leases::leases(server).await?;
+    subresources::scales(server).await?;
+    subresources::scales_of_custom_resources(server).await?;
+    subresources::approvals(server).await?;
     versions::compaction(server).await?;
     controllers::namespaces(server).await
 }
