@@ -2,6 +2,7 @@
 
 use std::{sync::OnceLock, time::Duration};
 
+use futures::future::join_all;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Secret, ServiceAccount},
@@ -23,7 +24,7 @@ use crate::{FINALIZER, Fixture, Idle, TIMEOUT, count, logs, measured, run};
 
 /// The way in which a controller writes the Deployment of a ConfigMap.
 #[derive(Clone, Copy, Debug)]
-enum Verb {
+pub(crate) enum Verb {
     Apply,
     Update,
     Client,
@@ -96,7 +97,7 @@ impl ReconcileKind for Scaling {
     }
 }
 
-fn scaling(
+pub(crate) fn scaling(
     fixture: &Fixture,
     verb: Verb,
     replicas: i32,
@@ -115,8 +116,7 @@ pub(crate) async fn create_owner(fixture: &Fixture) -> ConfigMap {
     fixture.merge("owner", json!({"metadata": {"labels": {"app": "a"}}})).await
 }
 
-/// Patches the object as this manager until there is an event about the owner, and returns the event's message. An autoscaler
-/// patches the scale.
+/// Patches the object as this manager until there is an event about the owner, and returns the event's message.
 async fn disturb<K>(fixture: &Fixture, owner: &ConfigMap, name: &str, manager: &str, patch: Value) -> String
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -130,12 +130,9 @@ where
     eventually(format!("{manager} is named"), TIMEOUT, async || {
         if api.get_opt(name).await.unwrap().is_some() {
             let merge = Patch::Merge(&patch);
-            match manager {
-                "horizontal-pod-autoscaler" => drop(api.patch_scale(name, &params, &merge).await.unwrap()),
-                _ if patch.get("status").is_some() => {
-                    drop(api.patch_status(name, &params, &merge).await.unwrap());
-                }
-                _ => drop(api.patch(name, &params, &merge).await.unwrap()),
+            match patch.get("status") {
+                Some(_) => drop(api.patch_status(name, &params, &merge).await.unwrap()),
+                None => drop(api.patch(name, &params, &merge).await.unwrap()),
             }
         }
         sleep(Duration::from_millis(200)).await;
@@ -160,10 +157,10 @@ fn fight_writes(metrics: &OnceLock<Registry>) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fight_is_reported_with_the_other_manager_whichever_verb_restores_the_field() {
     for (verb, manager) in [
-        (Verb::Apply, "horizontal-pod-autoscaler"),
+        (Verb::Apply, "kubectl-edit"),
         (Verb::Update, "kubectl-edit"),
         (Verb::Client, "capacity-bot"),
-        (Verb::Scale, "horizontal-pod-autoscaler"),
+        (Verb::Scale, "capacity-bot"),
     ] {
         let fixture = Fixture::new("fight").await;
         let owner = create_owner(&fixture).await;
@@ -377,9 +374,7 @@ fn start_program(
 async fn assert_contested(fixture: &Fixture, objects: &[&str], texts: [String; 2]) {
     let expected = texts.map(|text| format!("Deployment {}/owner: {text}, 3 times in ", fixture.namespace));
     let messages = eventually("an event of each program", TIMEOUT, async || {
-        let events = futures::future::join_all(
-            objects.iter().map(|uid| fixture.events_about(&fixture.namespace, uid)),
-        );
+        let events = join_all(objects.iter().map(|uid| fixture.events_about(&fixture.namespace, uid)));
         let events = events.await.into_iter().flatten();
         let events = events.filter(|event| event.reason.as_deref() == Some("FieldContested"));
         let mut messages: Vec<_> = events.filter_map(|event| event.note).collect();
@@ -463,7 +458,7 @@ async fn two_controllers_of_one_program_each_report_the_other_one_and_are_slowed
     assert_contested(&fixture, &[&uid, &account], texts).await;
     let storm = eventually("an event about the storm", TIMEOUT, async || {
         let events = [&uid, &account].map(|uid| fixture.events_about(&fixture.namespace, uid));
-        let events = futures::future::join_all(events).await.into_iter().flatten();
+        let events = join_all(events).await.into_iter().flatten();
         events.filter(|event| event.reason.as_deref() == Some("ReconcileStorm")).find_map(|event| event.note)
     })
     .await;

@@ -1,6 +1,7 @@
 //! Controllers on a real API server.
 #![cfg(test)]
 
+mod autoscalers;
 mod causes;
 mod changing_kinds;
 mod children;
@@ -49,6 +50,7 @@ use reknit_reconciler::{
 };
 use reknit_testing::{ControlPlane, ControllerExt, eventually};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const FINALIZER: &str = "demo.reknit.dev/map";
@@ -116,6 +118,18 @@ struct Fixture {
 impl Fixture {
     async fn new(prefix: &str) -> Self {
         let plane = ControlPlane::shared().await.unwrap();
+        Self::on(plane, prefix).await
+    }
+
+    /// Creates a namespace on an API server with a node and Kubernetes' own controllers.
+    async fn with_nodes(prefix: &str) -> Self {
+        static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+        let plane = PLANE.get_or_try_init(ControlPlane::start).await.unwrap();
+        plane.nodes(1).await.unwrap();
+        Self::on(plane, prefix).await
+    }
+
+    async fn on(plane: &ControlPlane, prefix: &str) -> Self {
         Self { client: plane.client().unwrap(), namespace: plane.namespace(prefix).await.unwrap() }
     }
 

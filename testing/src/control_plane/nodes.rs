@@ -14,14 +14,17 @@ impl ControlPlane {
     /// Returns once the nodes are Ready. The first call takes about four seconds, and 250 MB of memory.
     ///
     /// From then on these run: Kubernetes' own controllers of workloads (Deployments, ReplicaSets, StatefulSets,
-    /// DaemonSets, Jobs and CronJobs), of EndpointSlices, of namespaces and of aggregated ClusterRoles, the garbage
-    /// collector and the scheduler. [kwok](https://kwok.sigs.k8s.io) simulates the kubelets: no container runs, but a
-    /// scheduled pod becomes Running and Ready and gets an address, a pod of a Job succeeds, and a deleted or evicted
-    /// pod goes away.
+    /// DaemonSets, Jobs and CronJobs), of HorizontalPodAutoscalers, of EndpointSlices, of namespaces and of aggregated
+    /// ClusterRoles, the garbage collector and the scheduler. [kwok](https://kwok.sigs.k8s.io) simulates the kubelets: no
+    /// container runs, but a scheduled pod becomes Running and Ready and gets an address, a pod of a Job succeeds, and a
+    /// deleted or evicted pod goes away.
     ///
     /// To make a pod fail, set the phase `Failed` in its status: kwok leaves a pod in its final phase. A pod with a
     /// `nodeSelector` that fits no node, or with a scheduling gate, never starts. Controllers of volumes, quotas,
-    /// service accounts, disruption budgets and autoscaling do not run.
+    /// service accounts and disruption budgets do not run.
+    ///
+    /// A HorizontalPodAutoscaler scales its workload into the range from `minReplicas` to `maxReplicas`, within the 15
+    /// seconds of its period. There are no metrics, so it does not scale within the range.
     ///
     /// ```no_run
     /// # use std::time::Duration;

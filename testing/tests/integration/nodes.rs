@@ -27,6 +27,7 @@ async fn shared_plane() -> Result<&'static ControlPlane, reknit_testing::Error> 
 
 /// A Deployment `web` of two pods, in a namespace of its own.
 struct Web {
+    namespace: String,
     deployments: Api<Deployment>,
     pods: Api<Pod>,
 }
@@ -52,6 +53,7 @@ spec:
         Ok(Self {
             deployments: Api::namespaced(client.clone(), &namespace),
             pods: Api::namespaced(client, &namespace),
+            namespace,
         })
     }
 
@@ -140,6 +142,28 @@ async fn a_pod_that_fits_no_node_stays_pending() -> TestResult {
         let is_unschedulable =
             conditions.into_iter().any(|condition| condition.reason.as_deref() == Some("Unschedulable"));
         is_unschedulable && status.phase.as_deref() == Some("Pending")
+    })
+    .await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_autoscaler_scales_a_deployment_to_its_minimum() -> TestResult {
+    let plane = shared_plane().await?;
+    let web = Web::new(plane).await?;
+    let namespace = &web.namespace;
+    plane
+        .apply_yaml(&format!(
+            "apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {{name: web, namespace: {namespace}}}
+spec: {{minReplicas: 4, maxReplicas: 9, scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}}}
+"
+        ))
+        .await?;
+    eventually("four running pods", SOON, async || {
+        let running = web.pods().await.iter().filter(|pod| is_running(pod)).count();
+        if running == 4 { Ok(()) } else { Err(format!("{running}")) }
     })
     .await;
     Ok(())

@@ -23,11 +23,12 @@ pub(super) const CORE: [&str; 2] = [ETCD, API_SERVER];
 pub(super) const NODES: [&str; 3] = [CONTROLLER_MANAGER, SCHEDULER, KWOK];
 pub(super) const ALL: [&str; 5] = [ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK];
 
-/// The controllers that run workloads and delete dependents. The others cost memory and requests, and some of them
-/// create objects in each new namespace.
+/// The controllers that run and scale workloads and delete dependents. The others cost memory and requests, and some of
+/// them create objects in each new namespace.
 const CONTROLLERS: &str = "--controllers=clusterrole-aggregation-controller,cronjob-controller,\
-    daemonset-controller,deployment-controller,endpointslice-controller,garbage-collector-controller,job-controller,\
-    namespace-controller,node-lifecycle-controller,replicaset-controller,statefulset-controller";
+    daemonset-controller,deployment-controller,endpointslice-controller,garbage-collector-controller,\
+    horizontal-pod-autoscaler-controller,job-controller,namespace-controller,node-lifecycle-controller,\
+    replicaset-controller,statefulset-controller";
 
 pub(in crate::control_plane) const AUDIT_LOG: &str = "audit.log";
 const AUDIT_POLICY_FILE: &str = "audit-policy.yaml";
