@@ -54,9 +54,21 @@ pub(crate) struct TestCluster {
 
 /// Runs a test in a namespace of its own.
 pub(crate) fn with_cluster<F: Future<Output = ()>>(test: impl FnOnce(TestCluster) -> F) {
+    run_on(ControlPlane::shared(), test);
+}
+
+/// Runs a test on an API server of its own, which it stops.
+pub(crate) fn with_own_cluster<F: Future<Output = ()>>(test: impl FnOnce(TestCluster) -> F) {
+    run_on(async { ControlPlane::start().await.map(|plane| &*Box::leak(Box::new(plane))) }, test);
+}
+
+fn run_on<F: Future<Output = ()>>(
+    plane: impl Future<Output = Result<&'static ControlPlane, reknit_testing::Error>>,
+    test: impl FnOnce(TestCluster) -> F,
+) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        let plane = ControlPlane::shared().await.unwrap();
+        let plane = plane.await.unwrap();
         let namespace = plane.namespace("process").await.unwrap();
         let cluster = TestCluster { client: plane.client().unwrap(), plane, namespace };
         test(cluster).await;
@@ -337,7 +349,7 @@ fn a_webhook_runs_beside_the_controllers_of_its_process() {
 }
 
 /// Posts a review to a webhook with this client certificate, and returns the status of the answer.
-async fn post_review(address: &str, client: Option<&(String, String)>) -> kube::Result<u16> {
+pub(crate) async fn post_review(address: &str, client: Option<&(String, String)>) -> kube::Result<u16> {
     let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
     config.accept_invalid_certs = true;
     if let Some((certificate, key)) = client {

@@ -18,6 +18,8 @@ mod leadership;
 #[cfg(test)]
 mod life_cycle;
 #[cfg(test)]
+mod metrics;
+#[cfg(test)]
 mod observability;
 #[cfg(test)]
 mod open_files;
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         leadership::trials(),
         life_cycle::trials(),
         cluster::trials(),
+        metrics::trials(),
         observability::trials(),
         open_files::trials(),
         plan::trials(),

@@ -245,7 +245,7 @@ fn the_span_of_a_pass_is_linked_with_that_of_the_pass_that_led_to_it() {
 }
 
 /// Sends a review of the conversion of an oven to a webhook, and returns the answer.
-async fn convert_oven(address: &str, degrees: i64) -> kube::Result<String> {
+pub(crate) async fn convert_oven(address: &str, degrees: i64) -> kube::Result<String> {
     let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
     config.accept_invalid_certs = true;
     let oven = json!({"apiVersion": "process.reknit.dev/v1alpha1", "kind": "Oven", "metadata": {"name": "a"},

@@ -68,7 +68,7 @@ kind!(Lamp {});
 /// A Kind with two versions, of which no test installs the CustomResourceDefinition.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "process.reknit.dev", version = "v1", kind = "Oven", namespaced)]
-struct OvenSpec {
+pub(crate) struct OvenSpec {
     degrees: u32,
 }
 
@@ -76,7 +76,7 @@ kind!(Oven {});
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "process.reknit.dev", version = "v1alpha1", kind = "Oven", namespaced, root = "OldOven")]
-struct OldOvenSpec {
+pub(crate) struct OldOvenSpec {
     degrees: i32,
 }
 
@@ -129,6 +129,7 @@ fn add_scenario(main: Main, scenario: &str) -> Main {
             main.controller(painter).plannable().redact(["/spec/podSelector/matchLabels/color"])
         }
         "stamper" => main.controller(stamper).plannable(),
+        "metrics" => crate::metrics::add_controllers(main),
         "traps" => main.controller(crate::traps::controller).plannable(),
         "burns" => main.controller(maps).task(|_| {
             thread::spawn(|| {
@@ -219,7 +220,7 @@ fn long_name(cx: &Context) -> Result<Controller> {
         .build())
 }
 
-fn lamps(cx: &Context) -> Result<Controller> {
+pub(crate) fn lamps(cx: &Context) -> Result<Controller> {
     Ok(Controller::selected::<Lamp>(cx, selection()).reconciler(Lamps).build())
 }
 
@@ -314,7 +315,7 @@ fn burn_cpu() {
 }
 
 /// Waits for a byte from a server.
-async fn ask(address: &str) -> Result<u8> {
+pub(crate) async fn ask(address: &str) -> Result<u8> {
     Ok(TcpStream::connect(address).await?.read_u8().await?)
 }
 
