@@ -11,6 +11,7 @@ use reknit_reconciler::{Error, Result, internal::merge_changes};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::order::keep_order;
 use crate::pod_specable::PodSpecable;
 
 /// The value of the label on a bound subject.
@@ -77,6 +78,9 @@ pub trait Bindable: KRShaped {
     /// Injects into a subject from which [`unbind`](Self::unbind) has removed an earlier injection (Go: `Do`). Injects
     /// nothing if the status does not yet hold what is needed.
     ///
+    /// Items that were in a list before and are injected again, all of them in the same order, stay where they were in the
+    /// list. So bindings of several Kinds, or of several programs, can append to the same lists.
+    ///
     /// Must also set the injected fields for which the API server has defaults. Without them, the injection differs
     /// from the stored subject, and each reconcile sends a patch.
     fn bind(&self, status: &StatusOf<Self>, subject: &mut PodSpecable);
@@ -85,14 +89,19 @@ pub trait Bindable: KRShaped {
     /// nothing in a subject without an injection.
     ///
     /// So of two bindings that inject the same names into one subject, each removes the injection of the other. The last by name
-    /// has the subject, and the condition of the other one is False with the reason `SubjectTaken`.
+    /// has the subject, and the condition of the other one is False with the reason `SubjectTaken`. Bindings that inject
+    /// different names, as from their specs, are all bound: let each remove only its own names.
     fn unbind(&self, subject: &mut PodSpecable);
 }
 
-/// Injects into the subject in place of an earlier injection, and labels it.
+/// Injects into the subject in place of an earlier injection, and labels it. An injection that is there already changes
+/// nothing.
 pub(super) fn bind<K: Bindable>(binding: &K, status: &StatusOf<K>, subject: &mut PodSpecable) {
+    let before = subject.clone();
     binding.unbind(subject);
+    let rest = subject.clone();
     binding.bind(status, subject);
+    keep_order(&before, &rest, subject);
     subject.metadata.labels.get_or_insert_default().insert(label(binding), BOUND.into());
 }
 

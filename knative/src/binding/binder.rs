@@ -240,7 +240,8 @@ impl<K: Bindable> Binder<K> {
         (subjects, result)
     }
 
-    /// Fails if a binding whose name sorts after that of this one removes its injection from the subject.
+    /// Fails if a binding whose name sorts after that of this one removes its injection from the subject, that is, if this
+    /// one would have to inject again after both.
     fn check_free(
         &self,
         binding: &K,
@@ -259,7 +260,8 @@ impl<K: Bindable> Binder<K> {
         let none = StatusOf::<K>::default();
         let taker = others.iter().find(|other| {
             let bind_other = |subject: &mut _| bind(&***other, other.read_status().unwrap_or(&none), subject);
-            with_changes(&bound, &[bind_other]).is_ok_and(|by_both| !has_set_fields(&by_both, &bound))
+            let Ok(by_both) = with_changes(&bound, &[bind_other]) else { return false };
+            with_changes(&by_both, &[bind_this]).is_ok_and(|again| again != by_both)
         });
         taker.map_or(Ok(()), |taker| {
             let (subject, taker, kind) = (Key::of(subject), taker.name_any(), K::kind(&()));

@@ -5,6 +5,7 @@ mod binder;
 mod bindings;
 #[cfg(feature = "webhook")]
 mod mutator;
+mod order;
 #[cfg(feature = "webhook")]
 mod selection;
 mod spec;

@@ -5,3 +5,5 @@ mod binding;
 #[path = "../knative/paint.rs"]
 mod paint;
 mod resolver;
+#[path = "../knative/tone.rs"]
+mod tone;

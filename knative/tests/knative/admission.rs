@@ -8,7 +8,10 @@ use reknit_testing::ApiServer;
 use reknit_webhook::{TestRequest, Webhook};
 use serde_json::{Value, json};
 
-use crate::paint::Paint;
+use crate::{
+    paint::Paint,
+    tone::{Tone, tone},
+};
 
 const LABEL: &str = "paints.tests.reknit.dev/blue";
 
@@ -110,6 +113,45 @@ async fn an_update_of_the_pod_template_is_bound_and_any_other_update_is_left_to_
     assert_eq!(admit_update(paint_by_name(), old.clone(), replaced.clone()).await, old);
     replaced["spec"]["template"]["spec"]["containers"][0]["image"] = json!("new");
     assert_eq!(admit_update(paint_by_name(), old, replaced.clone()).await, painted(replaced));
+}
+
+/// The mutator of the paint of `web`, and then of these tones.
+fn mutator_with_tones(tones: &[Value]) -> BindingMutator {
+    let namespaced = |tone: &Value| {
+        let mut tone = tone.clone();
+        tone["metadata"]["namespace"] = json!("shop");
+        tone
+    };
+    let objects = tones.iter().map(namespaced).chain([paint_by_name()]).collect();
+    let cx = Context::preloaded("test", ApiServer::new().client(), objects);
+    BindingMutator::of::<Paint>(&cx).and::<Tone>(&cx)
+}
+
+/// The deployment `web` in which bindings have set these variables.
+fn with_variables(env: &[(&str, &str)]) -> Value {
+    let mut web = painted(deployment("shop", "web"));
+    for name in ["a", "b"] {
+        web["metadata"]["labels"][format!("tones.tests.reknit.dev/{name}")] = json!("bound");
+    }
+    let env = env.iter().map(|(name, value)| json!({"name": name, "value": value}));
+    web["spec"]["template"]["spec"]["containers"][0]["env"] = env.collect();
+    web
+}
+
+#[tokio::test]
+async fn injections_that_are_there_stay_where_they_are_beside_new_ones() {
+    let tones = [tone("a", "TONE"), tone("b", "SOUND")];
+    let admit = async |object: Value| {
+        let webhook = webhook(mutator_with_tones(&tones));
+        webhook.admit(TestRequest::create(object)).await.unwrap().object
+    };
+    let [sound, color, late, tone] = [("SOUND", "b"), ("COLOR", "blue"), ("LATE", "1"), ("TONE", "a")];
+    let bound = with_variables(&[sound, color, tone, late]);
+    assert_eq!(admit(bound.clone()).await, bound);
+    assert_eq!(
+        admit(with_variables(&[color, late, tone])).await,
+        with_variables(&[color, late, tone, sound])
+    );
 }
 
 #[tokio::test]

@@ -8,3 +8,5 @@ mod fault_paths;
 mod paint;
 mod resolver;
 mod schema;
+mod several_bindings;
+mod tone;
