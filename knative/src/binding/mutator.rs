@@ -1,5 +1,7 @@
 //! Injects into the subjects of bindings at admission, before the subjects are stored.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, StatefulSet},
     batch::v1::Job,
@@ -19,7 +21,13 @@ use crate::pod_specable::PodSpecable;
 
 /// Finds the bindings of one Kind that refer to the object. Returns their injections.
 type Injections = Box<dyn Fn(&Value) -> serde_json::Result<Vec<Injection>> + Send + Sync>;
-type Injection = Box<dyn Fn(&mut PodSpecable)>;
+
+/// The change that one binding makes to a subject.
+struct Injection {
+    /// True if the binding is being deleted.
+    is_withdrawn: bool,
+    change: Box<dyn Fn(&mut PodSpecable)>,
+}
 
 /// Injects into the subjects of bindings, the objects whose pods they change, when a subject is created and when its
 /// pod template is updated, so that no pod starts without the injection. In Knative's Go library this is
@@ -28,8 +36,8 @@ type Injection = Box<dyn Fn(&mut PodSpecable)>;
 /// The API server calls it for Deployments, StatefulSets, DaemonSets and Jobs, and for the Kinds of
 /// [`subject`](Self::subject). The controller ([`Binder`](crate::Binder)) injects into subjects of other Kinds, and
 /// into subjects that are older than their binding. An update that keeps the pod template is left to the controller,
-/// since the API server would refuse a change of a Job's template. A binding that is being deleted withdraws its
-/// injection.
+/// since the API server would refuse a change of a Job's template. Bindings that are being deleted withdraw their
+/// injections before the others inject theirs.
 ///
 /// The bindings of all namespaces are read from a cache, for which the service account of the webhook needs the verbs
 /// `list` and `watch`. If a subject is created before its binding is in the cache, the controller binds it.
@@ -119,9 +127,12 @@ impl Mutator for BindingMutator {
         let undecodable = |error| format!("unable to decode object: {error}");
         let injections = self.kinds.iter().map(|injections| injections(object));
         let injections = injections.collect::<Result<Vec<_>, _>>().map_err(undecodable)?;
-        let injections: Vec<_> = injections.into_iter().flatten().collect();
-        if !injections.is_empty() {
-            *object = with_changes(object, &injections).map_err(|error| match error {
+        let mut injections: Vec<_> = injections.into_iter().flatten().collect();
+        // A binding may withdraw names that another one injects in its place.
+        injections.sort_by_key(|injection| !injection.is_withdrawn);
+        let changes: Vec<_> = injections.into_iter().map(|injection| injection.change).collect();
+        if !changes.is_empty() {
+            *object = with_changes(object, &changes).map_err(|error| match error {
                 ChangeError::Decode(error) => undecodable(error),
                 too_large @ ChangeError::TooLarge => too_large.to_string(),
             })?;
@@ -135,13 +146,14 @@ impl Mutator for BindingMutator {
 /// missing.
 fn injections<K: Bindable>(cx: &Context) -> Injections {
     let bindings = Bindings::<K>::new(&cx.scoped().informer::<K>(select()));
-    Box::new(move |object| {
-        let bindings = bindings.of(object)?;
-        Ok(bindings
-            .into_iter()
-            .map(|binding| Box::new(move |subject: &mut _| inject(&*binding, subject)) as _)
-            .collect())
-    })
+    Box::new(move |object| Ok(bindings.of(object)?.into_iter().map(injection).collect()))
+}
+
+fn injection<K: Bindable>(binding: Arc<K>) -> Injection {
+    Injection {
+        is_withdrawn: binding.meta().deletion_timestamp.is_some(),
+        change: Box::new(move |subject| inject(&*binding, subject)),
+    }
 }
 
 fn inject<K: Bindable>(binding: &K, subject: &mut PodSpecable) {

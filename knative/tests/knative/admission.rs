@@ -163,6 +163,19 @@ async fn a_terminating_binding_withdraws_its_injection() {
 }
 
 #[tokio::test]
+async fn terminating_bindings_withdraw_their_injections_before_the_others_inject() {
+    let mut terminating = [tone("b", "TONE"), tone("c", "COLOR")];
+    for tone in &mut terminating {
+        tone["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    }
+    let [b, c] = terminating;
+    let webhook = webhook(mutator_with_tones(&[tone("a", "TONE"), b, c]));
+    let admitted = webhook.admit(TestRequest::create(deployment("shop", "web"))).await.unwrap().object;
+    let env = &admitted["spec"]["template"]["spec"]["containers"][0]["env"];
+    assert_eq!(env, &json!([{"name": "COLOR", "value": "blue"}, {"name": "TONE", "value": "a"}]));
+}
+
+#[tokio::test]
 async fn a_subject_without_a_pod_template_of_the_right_form_is_refused() {
     let mut web = deployment("shop", "web");
     web["spec"]["template"]["spec"]["containers"] = json!("main");

@@ -26,18 +26,31 @@ async fn a_subject_of_two_bindings_is_bound_by_the_last_one_and_by_the_other_onc
         fixture.create::<Paint>(paint(name, "Deployment", "apps/v1")).await;
     }
     let paints = fixture.api::<Paint>();
-    eventually("the taken subject", TIMEOUT, async || {
-        let blue = paints.get("blue").await.ok()?;
-        let condition = blue.status.as_ref()?.condition("Available")?;
-        let message = condition.message.as_deref().unwrap_or_default();
-        (condition.reason.as_deref() == Some("SubjectTaken") && message.contains("Paint red too"))
-            .then_some(())
-    })
-    .await;
+    wait_until_taken(&paints, "red").await;
     fixture.wait_for_pods("web", Some("red")).await;
     paints.delete("red", &DeleteParams::default()).await.unwrap();
     fixture.wait_for_pods("web", Some("blue")).await;
     fixture.wait_for_condition("True").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_is_bound_again_while_the_binding_that_had_it_is_terminating() {
+    let fixture = Fixture::new().await;
+    let _server = fixture.plane.serve_webhook(&fixture.namespace, webhook).await.unwrap();
+    fixture.create::<Deployment>(deployment("web")).await;
+    let mut red = paint("red", "Deployment", "apps/v1");
+    red["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    fixture.create::<Paint>(red).await;
+    fixture.create::<Paint>(paint("blue", "Deployment", "apps/v1")).await;
+    let paints = fixture.api::<Paint>();
+    wait_until_taken(&paints, "red").await;
+    fixture.wait_for_pods("web", Some("red")).await;
+    paints.delete("red", &DeleteParams::default()).await.unwrap();
+    fixture.wait_for_condition("True").await;
+    fixture.wait_for_pods("web", Some("blue")).await;
+    assert!(paints.get("red").await.unwrap().metadata.deletion_timestamp.is_some());
+    let released = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    paints.patch("red", &PatchParams::default(), &released).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
