@@ -1,6 +1,7 @@
 //! Plans against a real API server: what they print, that they change nothing, and that the real run does the same.
 
 mod meanwhile;
+mod references;
 mod sample;
 
 use std::{collections::BTreeMap, time::Duration};

@@ -8,11 +8,11 @@ use reknit_injection::internal::ResourcePath;
 use serde_json::{Value, json};
 
 use super::{
-    create::{IN_PLANNED_NAMESPACE, under_another_name},
+    create::IN_PLANNED_NAMESPACE,
     dry_run::{DryRun, Result},
     keyed::merge,
     overlay::{Entry, Id, Layer, Overlay, Part, difference, with_fields},
-    reply::{BY_REMOVED_VERSION, BY_WEBHOOK, Reply, Write, changed},
+    reply::{Answer, BY_REMOVED_VERSION, Reply, Write, changed},
 };
 
 const STATUS_OF_PLANNED: &str = "its status, since the object does not exist yet";
@@ -45,18 +45,17 @@ impl DryRun {
                 let entry = overlay.entry(id);
                 let refusal = answer.as_ref().err().and_then(|error| error.downcast_ref());
                 if refusal.is_some_and(Reply::is_of_removed_version) {
-                    entry.not_validated.insert(BY_REMOVED_VERSION);
+                    entry.not_validated.insert(BY_REMOVED_VERSION.into());
                     let layer = Layer::of(part, manager, &write.body);
                     let wanted = merged(&live, entry, &layer);
                     break 'sent (Some(layer), wanted, false);
                 }
-                let answer = answer?;
-                if answer.is_none() {
-                    entry.not_validated.insert(BY_WEBHOOK);
-                }
-                let (is_answer, answer) = match answer {
-                    Some(answer) => (true, answer),
-                    None => (false, part.unanswered(changed(write, part, &current)?, &current)),
+                let (is_answer, answer) = match answer? {
+                    Ok(answer) => (true, answer),
+                    Err(reason) => {
+                        entry.not_validated.insert(reason);
+                        (false, part.unanswered(changed(write, part, &current)?, &current))
+                    }
                 };
                 let layer = Layer::between(part, manager, &live, &answer);
                 let wanted = if is_first || !is_answer { answer } else { merged(&live, entry, &layer) };
@@ -81,7 +80,9 @@ impl DryRun {
                     }
                     _ => &wanted,
                 };
-                self.validate(overlay, write, id, part, sent).await?
+                let answer = self.validate(overlay, write, id, part, sent).await?;
+                overlay.entry(id).not_validated.extend(answer.as_ref().err().cloned());
+                answer.ok()
             }
         };
         let new = validated.unwrap_or_else(|| part.unanswered(wanted.clone(), &current));
@@ -92,7 +93,7 @@ impl DryRun {
     }
 
     /// Sends the difference of a planned state from the live object, or creates the planned object. Returns the planned
-    /// state as the API server would store it, or `None` if it cannot tell.
+    /// state as the API server would store it, or why it cannot tell.
     async fn validate(
         &self,
         overlay: &mut Overlay,
@@ -100,31 +101,29 @@ impl DryRun {
         id: &Id,
         part: Part,
         wanted: &Value,
-    ) -> Result<Option<Value>> {
+    ) -> Result<Answer> {
         let entry = overlay.entry(id);
-        let request = if let Some(live) = entry.live() {
+        if let Some(live) = entry.live() {
             let patch = difference(&entry.written(part, &live), &entry.written(part, wanted));
             if patch == json!({}) {
-                return Ok(Some(live));
+                return Ok(Ok(live));
             }
             let path = if part == Part::Status { format!("{}/status", id.path()) } else { id.path() };
-            write.to(Method::PATCH, &path, patch)?
-        } else {
-            if part == Part::Status {
-                entry.not_validated.insert(STATUS_OF_PLANNED);
-            }
-            if part == Part::Status || entry.not_validated.contains(IN_PLANNED_NAMESPACE) {
-                return Ok(None);
-            }
-            let body = entry.written(part, wanted);
-            let body = if entry.before.is_some() { under_another_name(body) } else { body };
-            write.to(Method::POST, &id.collection_path(), body)?
-        };
-        let answer = self.dry_run_of_known(overlay, &request, id).await?;
-        if answer.is_none() {
-            overlay.entry(id).not_validated.insert(BY_WEBHOOK);
+            let request = write.to(Method::PATCH, &path, patch)?;
+            return self.dry_run_of_known(overlay, &request, id).await;
         }
-        Ok(answer)
+        if part == Part::Status {
+            return Ok(Err(STATUS_OF_PLANNED.into()));
+        }
+        if entry.not_validated.contains(IN_PLANNED_NAMESPACE) {
+            return Ok(Err(IN_PLANNED_NAMESPACE.into()));
+        }
+        let (body, collection, is_replacement) =
+            (entry.written(part, wanted), id.collection_path(), entry.before.is_some());
+        match is_replacement {
+            true => self.dry_run_beside_live(overlay, write, &collection, body).await,
+            false => self.dry_run(overlay, &write.to(Method::POST, &collection, body)?).await,
+        }
     }
 
     /// Returns a conflict as an error if the preconditions of a write do not admit the object.

@@ -8,10 +8,11 @@ use super::{
     dry_run::{DryRun, Result},
     live::version,
     overlay::{Entry, Id, Layer, Overlay, Part},
-    reply::{BY_WEBHOOK, Reply, Write},
+    reply::{Answer, Reply, Write},
 };
 
 pub(super) const IN_PLANNED_NAMESPACE: &str = "the object, since its namespace does not exist yet";
+const BESIDE_LIVE: &str = "the object, since the live one still has its name and ports";
 
 impl DryRun {
     pub(super) async fn create(
@@ -29,25 +30,25 @@ impl DryRun {
         }
         let is_replacement = entry.is_some_and(|entry| entry.before.is_some());
         let namespace = path.namespace.map(Id::of_namespace);
-        let (answer, reason) = if namespace.is_some_and(|id| overlay.is_planned(&id)) {
-            (None, IN_PLANNED_NAMESPACE)
+        let is_in_planned_namespace = namespace.is_some_and(|id| overlay.is_planned(&id));
+        let answer = if is_in_planned_namespace {
+            Err(IN_PLANNED_NAMESPACE.into())
         } else if is_replacement {
-            // The live object still has the name.
-            let body = under_another_name(write.body.clone());
-            (self.dry_run(&write.to(Method::POST, &path.collection_path(), body)?).await?, BY_WEBHOOK)
+            self.dry_run_beside_live(overlay, write, &path.collection_path(), write.body.clone()).await?
         } else {
-            (self.dry_run(write).await?, BY_WEBHOOK)
+            self.dry_run(overlay, write).await?
         };
-        if let Some(id) = id.filter(|_| write.is_apply() && !is_replacement && reason == BY_WEBHOOK)
-            && answer.as_ref().is_none_or(|answer| version(answer).is_some())
+        let may_exist = write.is_apply() && !is_replacement && !is_in_planned_namespace;
+        if let Some(id) = id.filter(|_| may_exist)
+            && answer.as_ref().ok().is_none_or(|answer| version(answer).is_some())
             && let Some(live) = self.read_live(write, &id).await?
         {
             // The applied object exists, although it is not cached.
             *overlay.entry(&id) = Entry::unchanged(Some(live));
             return Box::pin(self.change(overlay, write, path, &id, Part::Main)).await;
         }
-        let not_validated = answer.is_none().then_some(reason);
-        let mut object = answer.unwrap_or_else(|| emulate(overlay, write, path));
+        let not_validated = answer.as_ref().err().cloned();
+        let mut object = answer.unwrap_or_else(|_| emulate(overlay, write, path));
         if let Some(name) = name {
             object["metadata"]["name"] = json!(name);
         }
@@ -58,6 +59,24 @@ impl DryRun {
         entry.has_generated_name = name.is_none();
         entry.not_validated.extend(not_validated);
         Ok(Reply::new(StatusCode::CREATED, &object))
+    }
+
+    /// Sends the creation of an object that replaces a live one. That one still has the name, so the object is sent under
+    /// another one. It still has node ports too, for example, and a rule may want the name, so that a refusal is no answer.
+    pub(super) async fn dry_run_beside_live(
+        &self,
+        overlay: &Overlay,
+        write: &Write,
+        collection: &str,
+        body: Value,
+    ) -> Result<Answer> {
+        let request = write.to(Method::POST, collection, under_another_name(body))?;
+        let answer = self.dry_run(overlay, &request).await;
+        let refusal = answer.as_ref().err().and_then(|error| error.downcast_ref());
+        match refusal.is_some_and(|refusal: &Reply| refusal.status == StatusCode::UNPROCESSABLE_ENTITY) {
+            true => Ok(Err(BESIDE_LIVE.into())),
+            false => answer,
+        }
     }
 }
 
@@ -76,7 +95,7 @@ fn emulate(overlay: &mut Overlay, write: &Write, path: &ResourcePath<'_>) -> Val
 }
 
 /// Returns the body of a request to create an object whose name the live object still has.
-pub(super) fn under_another_name(mut body: Value) -> Value {
+fn under_another_name(mut body: Value) -> Value {
     if let Some(metadata) = body["metadata"].as_object_mut() {
         metadata.remove("name");
         metadata.insert("generateName".into(), json!("planned-"));

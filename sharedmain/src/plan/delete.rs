@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use super::{
     dry_run::{DryRun, Result},
     overlay::{Id, Overlay, Part, is_finalized, is_terminating, with_fields},
-    reply::{BY_WEBHOOK, Reply, Write},
+    reply::{Reply, Write},
 };
 
-/// The extension of a deletion by the garbage collector, for which the account of the plan needs no permission.
+/// The extension of a deletion that is not sent: the garbage collector deletes the object, or the deletion of its collection
+/// does.
 #[derive(Clone, Copy)]
-pub(super) struct Collected;
+pub(super) struct Unsent;
 
 impl DryRun {
     pub(super) async fn delete(&self, overlay: &mut Overlay, write: &Write, id: &Id) -> Result<Reply> {
@@ -21,15 +22,14 @@ impl DryRun {
         let Some(current) = entry.after() else { return Err(Reply::not_found(id).into()) };
         let is_planned = entry.is_planned;
         self.check_preconditions(write, id, &current)?;
-        let is_collected = write.head.extensions.get::<Collected>().is_some();
-        if !is_planned && !is_collected {
+        let is_sent = write.head.extensions.get::<Unsent>().is_none();
+        if !is_planned && is_sent {
             let mut options = write.body.clone();
             if let Some(Value::Object(preconditions)) = options.get_mut("preconditions") {
                 preconditions.remove("resourceVersion"); // it may be an invented one
             }
-            if self.dry_run(&write.to(Method::DELETE, &id.path(), options)?).await?.is_none() {
-                overlay.entry(id).not_validated.insert(BY_WEBHOOK);
-            }
+            let answer = self.dry_run(overlay, &write.to(Method::DELETE, &id.path(), options)?).await?;
+            overlay.entry(id).not_validated.extend(answer.err());
         }
         if is_terminating(&current) {
             return Ok(Reply::ok(&current));

@@ -2,7 +2,7 @@
 //! as it would be.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, OnceLock},
 };
 
@@ -19,6 +19,7 @@ use serde_json::Value;
 use tower::BoxError;
 
 use super::{
+    delete::Unsent,
     notes::{Finding, Notes},
     overlay::{Cause, Entry, Id, Overlay, Part},
     reply::{Reply, Write, param},
@@ -37,6 +38,8 @@ pub(super) struct DryRun {
     pub(super) cached: OnceLock<Cached>,
     overlay: tokio::sync::Mutex<Overlay>,
     pub(super) notes: Mutex<Notes>,
+    /// The resources whose API servers are known to honour dry runs.
+    pub(super) honoured: Mutex<BTreeSet<String>>,
 }
 
 /// The answer to a watch.
@@ -50,8 +53,8 @@ pub(super) enum Watches {
 
 impl DryRun {
     pub(super) fn new(live: Transport, watches: Watches) -> Arc<Self> {
-        let (cached, overlay, notes) = Default::default();
-        Arc::new(Self { live, watches, cached, overlay, notes })
+        let (cached, overlay, notes, honoured) = Default::default();
+        Arc::new(Self { live, watches, cached, overlay, notes, honoured })
     }
 
     /// Makes writes compare with the cached objects instead of reading the live ones first.
@@ -162,22 +165,32 @@ impl DryRun {
 
     /// Sends a write to a subresource such as an eviction, whose effect on the object is not followed.
     async fn write_subresource(&self, write: &Write, path: &ResourcePath<'_>, name: &str) -> Result<Reply> {
-        let reply = self.send(write).await?;
+        let (id, method) = (Id::new(path, path.name.unwrap_or_default()), &write.head.method);
         if name != "token" {
-            let object = Id::new(path, path.name.unwrap_or_default()).to_string();
-            self.notes.lock().add(Finding::Effect, object, format!("{} {name}", write.head.method));
+            self.notes.lock().add(Finding::Effect, id.to_string(), format!("{method} {name}"));
         }
-        Ok(reply)
+        if self.overlay.lock().await.is_planned(&id) {
+            let message =
+                format!("a plan has no answer to {method} {name} of {id}, which does not exist yet");
+            return Err(Reply::failure(StatusCode::NOT_FOUND, "NotFound", &message).into());
+        }
+        self.send(write).await
     }
 
-    /// Deletes each of the selected objects.
+    /// Deletes the selected objects.
     async fn delete_collection(&self, write: &Write, path: &ResourcePath<'_>) -> Result<Reply> {
         let mut list = Request::new(Body::empty());
         *list.uri_mut() = write.head.uri.clone();
         let (head, body) = list.into_parts();
         let reply = Reply::read(Box::pin(self.read(head, body, path)).await?).await?.successful()?;
+        let mut overlay = self.overlay.lock().await;
+        let answer = self.dry_run(&overlay, &write.with_body(write.deletion_body())).await?;
+        let mut deletion = write.with_body(write.body.clone());
+        deletion.head.extensions.insert(Unsent);
         for item in reply.json()?["items"].as_array().into_iter().flatten() {
-            self.delete(&mut *self.overlay.lock().await, write, &Id::of_item(path, item)).await?;
+            let id = Id::of_item(path, item);
+            self.delete(&mut overlay, &deletion, &id).await?;
+            overlay.entry(&id).not_validated.extend(answer.as_ref().err().cloned());
         }
         Ok(reply)
     }

@@ -4,12 +4,13 @@ use http::{Method, Request, StatusCode};
 use kube::client::Body;
 use reknit_injection::internal::{ResourcePath, field_term, header_warnings};
 use serde_json::{Value, json};
+use tower::BoxError;
 
 use super::{
     dry_run::{DryRun, Result},
     notes::Finding,
     overlay::{Entry, Id, Overlay, Part},
-    reply::{Reply, Write},
+    reply::{Answer, BY_SERVER, BY_WEBHOOK, Reply, Write},
 };
 
 impl DryRun {
@@ -45,6 +46,9 @@ impl DryRun {
     /// Reads the live object by the dry run of a patch that changes nothing. The outer `None` means that the API server refuses
     /// that too.
     async fn read_by_patch(&self, write: &Write, id: &Id) -> Result<Option<Option<Value>>> {
+        if !self.honours_dry_runs(write).await? {
+            return Ok(None);
+        }
         let path = ResourcePath::parse(write.head.uri.path());
         let is_status = path.and_then(|path| path.subresource()) == Some("status");
         let status = is_status.then(|| format!("{}/status", id.path()));
@@ -76,7 +80,7 @@ impl DryRun {
         Ok(live)
     }
 
-    /// Returns the object in the response to the dry run of a change, as [`dry_run`](Self::dry_run) does. If the live
+    /// Returns the answer to the dry run of a change, as [`dry_run`](Self::dry_run) does. If the live
     /// object has changed since the plan read it, the planned writes move to its new state, and the error is a conflict,
     /// so that the pass runs again.
     pub(super) async fn dry_run_of_known(
@@ -84,12 +88,12 @@ impl DryRun {
         overlay: &mut Overlay,
         write: &Write,
         id: &Id,
-    ) -> Result<Option<Value>> {
-        let answer = self.dry_run(write).await;
+    ) -> Result<Answer> {
+        let answer = self.dry_run(overlay, write).await;
         let known = overlay.entry(id).live().and_then(|live| version(&live));
         let is_moved = known.is_some()
             && match &answer {
-                Ok(answer) => answer.as_ref().is_some_and(|answer| version(answer) != known),
+                Ok(answer) => answer.as_ref().is_ok_and(|answer| version(answer) != known),
                 Err(error) => error.downcast_ref().is_some_and(|refusal: &Reply| {
                     [StatusCode::CONFLICT, StatusCode::NOT_FOUND].contains(&refusal.status)
                 }),
@@ -106,18 +110,40 @@ impl DryRun {
         answer
     }
 
-    /// Sends a write as a dry run. Returns the object in the response, or `None` if an admission webhook answers no dry
-    /// runs or cannot be called.
-    pub(super) async fn dry_run(&self, write: &Write) -> Result<Option<Value>> {
-        match self.send(write).await {
-            Ok(reply) => Ok(Some(reply.json()?)),
-            Err(error) if error.downcast_ref().is_some_and(Reply::is_webhook_failure) => Ok(None),
-            Err(error) => Err(error),
+    /// Sends a write as a dry run. Returns the object in the response, or why the API server could not validate the write.
+    pub(super) async fn dry_run(&self, overlay: &Overlay, write: &Write) -> Result<Answer> {
+        if !self.honours_dry_runs(write).await? {
+            return Ok(Err(BY_SERVER.into()));
+        }
+        let reply = self.send_live(write).await?;
+        if reply.is_success() {
+            return Ok(Ok(reply.json()?));
+        }
+        match reply.is_webhook_failure() {
+            true => Ok(Err(BY_WEBHOOK.into())),
+            false => match overlay.planned_object_of(&reply) {
+                Some(id) => Ok(Err(format!("the object, since {id} does not exist yet").into())),
+                None => Err(self.refused(write, reply)),
+            },
         }
     }
 
-    /// Sends a write as a dry run, and notes warnings and refusals. The error is the response if it is one.
+    /// Sends a write as a dry run. The error is the response if it is one.
     pub(super) async fn send(&self, write: &Write) -> Result<Reply> {
+        if !self.honours_dry_runs(write).await? {
+            let message = format!(
+                "a plan does not send {} {}: its API server does not say that it honours dry runs",
+                write.head.method,
+                write.head.uri.path()
+            );
+            return Err(Reply::failure(StatusCode::NOT_IMPLEMENTED, "NotImplemented", &message).into());
+        }
+        let reply = self.send_live(write).await?;
+        if reply.is_success() { Ok(reply) } else { Err(self.refused(write, reply)) }
+    }
+
+    /// Sends a write as a dry run, and notes the warnings.
+    async fn send_live(&self, write: &Write) -> Result<Reply> {
         let reply = Reply::read(self.live.send(write.dry_run()?).await?).await?;
         let (mut notes, path) = (self.notes.lock(), write.head.uri.path());
         // The options of an eviction, for example, have no schema that could be newer.
@@ -127,11 +153,16 @@ impl DryRun {
             let is_dropped = is_of_object && warning.starts_with("unknown field");
             notes.add(if is_dropped { Finding::DroppedField } else { Finding::Warning }, path, warning);
         }
+        Ok(reply)
+    }
+
+    /// Notes a refusal for lack of permission, and returns it as an error.
+    fn refused(&self, write: &Write, reply: Reply) -> BoxError {
         if reply.status == StatusCode::FORBIDDEN {
-            notes.add(Finding::Refusal, format!("{} {path}", write.head.method), reply.message());
+            let request = format!("{} {}", write.head.method, write.head.uri.path());
+            self.notes.lock().add(Finding::Refusal, request, reply.message());
         }
-        drop(notes);
-        reply.successful()
+        reply.into()
     }
 }
 

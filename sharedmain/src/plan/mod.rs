@@ -12,6 +12,7 @@ mod diff;
 mod dry_run;
 mod generated;
 mod guard;
+mod honoured;
 mod keyed;
 mod live;
 mod notes;
@@ -40,7 +41,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use self::{
-    delete::Collected,
+    delete::Unsent,
     dry_run::{DryRun, Watches},
     overlay::{Cause, Id, is_terminating},
     report::{NotRead, Run},
@@ -211,7 +212,7 @@ impl Plan {
         });
         for (path, cause) in dependents {
             self.dry_run.notes.lock().cause = cause;
-            self.send(Request::delete(&path).extension(Collected), &path).await;
+            self.send(Request::delete(&path).extension(Unsent), &path).await;
             self.dry_run.notes.lock().cause = None;
         }
         true

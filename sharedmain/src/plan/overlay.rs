@@ -5,6 +5,7 @@ use std::{
     fmt,
 };
 
+use http::StatusCode;
 use kube::discovery::ApiResource;
 use reknit_apis::Key;
 use reknit_injection::internal::{ResourcePath, resource_name};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use super::{
     compact::Compact,
     keyed::{keyed, merge},
+    reply::{Reason, Reply},
 };
 
 /// The first of the invented resourceVersions, which are higher than those of any API server.
@@ -208,7 +210,7 @@ pub(super) struct Entry {
     pub(super) layers: Vec<Layer>,
     pub(super) causes: BTreeSet<Cause>,
     /// The parts that the API server did not validate, with the reasons.
-    pub(super) not_validated: BTreeSet<&'static str>,
+    pub(super) not_validated: BTreeSet<Reason>,
 }
 
 impl Entry {
@@ -277,6 +279,20 @@ impl Overlay {
     /// Returns true if the object would exist, but does not exist yet.
     pub(super) fn is_planned(&self, id: &Id) -> bool {
         self.get(id).is_some_and(|entry| entry.before.is_none() && entry.after.is_some())
+    }
+
+    /// The planned object that a refused request refers to, which the API server does not know.
+    pub(super) fn planned_object_of(&self, refusal: &Reply) -> Option<&Id> {
+        let (status, message) = (refusal.json().unwrap_or_default(), refusal.message());
+        let is_named = |id: &&Id| {
+            let (name, details) = (&id.key.name, &status["details"]);
+            refusal.status == StatusCode::NOT_FOUND
+                && details["name"] == **name
+                && details["kind"] == *id.plural
+                || message.contains(&format!("{name:?} not found"))
+                || message.contains(&format!("with name {name} was found"))
+        };
+        self.entries.keys().filter(|id| self.is_planned(id)).find(is_named)
     }
 
     /// A number that no other object of the plan has.

@@ -1,5 +1,7 @@
 //! Requests and responses of a plan, as JSON.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body_util::{BodyExt, Full};
@@ -87,11 +89,12 @@ impl Write {
         let Self { mut head, mut body } = self.with_body(self.body.clone());
         let is_deletion = head.method == Method::DELETE;
         let mut query = form_urlencoded::Serializer::new(String::new());
+        let given = form_urlencoded::parse(self.head.uri.query().unwrap_or_default().as_bytes());
         if is_deletion {
-            // The API server ignores the query of a deletion with a body.
+            // Of the query of a deletion with a body, the API server reads only what selects objects.
+            query.extend_pairs(given.filter(|(name, _)| name == "labelSelector" || name == "fieldSelector"));
             body["dryRun"] = json!(["All"]);
         } else {
-            let given = form_urlencoded::parse(self.head.uri.query().unwrap_or_default().as_bytes());
             query.extend_pairs(given.filter(|(name, _)| name != "dryRun" && name != "fieldValidation"));
             query.extend_pairs([("dryRun", "All"), ("fieldValidation", "Warn")]);
         }
@@ -99,6 +102,11 @@ impl Write {
         head.headers.remove(header::CONTENT_LENGTH);
         head.headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         Ok(Request::from_parts(head, Body::from(serde_json::to_vec(&body)?)))
+    }
+
+    /// The options of a deletion: the body, or else the options in the query.
+    pub(super) fn deletion_body(&self) -> Value {
+        if self.body.is_object() { self.body.clone() } else { self.deletion_options() }
     }
 
     /// The options in the query of a deletion without a body.
@@ -110,6 +118,14 @@ impl Write {
         Value::Object(policy.into_iter().chain(seconds).collect::<Map<_, _>>())
     }
 }
+
+/// Why the API server did not validate a part of an object.
+pub(super) type Reason = Cow<'static, str>;
+
+/// The object in the response to a dry run, or why there is none.
+pub(super) type Answer = Result<Value, Reason>;
+
+pub(super) const BY_SERVER: &str = "the object, since its API server does not say that it honours dry runs";
 
 pub(super) const BY_WEBHOOK: &str =
     "the object, since an admission webhook answers no dry runs or cannot be called";

@@ -17,6 +17,7 @@ use super::{
     generated::{generated_values, replace_texts, with_generated},
     notes::{Finding, Notes},
     overlay::{Cause, Entry, Id, Overlay, Part, difference, is_terminating, with_fields},
+    reply::Reason,
 };
 use crate::observe::log_line::without_controls;
 
@@ -87,7 +88,7 @@ struct Object {
     #[serde(skip)]
     previous: Compact,
     causes: BTreeSet<Cause>,
-    not_validated: BTreeSet<&'static str>,
+    not_validated: BTreeSet<Reason>,
 }
 
 impl Report {

@@ -1,4 +1,5 @@
 mod garbage;
+mod honoured;
 mod lists;
 mod live;
 mod shadow;

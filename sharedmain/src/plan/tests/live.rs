@@ -151,10 +151,14 @@ async fn a_changed_object_stays_in_each_list_that_selects_it() {
 }
 
 #[tokio::test]
-async fn a_deleted_collection_is_planned_object_by_object() {
+async fn a_deleted_collection_is_planned_with_the_permission_to_delete_collections_alone() {
     let server = server();
     server.insert(&map_in_default("a"));
     server.insert(&map_in_default("b"));
+    server.authorize(|request| match request.verb {
+        "delete" => Err("deletes no single object".into()),
+        _ => Ok(()),
+    });
     let planned = plan_script(&server, |client, _, _| {
         async move {
             let maps: Api<ConfigMap> = Api::default_namespaced(client);
