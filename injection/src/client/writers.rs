@@ -16,6 +16,9 @@ use crate::pass::CurrentPass;
 /// milliseconds, but a deletion can take long.
 const MAX_WRITES: usize = 4096;
 
+/// The maximum number of states that a write has overtaken and whose writers are not known. One suffices, unless responses are late.
+const MAX_OVERTAKEN: usize = 4;
+
 /// The state of an object to which a write led.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WrittenState {
@@ -38,8 +41,8 @@ struct Recent {
     /// The states in `passes`, the oldest first.
     versions: VecDeque<WrittenState>,
     deletions: VecDeque<WrittenState>,
-    /// By the state that a write of this process led to: an earlier state, which the watch reported only after that write.
-    overtaken: HashMap<WrittenState, WrittenState>,
+    /// By the state that a write of this process led to: earlier states, which the watch reported only after that write.
+    overtaken: HashMap<WrittenState, Vec<WrittenState>>,
 }
 
 impl WrittenState {
@@ -80,18 +83,20 @@ impl Writers {
     pub fn record_overtaken(&self, state: Option<WrittenState>, later: Option<WrittenState>) {
         let (Some(state), Some(later)) = (state, later) else { return };
         let Recent { passes, overtaken, .. } = &mut *self.0.lock();
-        if passes.contains_key(&later)
-            && !passes.contains_key(&state)
-            && overtaken.get(&later).is_none_or(|other| passes.contains_key(other))
-        {
-            overtaken.insert(later, state);
+        if passes.contains_key(&later) && !passes.contains_key(&state) {
+            let states = overtaken.entry(later).or_default();
+            states.retain(|other| !passes.contains_key(other));
+            if states.len() < MAX_OVERTAKEN {
+                states.push(state);
+            }
         }
     }
 
-    /// Returns true if a write led to this state from that of another client, which the watch has reported only later.
-    pub fn has_overtaken(&self, state: WrittenState) -> bool {
+    /// Returns the earlier state that the watch has reported only after a write led to this one, if its writer is not known:
+    /// it is another client, unless the response to that write is still to arrive.
+    pub fn overtaken_by(&self, state: WrittenState) -> Option<WrittenState> {
         let Recent { passes, overtaken, .. } = &*self.0.lock();
-        overtaken.get(&state).is_some_and(|other| !passes.contains_key(other))
+        overtaken.get(&state)?.iter().find(|other| !passes.contains_key(*other)).copied()
     }
 
     /// Returns the pass that led to this state, if it is known.

@@ -398,47 +398,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changes_of_an_object_are_attributed_once_the_responses_to_its_writes_have_arrived() {
-        let (writers, pass) = (
-            Writers::default(),
-            CurrentPass::begin(&"web".into(), &reknit_apis::Key::new("shop", "a").into(), false),
-        );
-        let mut causes = Causes::default();
-        for version in ["1", "2"] {
-            causes.add(object(version), false, &writers);
-        }
-        causes.find_writers(&writers);
-        assert!(causes.is_prompted() && causes.in_a_row(0, true).is_none(), "the writer is not known");
-        let responses = async {
-            writers.record(WrittenState::version("2"));
-            let mut with_last = causes.clone();
-            with_last.find_writers(&writers);
-            assert!(with_last.is_prompted() && with_last.in_a_row(0, false).is_none());
-            assert_eq!(with_last.in_a_row(0, true), Some(0), "another client has changed it too");
-            writers.record(WrittenState::version("1"));
-        };
-        pass.scope(responses).await;
-        causes.find_writers(&writers);
-        assert_eq!((causes.is_prompted(), causes.in_a_row(0, false)), (false, Some(0)));
-        causes.add(object("3"), false, &writers);
-        assert_eq!((causes.is_prompted(), causes.in_a_row(0, false)), (true, None));
-    }
-
-    #[tokio::test]
-    async fn a_write_that_has_overtaken_the_change_of_another_client_is_a_cause_from_outside() {
-        let writers = Writers::default();
-        let pass = CurrentPass::begin(&"web".into(), &reknit_apis::Key::new("shop", "a").into(), false);
-        pass.scope(async { writers.record(WrittenState::version("9")) }).await;
-        let mut causes = Causes::default();
-        causes.add(object("9"), false, &writers);
-        assert_eq!((causes.is_prompted(), causes.in_a_row(0, false)), (false, Some(0)));
-        writers.record_overtaken(WrittenState::version("8"), WrittenState::version("9"));
-        causes.find_writers(&writers);
-        assert_eq!((causes.is_prompted(), causes.in_a_row(0, false)), (true, None));
-        assert_eq!(causes.in_a_row(0, true), Some(0), "it may be an answer");
-    }
-
-    #[tokio::test]
     async fn a_deletion_counts_also_if_the_object_exists_again_but_not_one_by_this_process() {
         let writers = Writers::default();
         let mut causes = Causes::default();

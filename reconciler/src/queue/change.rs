@@ -111,16 +111,17 @@ impl StateChange {
         earlier.find_writer(writers);
         let before = self.before.get_or_insert_default();
         if let Some(earlier) = &earlier.before {
-            before.is_external |= earlier.has_external();
-            before.is_prompt |= earlier.has_prompt();
+            before.is_external |= earlier.is_external;
+            before.is_prompt |= earlier.is_prompt;
             before.deletion = before.deletion.or(earlier.deletion);
+            earlier.unknown.iter().for_each(|state| before.add_unknown(*state));
         }
         if earlier.kind == ChangeKind::Deleted && earlier.writer.is_none() {
             before.deletion = earlier.state.or(before.deletion);
         }
-        match (&earlier.writer, earlier.state.filter(|_| before.unknown.is_none() && !earlier.is_initial)) {
+        match (&earlier.writer, earlier.state.filter(|_| !earlier.is_initial)) {
             (Some(pass), _) => before.is_prompt |= pass.is_prompted(),
-            (None, Some(state)) => before.unknown = Some(state),
+            (None, Some(state)) => before.add_unknown(state),
             (None, None) => {
                 before.is_external = true;
                 before.is_prompt |= !earlier.is_initial;
@@ -136,9 +137,10 @@ impl StateChange {
         if let Some(state) = self.state.filter(|_| self.writer.is_none()) {
             self.writer = writers.of(state);
         }
-        if self.writer.is_some() && self.state.is_some_and(|state| writers.has_overtaken(state)) {
-            let before = self.before.get_or_insert_default();
-            (before.is_external, before.is_prompt) = (true, true);
+        if self.writer.is_some()
+            && let Some(overtaken) = self.state.and_then(|state| writers.overtaken_by(state))
+        {
+            self.before.get_or_insert_default().add_unknown(overtaken);
         }
         if let Some(before) = &mut self.before
             && let Some(pass) = before.unknown.and_then(|state| writers.of(state))
@@ -180,6 +182,13 @@ impl StateChange {
 }
 
 impl ChangesBefore {
+    /// Adds a state whose writer is not known. Of two such states, one counts as a change of another client.
+    fn add_unknown(&mut self, state: WrittenState) {
+        if self.unknown.get_or_insert(state) != &state {
+            (self.is_external, self.is_prompt) = (true, true);
+        }
+    }
+
     /// Returns true if another client made one of the changes, as far as is known.
     fn has_external(&self) -> bool {
         self.is_external || self.unknown.is_some()
@@ -208,5 +217,100 @@ impl fmt::Display for StateChange {
             Some(pass) => write!(f, " by pass {} of {} {}", pass.number, pass.controller, pass.key),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reknit_apis::Key;
+
+    use super::{
+        super::{Causes, cause::Cause},
+        *,
+    };
+
+    /// Records the response to the write of a pass that led to this version.
+    async fn respond(writers: &Writers, version: &str) {
+        let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", "a").into(), false);
+        pass.scope(async { writers.record(WrittenState::version(version)) }).await;
+    }
+
+    fn overtake(writers: &Writers, earlier: &str, later: &str) {
+        writers.record_overtaken(WrittenState::version(earlier), WrittenState::version(later));
+    }
+
+    /// Adds the change of an object to this version.
+    fn add(causes: &mut Causes, version: &str, writers: &Writers) {
+        causes.add(Cause::Object(StateChange::to(Some(version))), false, writers);
+    }
+
+    /// Returns whether the causes are prompts, and their passes in a row, once the writers that are known by now are found.
+    fn find(causes: &mut Causes, writers: &Writers) -> (bool, Option<u32>) {
+        causes.find_writers(writers);
+        (causes.is_prompted(), causes.in_a_row(0, false))
+    }
+
+    const OWN: (bool, Option<u32>) = (false, Some(0));
+    const FROM_OUTSIDE: (bool, Option<u32>) = (true, None);
+
+    #[tokio::test]
+    async fn changes_of_an_object_are_attributed_once_the_responses_to_its_writes_have_arrived() {
+        let (writers, mut causes) = (Writers::default(), Causes::default());
+        ["1", "2"].iter().for_each(|version| add(&mut causes, version, &writers));
+        assert_eq!(find(&mut causes, &writers), FROM_OUTSIDE, "the writer is not known");
+        assert_eq!(causes.in_a_row(0, true), None);
+        respond(&writers, "2").await;
+        assert_eq!(find(&mut causes.clone(), &writers), FROM_OUTSIDE);
+        let mut with_last = causes.clone();
+        with_last.find_writers(&writers);
+        assert_eq!(with_last.in_a_row(0, true), Some(0), "another client has changed it too");
+        respond(&writers, "1").await;
+        assert_eq!(find(&mut causes, &writers), OWN);
+        add(&mut causes, "3", &writers);
+        assert_eq!(find(&mut causes, &writers), FROM_OUTSIDE);
+    }
+
+    #[tokio::test]
+    async fn an_own_change_is_one_also_if_two_others_follow_it_before_its_response_arrives() {
+        let (writers, mut causes) = (Writers::default(), Causes::default());
+        respond(&writers, "2").await;
+        respond(&writers, "3").await;
+        ["1", "2", "3"].iter().for_each(|version| add(&mut causes, version, &writers));
+        assert_eq!(find(&mut causes, &writers), FROM_OUTSIDE);
+        respond(&writers, "1").await;
+        assert_eq!(find(&mut causes, &writers), OWN);
+    }
+
+    #[tokio::test]
+    async fn a_change_that_a_write_has_overtaken_is_from_outside_unless_its_response_was_late() {
+        let (writers, mut causes) = (Writers::default(), Causes::default());
+        respond(&writers, "9").await;
+        add(&mut causes, "9", &writers);
+        assert_eq!(find(&mut causes, &writers), OWN);
+        overtake(&writers, "8", "9");
+        assert_eq!(find(&mut causes, &writers), FROM_OUTSIDE);
+        assert_eq!(causes.in_a_row(0, true), Some(0), "it may be an answer");
+        respond(&writers, "8").await;
+        assert_eq!(find(&mut causes, &writers), OWN);
+    }
+
+    #[tokio::test]
+    async fn a_change_from_outside_that_was_overtaken_is_found_beside_an_own_one() {
+        let (writers, mut causes) = (Writers::default(), Causes::default());
+        respond(&writers, "9").await;
+        ["7", "8"].iter().for_each(|version| overtake(&writers, version, "9"));
+        respond(&writers, "7").await;
+        add(&mut causes, "9", &writers);
+        assert_eq!(find(&mut causes, &writers), FROM_OUTSIDE);
+    }
+
+    #[tokio::test]
+    async fn of_two_changes_from_outside_both_count() {
+        let (writers, mut causes) = (Writers::default(), Causes::default());
+        ["1", "2", "3"].iter().for_each(|version| add(&mut causes, version, &writers));
+        respond(&writers, "3").await;
+        assert_eq!(find(&mut causes, &writers), FROM_OUTSIDE);
+        respond(&writers, "1").await;
+        assert_eq!(find(&mut causes, &writers), FROM_OUTSIDE);
     }
 }

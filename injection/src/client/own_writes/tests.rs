@@ -223,8 +223,8 @@ async fn a_write_has_overtaken_the_change_of_another_client_that_the_watch_repor
             tokio::task::yield_now().await;
         }
     }
-    let overtaken = [11, 13, 14].map(|version| process.writers.has_overtaken(WrittenState::Version(version)));
-    assert_eq!(overtaken, [false, true, false]);
+    let overtaken = [11, 13, 14].map(|version| process.writers.overtaken_by(WrittenState::Version(version)));
+    assert_eq!(overtaken, [None, Some(WrittenState::Version(12)), None]);
 }
 
 #[tokio::test]
