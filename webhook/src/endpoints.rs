@@ -88,7 +88,7 @@ impl Webhook {
     }
 
     pub(crate) fn mutate(&self, mutator: &dyn Mutator, review: Review) -> ReviewOutcome {
-        ratchet(&self.defaulting, review, |review| mutate(mutator, review))
+        ratchet(&self.defaulting, review, |review| mutate(mutator, &self.validation.caches, review))
     }
 
     /// Returns the configurations of this webhook: MutatingWebhookConfigurations for defaulting and mutators,

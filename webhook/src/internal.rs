@@ -30,8 +30,8 @@ pub fn watch_configs(mut webhook: Webhook, cx: &Context) -> Webhook {
     webhook
 }
 
-/// Denies requests that need a [`Validator`](crate::Validator) until the informers that the constructor of the webhook
-/// has requested from this Context are synced.
+/// Denies requests that need a [`Validator`](crate::Validator) or a [`Mutator`](crate::Mutator) until the informers that the
+/// constructor of the webhook has requested from this Context are synced.
 pub fn await_informers(mut webhook: Webhook, cx: &Context) -> Webhook {
     for informer in cx.dependencies() {
         webhook.validation.caches.add(informer.name(), informer.clone());

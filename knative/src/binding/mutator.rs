@@ -8,7 +8,7 @@ use k8s_openapi::api::{
 };
 use kube::api::ApiResource;
 use reknit_apis::{Kind, Request};
-use reknit_injection::{Context, select};
+use reknit_injection::{Context, internal::optional_informer, select};
 use reknit_webhook::Mutator;
 use serde_json::Value;
 
@@ -40,7 +40,9 @@ struct Injection {
 /// injections before the others inject theirs.
 ///
 /// The bindings of all namespaces are read from a cache, for which the service account of the webhook needs the verbs
-/// `list` and `watch`. If a subject is created before its binding is in the cache, the controller binds it.
+/// `list` and `watch`. A webhook that has just started denies subjects with 503 until it has listed the bindings, for a
+/// minute at most. While the API server does not serve the Kind of the bindings, subjects are admitted with a warning. If a
+/// subject is created before its binding is in the cache, the controller binds it, unless it is a Job.
 ///
 /// Label the namespace of the webhook with `bindings.knative.dev/exclude: "true"`. Otherwise its Deployment cannot be
 /// updated while the webhook is down.
@@ -141,11 +143,10 @@ impl Mutator for BindingMutator {
     }
 }
 
-/// Opens the informer of one Kind of bindings, and returns their injections. The informer is not a dependency of the
-/// webhook's controller, which has to renew the certificate even if the CustomResourceDefinition of the bindings is
-/// missing.
+/// Opens the informer of one Kind of bindings, and returns their injections. Subjects are admitted even if the
+/// CustomResourceDefinition of the bindings is missing.
 fn injections<K: Bindable>(cx: &Context) -> Injections {
-    let bindings = Bindings::<K>::new(&cx.scoped().informer::<K>(select()));
+    let bindings = Bindings::<K>::new(&optional_informer(cx, select()));
     Box::new(move |object| Ok(bindings.of(object)?.into_iter().map(injection).collect()))
 }
 

@@ -5,7 +5,7 @@ use kube::{ResourceExt, api::ApiResource, core::GroupVersionKind};
 use reknit_injection::Context;
 use reknit_knative::{BindingMutator, BindingSelection};
 use reknit_testing::ApiServer;
-use reknit_webhook::{TestRequest, Webhook};
+use reknit_webhook::{TestRequest, Webhook, internal};
 use serde_json::{Value, json};
 
 use crate::{
@@ -63,6 +63,42 @@ async fn admit_creation(paint: Value, deployment: Value) -> Value {
 
 async fn admit_update(paint: Value, old: Value, new: Value) -> Value {
     webhook(mutator(paint)).admit(TestRequest::update(old, new)).await.unwrap().object
+}
+
+/// A webhook that lists the bindings of this API server once the informers of its Context are started.
+fn listing_webhook(server: &ApiServer) -> (Webhook, Context) {
+    let cx = Context::new("webhook", server.client());
+    let mutator = BindingMutator::of::<Paint>(&cx);
+    (internal::await_informers(webhook(mutator), &cx), cx)
+}
+
+#[tokio::test(start_paused = true)]
+async fn subjects_are_denied_until_the_bindings_are_listed() {
+    let server = ApiServer::new();
+    server.insert::<Paint>(&serde_json::from_value(paint_by_name()).unwrap());
+    server.fail_times("list", "paints", 429, 2);
+    let (webhook, cx) = listing_webhook(&server);
+    cx.informers().start();
+    let create = TestRequest::create(deployment("shop", "web"));
+    let denied = webhook.admit(create.clone()).await.unwrap_err().to_string();
+    assert!(denied.starts_with("the webhook has not read paints.tests.reknit.dev yet: "), "{denied}");
+    cx.dependencies()[0].synced().await;
+    let admitted = webhook.admit(create).await.unwrap();
+    assert_eq!((admitted.object, admitted.warnings), (painted(deployment("shop", "web")), vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn subjects_are_admitted_with_a_warning_while_the_bindings_cannot_be_listed() {
+    let server = ApiServer::new();
+    server.fail("list", "paints", 403);
+    let (webhook, cx) = listing_webhook(&server);
+    cx.informers().start();
+    cx.dependencies()[0].synced().await;
+    let web = deployment("shop", "web");
+    let admitted = webhook.admit(TestRequest::create(web.clone())).await.unwrap();
+    assert_eq!(admitted.object, web);
+    let [warning] = &admitted.warnings[..] else { panic!("{:?}", admitted.warnings) };
+    assert!(warning.starts_with("the webhook has not read paints.tests.reknit.dev yet: "), "{warning}");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use reknit_apis::Request;
 use serde_json::Value;
 
 use super::{
+    caches::Caches,
     change::Change,
     denial::deny,
     group_version_kind::GroupVersionKind,
@@ -63,6 +64,10 @@ pub trait Mutator: Send + Sync + 'static {
 
     /// Changes the object before it is stored. `old` is the stored object of an update.
     ///
+    /// Until the first lists of the informers that the constructor of the webhook has requested are there, requests are
+    /// denied with 503 and the mutator is not asked. Objects that the API server does not serve, or whose list fails for a
+    /// minute, are not waited for: the response then has a warning.
+    ///
     /// # Errors
     ///
     /// The request is denied with this message.
@@ -81,12 +86,21 @@ pub(crate) fn rules_of(mutator: &dyn Mutator) -> Value {
     mutator.resources().iter().map(rule).collect()
 }
 
-/// Answers a review with the patch of the mutator.
-pub(crate) fn mutate(mutator: &dyn Mutator, Review { response, kind, change, .. }: Review) -> ReviewOutcome {
+/// Answers a review with the patch of the mutator, which may read these caches.
+pub(crate) fn mutate(
+    mutator: &dyn Mutator,
+    caches: &Caches,
+    Review { mut response, kind, change, .. }: Review,
+) -> ReviewOutcome {
     if !selects(mutator, &kind) {
         return deny(response, format!("unhandled kind: {kind}")).into();
     }
     let Some(Change { request, object: Some(object), old }) = change else { return response.into() };
+    match caches.check_first_lists() {
+        Err(denial) => return denial.deny(response, &kind, &request.name).into(),
+        Ok(warnings) if warnings.is_empty() => {}
+        Ok(warnings) => response.warnings = Some(warnings),
+    }
     let mut mutated = object.clone();
     if let Err(reason) = mutator.mutate(&request, old.as_ref(), &mut mutated) {
         return deny(response, reason).into();

@@ -137,17 +137,18 @@ impl Webhook {
         if subresource.is_none() && self.defaulting.contains(&kind) {
             object = patched(object, self.set_defaults(review))?;
         }
+        let mut warnings = Vec::new();
         for mutator in self.mutators.values().filter(|mutator| selects(&***mutator, &kind)) {
             let mutated = self.mutate(&**mutator, request.review(&object)?);
+            warnings.extend(mutated.response.warnings.iter().flatten().cloned());
             object = patched(object, mutated)?;
         }
         require_allowed(self.validate_config_map(request.review(&object)?))?;
-        let mut warnings = Vec::new();
         if self.validation.covers(&kind, &request.attributes) {
             let outcome = self.validate(request.review(&object)?);
             let limit = self.limits.validator_timeout;
             let response = outcome.finish(&kind, &request.attributes.name, limit).await;
-            warnings = require_allowed(response.into())?.warnings.unwrap_or_default();
+            warnings.extend(require_allowed(response.into())?.warnings.into_iter().flatten());
         }
         let object = if object.is_null() { request.old } else { object };
         Ok(Admitted { object, warnings })

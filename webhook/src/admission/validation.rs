@@ -22,7 +22,7 @@ use super::{
 #[derive(Clone, Default)]
 pub(crate) struct Validation {
     kinds: BTreeMap<GroupVersionKind, ValidatedKind>,
-    /// The informers that the validators read.
+    /// The informers that the constructor of the webhook has requested. Validators and mutators read them.
     pub(crate) caches: Caches,
 }
 

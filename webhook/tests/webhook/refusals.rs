@@ -1,14 +1,17 @@
-//! Tests of the status of refused requests: 422 Invalid with a cause for each field.
+//! Tests of refused requests: 422 Invalid with a cause for each field, and 503 while caches are not read.
+
+use std::time::Duration;
 
 use crate::{
     bulb::v1::Bulb,
     lamp::{Lamp, Rule, not_in_the_attic},
 };
 use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ApiResource;
 use reknit_apis::{FieldError, Request, Validatable};
-use reknit_injection::{Context, Informer};
+use reknit_injection::{Context, Informer, internal::optional_informer, select};
 use reknit_testing::ApiServer;
-use reknit_webhook::{Webhook, internal};
+use reknit_webhook::{Mutator, Webhook, internal};
 use serde_json::{Value, json};
 
 /// Sends the review of a new object named `x` with this spec to a path, and returns the response.
@@ -110,4 +113,83 @@ async fn a_validator_whose_caches_are_not_synced_denies_its_kind_with_503_while_
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "here"}});
     let (lamp, _) = answers(&webhook(&builder().preloaded(vec![namespace]).build())).await;
     assert_eq!(lamp["allowed"], true, "{lamp}");
+}
+
+#[tokio::test]
+async fn a_validator_does_not_wait_for_an_optional_informer() {
+    let cx = Context::new("webhook", ApiServer::new().client());
+    let _namespaces: Informer<Namespace> = optional_informer(&cx, select());
+    let webhook = Webhook::new("demo.reknit.dev").validator(Rule(not_in_the_attic));
+    let webhook = internal::await_informers(webhook, &cx);
+    let lamp = response(&webhook, "/resource-validation", "Lamp", json!({"room": "hall"})).await;
+    assert_eq!(lamp["allowed"], true, "{lamp}");
+}
+
+/// Sets the color of each new lamp.
+struct Painter([ApiResource; 1]);
+
+impl Mutator for Painter {
+    fn path(&self) -> &'static str {
+        "/paint"
+    }
+
+    fn resources(&self) -> &[ApiResource] {
+        &self.0
+    }
+
+    fn mutate(&self, _: &Request, _: Option<&Value>, lamp: &mut Value) -> Result<(), String> {
+        lamp["spec"]["color"] = json!("red");
+        Ok(())
+    }
+}
+
+/// A webhook with a mutator, whose constructor requests an informer of this API server.
+fn painting_webhook(server: &ApiServer) -> (Webhook, Context, Informer<Namespace>) {
+    let cx = Context::new("webhook", server.client());
+    let namespaces = cx.get();
+    let webhook = Webhook::new("demo.reknit.dev").mutator(Painter([ApiResource::erase::<Lamp>(&())]));
+    (internal::await_informers(webhook, &cx), cx, namespaces)
+}
+
+async fn paint(webhook: &Webhook) -> Value {
+    response(webhook, "/paint", "Lamp", json!({"room": "hall"})).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mutator_is_asked_once_the_first_lists_are_there() {
+    let server = ApiServer::new();
+    server.fail_times("list", "namespaces", 429, 2);
+    let (webhook, cx, namespaces) = painting_webhook(&server);
+    let assert_denied = async || {
+        let denied = paint(&webhook).await;
+        assert_eq!((&denied["allowed"], &denied["status"]["code"]), (&json!(false), &json!(503)), "{denied}");
+        let message = denied["status"]["message"].as_str().unwrap();
+        assert!(message.starts_with("the webhook has not read namespaces yet: "), "{message}");
+    };
+    assert_denied().await;
+    cx.informers().start();
+    assert_denied().await;
+    namespaces.synced().await;
+    let painted = paint(&webhook).await;
+    assert!(painted["allowed"] == true && painted["warnings"].is_null(), "{painted}");
+    assert!(painted["patch"].is_array(), "{painted}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mutator_is_asked_with_a_warning_about_a_first_list_that_is_refused_or_fails_for_a_minute() {
+    for (code, seconds_denied) in [(403, 0), (500, 59)] {
+        let server = ApiServer::new();
+        server.fail("list", "namespaces", code);
+        let (webhook, cx, _namespaces) = painting_webhook(&server);
+        cx.informers().start();
+        for second in 0..seconds_denied {
+            assert_eq!(paint(&webhook).await["allowed"], false, "after {second}s");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let painted = paint(&webhook).await;
+        assert!(painted["allowed"] == true && painted["patch"].is_array(), "{code}: {painted}");
+        let warning = painted["warnings"][0].as_str().unwrap();
+        assert!(warning.starts_with("the webhook has not read namespaces yet: "), "{warning}");
+    }
 }
