@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use super::bindable::{Bindable, subject_of};
 
-/// The bindings of one Kind in the cache, by the Kind and namespace of their subjects.
+/// The bindings of one Kind in the cache, by the Kind and namespace of their subjects, and by the name or a label that these
+/// have. So the time to find those of one object does not depend on how many others there are.
 #[derive(Clone, derive_more::Debug)]
 #[debug("Bindings")]
 pub(super) struct Bindings<K: Bindable>(Index<K>);
@@ -38,15 +39,45 @@ impl<K: Bindable> Bindings<K> {
             namespace: metadata.namespace.clone(),
             ..Reference::default()
         };
-        let mut bindings: Vec<_> = self.0.get(&index_value(&subject)).collect();
+        let values = values_of(&subject, &metadata);
+        let mut bindings: Vec<_> = values.iter().flat_map(|value| self.0.get(value)).collect();
         bindings.retain(|binding| subject_of(&**binding).is_ok_and(|subject| refers_to(&subject, &metadata)));
         bindings.sort_by_key(|binding| binding.name_any());
         Ok(bindings)
     }
 }
 
-/// The index value of the Kind and the namespace of a subject. The version does not matter, as in Knative.
+/// The index value of a binding with this subject: the name of the subject, or a label that its selector requires. The version
+/// does not matter, as in Knative.
 fn index_value(subject: &Reference) -> String {
+    let labels = subject.selector.iter().flat_map(|selector| &selector.match_labels);
+    match (subject.name.as_deref().unwrap_or_default(), labels.flatten().next()) {
+        ("", Some(label)) => value_with_label(subject, label),
+        ("", None) => value_without_label(subject),
+        (name, _) => value_with_name(subject, name),
+    }
+}
+
+/// The index values of all bindings that may refer to an object of this Kind and namespace.
+fn values_of(kind: &Reference, metadata: &ObjectMeta) -> Vec<String> {
+    let labels = metadata.labels.iter().flatten().map(|label| value_with_label(kind, label));
+    let name = metadata.name.as_deref().map(|name| value_with_name(kind, name));
+    name.into_iter().chain([value_without_label(kind)]).chain(labels).collect()
+}
+
+fn value_with_name(subject: &Reference, name: &str) -> String {
+    format!("{} name {name}", kind_and_namespace(subject))
+}
+
+fn value_with_label(subject: &Reference, (key, value): (&String, &String)) -> String {
+    format!("{} label {key}={value}", kind_and_namespace(subject))
+}
+
+fn value_without_label(subject: &Reference) -> String {
+    format!("{} any", kind_and_namespace(subject))
+}
+
+fn kind_and_namespace(subject: &Reference) -> String {
     let group = subject.api_version.rsplit_once('/').map_or("", |(group, _)| group);
     format!("{group}/{}/{}", subject.kind, subject.namespace.as_deref().unwrap_or_default())
 }

@@ -5,6 +5,7 @@ mod admission;
 mod binding;
 mod cluster_scoped_binding;
 mod fault_paths;
+mod many_bindings;
 mod paint;
 mod resolver;
 mod schema;
