@@ -146,7 +146,8 @@ impl<K: Bindable> Binder<K> {
     /// `spec.template`, is a permanent error.
     /// Other errors are those of patches: the first that is retried, else a permanent one. The error of a patch is
     /// permanent if the API server finds the changed subject invalid, as it does for a Job that exists, or if the injection would make
-    /// the subject larger than 3 MiB. A subject that was
+    /// the subject larger than 3 MiB. A refusal by a webhook of the subject with another code, such as 400, is retried, since the
+    /// webhook may have read other objects. A subject that was
     /// stored without the injection, because a webhook or a policy has removed it, is a conflict. Any other conflict leaves the
     /// condition as it is.
     pub async fn bind(&self, binding: &K, status: &mut StatusOf<K>) -> Result<()> {

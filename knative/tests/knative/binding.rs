@@ -149,6 +149,8 @@ async fn subjects_are_bound() {
     let missing = "deployments.apps \"web\" not found";
     let refused =
         "failed binding subject default/web: inducing failure for patch deployments (403 Forbidden)";
+    let bad_request =
+        "failed binding subject default/web: inducing failure for patch deployments (400 BadRequest)";
     let invalid = "failed binding subject default/one: inducing failure for patch deployments (422 Invalid)";
     let other_namespace = "default/blue refers to a Deployment in the namespace shop: a subject has to be in the \
                            namespace of its binding";
@@ -244,6 +246,15 @@ async fn subjects_are_bound() {
                 .patch::<Deployment>("default/two", binding_patch())
                 .status(&unavailable(shop_frontends(), "BindingFailed", invalid))
                 .event(failed(invalid)),
+        )
+        .row(
+            "a subject that a webhook refuses with 400 is tried again",
+            key,
+            on(paint(web())).and(plain("web")).failing(Verb::Patch, "deployments", 400),
+            Want::error("failed binding subject default/web")
+                .patch::<Deployment>("default/web", binding_patch())
+                .status(&unavailable(web(), "BindingFailed", bad_request))
+                .event(failed(bad_request)),
         )
         .row(
             "a conflict leaves the condition as it is",
