@@ -2,6 +2,7 @@
 
 use http::{Method, Uri};
 use kube::discovery::verbs;
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use crate::collection::Collection;
@@ -80,7 +81,8 @@ pub(crate) fn parse_path(path: &str) -> Option<(Collection, Option<String>, Opti
         _ => (None, rest),
     };
     let (plural, rest) = rest.split_first()?;
-    let part = |index: usize| rest.get(index).map(|part| (*part).to_owned());
+    let part =
+        |index: usize| rest.get(index).map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned());
     Some((Collection::new(group, version, plural, namespace), part(0), part(1)))
 }
 

@@ -14,8 +14,9 @@ pub use crate::{
     client::{
         HttpResponse, NoRetry, PassRequest, PassRequests, RequestEnd, ResourcePath, Term, TermBody,
         TermEnded, Transport, Writers, WrittenState, has_term_ended, header_warnings, is_absence,
-        is_absence_of, is_apply, is_dry_run, is_watch, request_verb, resource_name, retry_after,
-        retry_after_of, retry_after_of_status, term_began, with_retry_after_in_status, within_term,
+        is_absence_of, is_apply, is_dry_run, is_watch, path_segment, request_verb, resource_name,
+        retry_after, retry_after_of, retry_after_of_status, term_began, with_retry_after_in_status,
+        within_term,
     },
     clock::{clock_instant, is_test_clock, next_clock_change},
     config::{text_data, warn_of_misspelt_keys, with_pinned_config},

@@ -9,11 +9,10 @@ use kube::{
     api::{DeleteParams, DynamicObject, GetParams, ObjectMeta, Patch, PatchParams, PostParams},
     core::{ApiResource, Request, Status, request, response::reason},
 };
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reknit_apis::{Bounds, Key, Scope};
 use reknit_injection::{
     Context,
-    internal::{Transport, is_absence},
+    internal::{Transport, is_absence, path_segment},
 };
 use serde::{
     Deserialize, Serialize,
@@ -22,21 +21,6 @@ use serde::{
 use serde_json::{Value, json};
 
 use crate::managers::{ManagedObject, is_of_removed_version};
-
-/// The characters that are encoded in a segment of a path.
-const RESERVED: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'/')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'`')
-    .add(b'{')
-    .add(b'}')
-    .add(b'\\');
 
 /// The answer to a request, boxed: it would enlarge the future of every pass, and few passes send a request.
 pub(crate) type Answer<T> = BoxFuture<'static, kube::Result<T>>;
@@ -93,7 +77,7 @@ impl ObjectClient {
 
     /// Reads an object. `None` if it does not exist. Fails if the API server does not serve the Kind.
     pub(crate) async fn get<T: Decode>(&self, key: &Key) -> kube::Result<Option<T>> {
-        match self.send(key, self.at(key).get(&segment(&key.name), &GetParams::default())).await {
+        match self.send(key, self.at(key).get(&path_segment(&key.name), &GetParams::default())).await {
             Err(error) if is_absence(&error) => Ok(None),
             answer => answer.map(Some),
         }
@@ -106,7 +90,7 @@ impl ObjectClient {
 
     /// Replaces an object.
     pub(crate) fn replace<T: Decode>(&self, key: &Key, json: String) -> Answer<T> {
-        self.send(key, self.at(key).replace(&segment(&key.name), &self.post_params(), json.into_bytes()))
+        self.send(key, self.at(key).replace(&path_segment(&key.name), &self.post_params(), json.into_bytes()))
     }
 
     /// Sends a merge patch.
@@ -178,7 +162,7 @@ impl ObjectClient {
         let patch = Patch::Merge(patch);
         self.send(
             key,
-            self.at(key).patch_subresource("status", &segment(&key.name), &self.patch_params(), &patch),
+            self.at(key).patch_subresource("status", &path_segment(&key.name), &self.patch_params(), &patch),
         )
     }
 
@@ -188,7 +172,7 @@ impl ObjectClient {
         params: &PatchParams,
         patch: &Patch<Value>,
     ) -> Answer<T> {
-        self.send(key, self.at(key).patch(&segment(&key.name), params, patch))
+        self.send(key, self.at(key).patch(&path_segment(&key.name), params, patch))
     }
 
     /// Applies an object by server-side apply. If the API server fails because a field manager has set fields in a version that
@@ -218,12 +202,12 @@ impl ObjectClient {
 
     /// Deletes an object. The answer is its last state or a `Status`.
     pub(crate) fn delete(&self, key: &Key, params: &DeleteParams) -> Answer<IgnoredAny> {
-        self.send(key, self.at(key).delete(&segment(&key.name), params))
+        self.send(key, self.at(key).delete(&path_segment(&key.name), params))
     }
 
     /// Returns a builder of requests in the namespace of this key.
     fn at(&self, key: &Key) -> Request {
-        let namespace = key.namespace.as_deref().map(segment);
+        let namespace = key.namespace.as_deref().map(path_segment);
         Request::new(DynamicObject::url_path(&self.kind.resource, namespace.as_deref()))
     }
 
@@ -244,11 +228,6 @@ impl ObjectClient {
         let transport = self.transport.clone();
         async move { transport.request(request?).await }.boxed()
     }
-}
-
-/// A name as a segment of a path. kube does not encode it, so a name with a question mark would change the request.
-fn segment(name: &str) -> String {
-    utf8_percent_encode(name, RESERVED).to_string()
 }
 
 /// Refuses names that would address another object, as client-go does: servers and proxies resolve `..`, and decode
@@ -287,6 +266,5 @@ mod tests {
         for name in ["", "x", "system:node:a", "a..b"] {
             check_key(&Key::new("default", name)).unwrap();
         }
-        assert_eq!(segment("x?dryRun=All#a b"), "x%3FdryRun=All%23a%20b");
     }
 }

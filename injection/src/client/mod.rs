@@ -25,7 +25,7 @@ pub use self::{
     own_writes::is_dry_run,
     pass_requests::{PassRequest, PassRequests, RequestEnd, is_apply, is_watch, request_verb},
     refusal::with_retry_after_in_status,
-    resource_path::{ResourcePath, resource_name},
+    resource_path::{ResourcePath, path_segment, resource_name},
     retry_after::{retry_after, retry_after_of, retry_after_of_status},
     term::{Term, TermBody, TermEnded, has_term_ended, term_began, within_term},
     transport::{HttpResponse, NoRetry, Transport, is_absence, is_absence_of},

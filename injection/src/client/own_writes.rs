@@ -64,7 +64,7 @@ impl CacheableRequest {
         let path = ResourcePath::parse(request.uri().path())?;
         // A read without a name is a list. The API server may serve a read with a resourceVersion in its query from a
         // cache, whose state may be old.
-        let is_object = path.name.is_some() && path.subresource().is_none();
+        let is_object = !path.is_collection() && path.subresource().is_none();
         let is_read = *method == Method::GET && query.is_empty() && is_object;
         let is_write = is_deletion || [Method::POST, Method::PUT, Method::PATCH].contains(method);
         if !(is_read || is_write) {
@@ -126,7 +126,7 @@ impl CacheableRequest {
             informers.apply_response(path, &ResponseState::Deleted { key: &key, uid: uid.as_deref() });
             return Ok(());
         }
-        if self.is_deletion && path.name.is_none() {
+        if self.is_deletion && path.is_collection() {
             let deleted = deleted_objects(text);
             deleted.iter().for_each(|raw| record(raw.state().uid.map(WrittenState::deleted)));
             return Err(deleted.iter().map(RawObject::key).collect());

@@ -162,7 +162,7 @@ impl Drop for Pending {
 
 /// Returns the verb of RBAC for a request, or `apply`.
 pub fn request_verb(method: &Method, uri: &Uri, is_apply: bool) -> &'static str {
-    let is_collection = || ResourcePath::parse(uri.path()).is_some_and(|path| path.name.is_none());
+    let is_collection = || ResourcePath::parse(uri.path()).is_some_and(|path| path.is_collection());
     match *method {
         Method::GET if is_watch(uri) => "watch",
         Method::GET if is_collection() => "list",

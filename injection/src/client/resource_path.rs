@@ -1,7 +1,25 @@
 //! The path of a request to the Kubernetes API.
 
+use std::borrow::Cow;
+
 use kube::discovery::ApiResource;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use reknit_apis::Key;
+
+/// The characters that are encoded in a segment of a path.
+const RESERVED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}')
+    .add(b'\\');
 
 /// The parts of the longest path: `apis`, group, version, `namespaces`, namespace, plural, name and subresource.
 const MAX_PARTS: usize = 8;
@@ -26,9 +44,15 @@ pub struct ResourcePath<'a> {
     pub namespace: Option<&'a str>,
     /// The plural name of the resource.
     pub plural: &'a str,
-    /// The name of the object; `None` for a collection.
-    pub name: Option<&'a str>,
+    /// The name of the object, as the path has it.
+    name: Option<&'a str>,
     subresource: Option<&'a str>,
+}
+
+/// Returns the name of an object as a segment of a path. kube does not encode it, so a name with a question mark would change
+/// the request. [`ResourcePath::name`] decodes it.
+pub fn path_segment(name: &str) -> String {
+    utf8_percent_encode(name, RESERVED).to_string()
 }
 
 /// Returns the name of a resource with its group and subresource, each of which may be empty: `deployments.apps/scale`.
@@ -67,9 +91,19 @@ impl<'a> ResourcePath<'a> {
         (self.group, self.version, self.plural) == (&kind.group, &kind.version, &kind.plural)
     }
 
+    /// The name of the object; `None` for a collection.
+    pub fn name(&self) -> Option<Cow<'a, str>> {
+        self.name.map(|name| percent_decode_str(name).decode_utf8_lossy())
+    }
+
+    /// Returns true if the path names no object.
+    pub fn is_collection(&self) -> bool {
+        self.name.is_none()
+    }
+
     /// The key of the object; `None` for a collection.
     pub(crate) fn key(&self) -> Option<Key> {
-        self.name.map(|name| Key::new(self.namespace, name))
+        self.name().map(|name| Key::new(self.namespace, &name))
     }
 
     /// The path of the collection.
@@ -91,6 +125,21 @@ impl<'a> ResourcePath<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_decoded_as_the_api_server_decodes_it() {
+        for name in ["team a", "x?dryRun=All#a b", "system:node:a", "100%", "ü"] {
+            let path = format!("/apis/g.io/v1/namespaces/shop/things/{}/status", path_segment(name));
+            let parsed = ResourcePath::parse(&path).unwrap();
+            assert_eq!(
+                (parsed.name().as_deref(), parsed.subresource()),
+                (Some(name), Some("status")),
+                "{path}"
+            );
+            assert_eq!(parsed.key(), Some(Key::new("shop", name)));
+            assert!(path.parse::<http::Uri>().is_ok(), "{path}");
+        }
+    }
 
     #[test]
     fn paths_are_parsed_into_group_resource_key_and_subresource() {

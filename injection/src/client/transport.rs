@@ -18,7 +18,7 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 use tower::{BoxError, Service, ServiceExt};
 
-use super::{retry_after::set_wait, utf8::with_utf8, warnings::log_warnings};
+use super::{resource_path::ResourcePath, retry_after::set_wait, utf8::with_utf8, warnings::log_warnings};
 use crate::shallow::decode_object;
 
 /// A response whose body has yet to be read.
@@ -145,15 +145,18 @@ fn received(response: HttpResponse) -> HttpResponse {
 }
 
 /// Refuses a request that a name has changed: kube puts the names of objects into URLs as they are. So with the name
-/// `../../secrets/x`, which a user may have written, a request would address another object, and with the name
-/// `x?dryRun=All`, a write would have no effect.
+/// `../../secrets/x` or `x%2Fproxy`, which a user may have written, a request would address another object or a subresource,
+/// and with the name `x?dryRun=All`, a write would have no effect.
 fn check_uri(uri: &Uri) -> kube::Result<()> {
     let is_dots = |segment: &str| matches!(&*segment.to_ascii_lowercase().replace("%2e", "."), "." | "..");
-    let is_changed =
-        uri.path().split('/').any(is_dots) || uri.query().is_some_and(|query| query.contains('?'));
+    let is_proxied = ResourcePath::parse(uri.path()).is_some_and(|path| path.subresource() == Some("proxy"));
+    let has_slash = !is_proxied && uri.path().to_ascii_lowercase().contains("%2f");
+    let is_changed = has_slash
+        || uri.path().split('/').any(is_dots)
+        || uri.query().is_some_and(|query| query.contains('?'));
     match is_changed {
         true => Err(kube::Error::BuildRequest(kube::core::request::Error::Validation(format!(
-            "the URL {uri} contains the name of an object with a question mark, or a name of dots"
+            "the URL {uri} contains the name of an object with a slash or a question mark, or a name of dots"
         )))),
         false => Ok(()),
     }
@@ -387,7 +390,7 @@ mod tests {
     async fn a_request_that_a_name_has_changed_is_not_sent() {
         let transport = responding(StatusCode::OK, r#"{"metadata":{"name":"a"}}"#);
         let maps: Api<ConfigMap> = Api::namespaced(transport.client(), "shop");
-        for name in ["..", "../../secrets/x", "a/./b", "%2E%2e", "x?dryRun=All"] {
+        for name in ["..", "../../secrets/x", "a/./b", "%2E%2e", "x?dryRun=All", "x%2fproxy%2Fy"] {
             let error = maps.delete(name, &DeleteParams::default()).await.unwrap_err();
             assert!(matches!(error, kube::Error::BuildRequest(_)), "{name}: {error:?}");
         }

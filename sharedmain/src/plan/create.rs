@@ -21,8 +21,9 @@ impl DryRun {
         write: &Write,
         path: &ResourcePath<'_>,
     ) -> Result<Reply> {
-        let name = path.name.or(write.body["metadata"]["name"].as_str()).filter(|name| !name.is_empty());
-        let id = name.map(|name| Id::new(path, name));
+        let name = path.name().or(write.body["metadata"]["name"].as_str().map(Into::into));
+        let name = name.filter(|name| !name.is_empty());
+        let id = name.as_ref().map(|name| Id::new(path, name));
         let entry = id.as_ref().and_then(|id| overlay.get(id));
         if let Some(id) = id.as_ref().filter(|_| entry.is_some_and(|entry| entry.after.is_some())) {
             let message = format!("{id} already exists");
@@ -49,7 +50,7 @@ impl DryRun {
         }
         let not_validated = answer.as_ref().err().cloned();
         let mut object = answer.unwrap_or_else(|_| emulate(overlay, write, path));
-        if let Some(name) = name {
+        if let Some(name) = &name {
             object["metadata"]["name"] = json!(name);
         }
         let id = Id::new(path, object["metadata"]["name"].as_str().unwrap_or_default());

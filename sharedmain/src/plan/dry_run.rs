@@ -109,8 +109,8 @@ impl DryRun {
             };
         }
         let overlay = self.overlay.lock().await;
-        if let Some(name) = path.name {
-            let id = Id::new(path, name);
+        if let Some(name) = path.name() {
+            let id = Id::new(path, &name);
             let entry = overlay.get(&id).filter(|_| path.subresource().is_none_or(|name| name == "status"));
             if let Some(entry) = entry.filter(|entry| entry.is_changed()) {
                 let answer = entry.after().map_or_else(|| Reply::not_found(&id), |object| Reply::ok(&object));
@@ -118,7 +118,7 @@ impl DryRun {
             }
         }
         let is_listed =
-            |(id, entry): &(&Id, &Entry)| path.name.is_none() && id.is_in(path) && entry.is_changed();
+            |(id, entry): &(&Id, &Entry)| path.is_collection() && id.is_in(path) && entry.is_changed();
         let planned: Vec<_> = overlay.entries.iter().filter(is_listed).collect();
         let response = self.live.send(Request::from_parts(head, body));
         if planned.is_empty() {
@@ -144,7 +144,7 @@ impl DryRun {
         // Such requests only ask a question.
         let is_review = matches!(path.group, "authentication.k8s.io" | "authorization.k8s.io");
         let mut overlay = self.overlay.lock().await;
-        match (&write.head.method, path.name) {
+        match (&write.head.method, path.name().as_deref()) {
             (&Method::POST, None) if is_event => {
                 self.notes.lock().add_event(&write.body);
                 Ok(Reply::new(StatusCode::CREATED, &write.body))
@@ -165,7 +165,7 @@ impl DryRun {
 
     /// Sends a write to a subresource such as an eviction, whose effect on the object is not followed.
     async fn write_subresource(&self, write: &Write, path: &ResourcePath<'_>, name: &str) -> Result<Reply> {
-        let (id, method) = (Id::new(path, path.name.unwrap_or_default()), &write.head.method);
+        let (id, method) = (Id::new(path, &path.name().unwrap_or_default()), &write.head.method);
         if name != "token" {
             self.notes.lock().add(Finding::Effect, id.to_string(), format!("{method} {name}"));
         }

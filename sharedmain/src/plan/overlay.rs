@@ -8,7 +8,7 @@ use std::{
 use http::StatusCode;
 use kube::discovery::ApiResource;
 use reknit_apis::Key;
-use reknit_injection::internal::{ResourcePath, resource_name};
+use reknit_injection::internal::{ResourcePath, path_segment, resource_name};
 use reknit_reconciler::merge_patch;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ impl Id {
     }
 
     pub(super) fn path(&self) -> String {
-        format!("{}/{}", self.collection_path(), self.key.name)
+        format!("{}/{}", self.collection_path(), path_segment(&self.key.name))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use k8s_openapi::api::rbac::v1::Role;
 use kube::core::PartialObjectMeta;
 use reknit_injection::{Informer, select};
 
@@ -148,6 +149,37 @@ async fn a_changed_object_stays_in_each_list_that_selects_it() {
     })
     .await;
     assert_eq!(planned.status, 3, "the pass has not failed");
+}
+
+#[tokio::test]
+async fn objects_whose_names_a_path_has_encoded_are_planned_under_their_names() {
+    let server = server();
+    for name in ["changed role", "old role"] {
+        let role = json!({"metadata": {"name": name, "namespace": "default"}});
+        server.insert(&serde_json::from_value::<Role>(role).unwrap());
+    }
+    let planned = plan_script(&server, |client, _, _| {
+        async move {
+            let roles: Api<Role> = Api::default_namespaced(client);
+            let change = merge(json!({"metadata": {"labels": {"a": "b"}}}));
+            roles.patch("changed%20role", &PatchParams::default(), &change).await?;
+            assert_eq!(roles.get("changed%20role").await?.labels()["a"], "b");
+            let _ = roles.delete("old%20role", &DeleteParams::default()).await?;
+            assert!(roles.get_opt("old%20role").await?.is_none());
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+    assert_eq!(planned.status, 3);
+    let text = &planned.text;
+    assert!(
+        text.contains("  ~ Role default/changed role\n") && text.contains("  - Role default/old role\n"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("Plan: 0 to create, 1 to change, 0 to change in status only, 1 to delete; 0 failed\n")
+    );
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::{core::GroupVersionKind, discovery::ApiResource};
 use reknit_injection::internal::{
-    ListRead, ObjectName, RecordedKind, RecordedPass, RecordedRequest, ResourcePath,
+    ListRead, ObjectName, RecordedKind, RecordedPass, RecordedRequest, ResourcePath, path_segment,
 };
 use serde_json::Value;
 
@@ -110,7 +110,7 @@ fn absent_after(request: &RecordedRequest) -> Option<String> {
         (_, code) => code == Some(404),
     };
     let path = path_of(&request.uri);
-    let is_object = |path: ResourcePath<'_>| path.subresource().is_none() && path.name.is_some();
+    let is_object = |path: ResourcePath<'_>| path.subresource().is_none() && !path.is_collection();
     (is_absent && ResourcePath::parse(path).is_some_and(is_object)).then(|| path.to_owned())
 }
 
@@ -145,7 +145,7 @@ fn path(kinds: &[RecordedKind], name: &ObjectName) -> Option<String> {
 fn object_path(api_version: &str, namespace: Option<&str>, plural: &str, name: &str) -> String {
     let root = if api_version.contains('/') { "/apis" } else { "/api" };
     let namespace = namespace.map(|namespace| format!("/namespaces/{namespace}")).unwrap_or_default();
-    format!("{root}/{api_version}{namespace}/{plural}/{name}")
+    format!("{root}/{api_version}{namespace}/{plural}/{}", path_segment(name))
 }
 
 /// Returns the resource and the path of the object in the answer to a request of this path.

@@ -50,6 +50,7 @@ pub(crate) async fn send(server: &mut Recorder) -> TestResult {
     versions::lists(server).await?;
     watches::watches(server).await?;
     leases::leases(server).await?;
+    objects::encoded_names(server).await?;
     subresources::scales(server).await?;
     subresources::scales_of_custom_resources(server).await?;
     subresources::approvals(server).await?;

@@ -35,6 +35,25 @@ pub(super) async fn creates(server: &mut Recorder) -> TestResult {
     Ok(())
 }
 
+/// Roles may have names with spaces, which a path has encoded.
+pub(super) async fn encoded_names(server: &mut Recorder) -> TestResult {
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/roles";
+    let rule = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "team a"}, "rules": [rule],
+    });
+    server.post(roles, role.clone()).await?;
+    let path = object_path(roles, "team%20a");
+    server.get(&path).await?;
+    server.apply(&format!("{path}?fieldManager=me"), role.clone()).await?;
+    server.apply(&format!("{}?fieldManager=me", object_path(roles, "team%20b")), role).await?;
+    server.merge_patch(&path, json!({"metadata": {"labels": {"a": "b"}}})).await?;
+    server.get(&format!("{roles}?fieldSelector=metadata.name%3Dteam+a")).await?;
+    server.delete(&path, json!({})).await?;
+    server.get(&path).await?;
+    Ok(())
+}
+
 pub(super) async fn gets_and_lists(server: &mut Recorder) -> TestResult {
     server.get(&object_path(CONFIG_MAPS, "a")).await?;
     server.get(&object_path(CONFIG_MAPS, "none")).await?;
