@@ -35,7 +35,7 @@ pub use crate::{
     permissions::{Permissions, RequestAttributes, UnnamedKinds, covers_resource},
     recording::{
         ConfigMapData, ListRead, ObjectName, PassFacts, RecordedKind, RecordedPass, RecordedRequest,
-        Recordings, RunningRecording,
+        Recordings, RunningRecording, read_recorded,
     },
     redaction::Redaction,
     reflector::{jittered, read_page, read_watch},

@@ -164,9 +164,7 @@ impl Folder {
     }
 
     fn remove_oldest(&self) -> io::Result<()> {
-        let names = fs::read_dir(&self.path)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut names: Vec<_> = names.filter(|name| is_recorded_pass(name)).collect();
-        names.sort_unstable();
+        let names = recorded_in(&self.path)?;
         for name in names.iter().take(names.len().saturating_sub(MAX_FILES)) {
             match fs::remove_file(self.path.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -175,6 +173,30 @@ impl Folder {
         }
         Ok(())
     }
+}
+
+/// Returns a recorded pass, or the names of those in a folder, one in a line and the oldest first.
+///
+/// # Errors
+///
+/// An error if the path cannot be read, or if its name is not that of a recorded pass.
+pub fn read_recorded(path: &Path) -> io::Result<String> {
+    if path.is_dir() {
+        return Ok(recorded_in(path)?.into_iter().map(|name| name + "\n").collect());
+    }
+    let name = path.file_name().and_then(|name| name.to_str());
+    match name.is_some_and(is_recorded_pass) {
+        true => fs::read_to_string(path),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file of a recorded pass")),
+    }
+}
+
+/// The names of the recorded passes in a folder, the oldest first.
+fn recorded_in(folder: &Path) -> io::Result<Vec<String>> {
+    let names = fs::read_dir(folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| is_recorded_pass(name)).collect();
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// Returns a name that no other process uses: in two containers, the ids of the processes may be equal.

@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use reknit_apis::Key;
 
 pub use self::file::{ConfigMapData, ListRead, ObjectName, RecordedKind, RecordedPass, RecordedRequest};
+pub use self::folder::read_recorded;
 pub(crate) use self::reads::{ListScope, Reads, RequestSent};
 use self::{file::FORMAT_VERSION, folder::Folder};
 use crate::{Context, Inject, informer::redaction, redaction::Redaction};

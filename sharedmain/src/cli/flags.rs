@@ -115,6 +115,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "DIR", conflicts_with = "plan")]
     pub(crate) record_failures: Option<PathBuf>,
 
+    /// Print this recorded pass, or the names of those in this folder, and exit
+    #[arg(long, value_name = "PATH")]
+    pub(crate) print_recorded: Option<PathBuf>,
+
     /// Print what this version of the program would change, change nothing, and exit
     #[arg(long, group = "rehearsal")]
     pub(crate) plan: bool,

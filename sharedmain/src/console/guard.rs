@@ -51,9 +51,15 @@ fn refusal(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, &'static
     }
     let is_own_origin =
         text(header::ORIGIN).is_none_or(|origin| origin.strip_prefix("http://") == Some(host));
-    let is_own_site = text(HeaderName::from_static("sec-fetch-site"))
-        .is_none_or(|site| matches!(site, "same-origin" | "none"));
+    let fetch = |part| text(HeaderName::from_static(part));
+    let is_own_site =
+        fetch("sec-fetch-site").is_none_or(|site| matches!(site, "same-origin" | "none")) || is_link(fetch);
     (!is_own_origin || !is_own_site).then_some((StatusCode::FORBIDDEN, "the console answers no other site"))
+}
+
+/// Returns true if somebody has followed a link: the site with the link cannot read what the new page shows.
+fn is_link<'a>(fetch: impl Fn(&'static str) -> Option<&'a str>) -> bool {
+    [fetch("sec-fetch-mode"), fetch("sec-fetch-dest")] == [Some("navigate"), Some("document")]
 }
 
 /// Returns true for an IP address or `localhost`, with or without a port.
@@ -111,6 +117,16 @@ mod tests {
         }
         let site = |site| get(&[("host", "localhost"), ("sec-fetch-site", site)]);
         assert_eq!(["same-origin", "none", "same-site", "cross-site"].map(site), [200, 200, 403, 403]);
+        for (mode, dest, expected) in [
+            ("navigate", "document", 200),
+            ("navigate", "iframe", 403),
+            ("no-cors", "image", 403),
+            ("cors", "empty", 403),
+        ] {
+            let headers =
+                [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)];
+            assert_eq!(get(&[&[("host", "localhost")][..], &headers].concat()), expected, "{mode} {dest}");
+        }
         for method in [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS] {
             assert_eq!(status(&method, &[("host", "localhost")]), 405);
         }

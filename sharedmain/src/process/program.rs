@@ -1,11 +1,11 @@
 //! The run of a program, from its parsed command line to its exit status.
-use std::{io::Write, process::ExitCode, sync::Arc};
+use std::{io::Write, path::Path, process::ExitCode, sync::Arc};
 
 use kube::Client;
 use prometheus::Registry;
 use reknit_injection::{
     Context, Effects, InformerHandle, Shutdown,
-    internal::{Recordings, Redaction, Transport, redaction},
+    internal::{Recordings, Redaction, Transport, read_recorded, redaction},
 };
 use reknit_reconciler::{Controller, internal::PassLog};
 use reknit_server::Plain;
@@ -61,6 +61,9 @@ pub(crate) struct Program {
 impl Program {
     /// Runs the process to its end.
     pub(crate) fn run(self) -> ExitCode {
+        if let Some(path) = &self.flags.print_recorded {
+            return print_recorded(path);
+        }
         let environment = Environment::read();
         let (pod, rust_log) = environment.as_ref().map_or((None, None), |environment| {
             (environment.pod.as_deref(), environment.rust_log.as_deref())
@@ -463,5 +466,18 @@ impl Process {
             router,
         )
         .await
+    }
+}
+
+/// Prints a recorded pass, or the names of those in a folder. An image needs no shell for it.
+fn print_recorded(path: &Path) -> ExitCode {
+    let printed = read_recorded(path).and_then(|text| std::io::stdout().write_all(text.as_bytes()));
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let failure = Failure::new(format!("failed to print {}: {error}", path.display()));
+            let _ = writeln!(std::io::stderr(), "{failure}");
+            failure.exit_code()
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! Tests of what a process shows of itself on request: profiles, running passes, the console and recorded passes.
-use std::{fs, net::TcpListener, time::Duration};
+use std::{fs, net::TcpListener, path::Path, time::Duration};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
@@ -11,7 +11,7 @@ use reknit_testing::eventually;
 use serde_json::{Value, json};
 
 use crate::{
-    child::parse_line,
+    child::{TestCommand, parse_line},
     cluster::{TIMEOUT, TestCluster, with_cluster},
     life_cycle::{self, wait_for_status},
     observability::{scrape_sum, wait_for_all_reconciles},
@@ -253,6 +253,16 @@ fn failed_passes_are_recorded_while_the_config_map_names_a_folder() {
         for value in ["correct horse", "Y29ycmVjdCBob3JzZQ"] {
             assert!(!pass.contains(value), "{pass}");
         }
+        let print = |path: &Path| TestCommand::with_scenario("maps").arg("--print-recorded").arg(path).run();
+        let (status, names) = print(folder.path());
+        let name = names.iter().find(|name| name.ends_with("_meanwhile.json"));
+        let name = name.unwrap_or_else(|| panic!("{names:?}"));
+        assert_eq!(
+            (status, print(&folder.path().join(name))),
+            (0, (0, pass.lines().map(Into::into).collect()))
+        );
+        let (status, lines) = print(Path::new("/etc/hostname"));
+        assert_eq!((status, lines.len()), (1, 1), "{lines:?}");
         cluster.configure_observability(json!({})).await;
         child.wait_for_line("failed passes are no longer recorded");
         fails("after").await;
