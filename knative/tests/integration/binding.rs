@@ -1,5 +1,6 @@
 //! A binding on a real API server with nodes: its controller, its webhook, and the pods of its subjects.
 
+mod not_installed;
 mod taken;
 
 use std::time::Duration;
