@@ -21,6 +21,10 @@ use tokio::{
 };
 
 use self::{goal::Goal, session::Session, sources::Sources};
+pub(crate) use self::{
+    manifests::read_folder,
+    workload::{MainProgram, Workload, without_flags, workloads},
+};
 use crate::{
     output,
     project::{Project, ProjectFlags},

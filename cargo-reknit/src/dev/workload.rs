@@ -109,7 +109,7 @@ impl Workload {
             true => &*main.name,
             false => command.rsplit('/').next().unwrap_or(&command),
         };
-        Self { program: program.into(), args: without_own_flags(words), ..workload }
+        Self { program: program.into(), args: without_flags(words, &OWN_SWITCHES, &OWN_FLAGS), ..workload }
     }
 
     /// The value of an environment variable. `None` if only a pod has it, such as its uid, or if no object in `config/`
@@ -162,16 +162,20 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// Leaves out the flags that `cargo reknit dev` sets, with their values.
-fn without_own_flags(args: impl Iterator<Item = String>) -> Vec<String> {
+/// Leaves out these switches, and these flags with their values.
+pub(crate) fn without_flags(
+    args: impl IntoIterator<Item = String>,
+    switches: &[&str],
+    flags: &[&str],
+) -> Vec<String> {
     let (mut kept, mut is_value) = (Vec::new(), false);
     for arg in args {
         let name = arg.split('=').next().unwrap_or_default();
-        let is_own = OWN_FLAGS.contains(&name);
-        if !is_own && !OWN_SWITCHES.contains(&name) && !is_value {
+        let is_flag = flags.contains(&name);
+        if !is_flag && !switches.contains(&name) && !is_value {
             kept.push(arg.clone());
         }
-        is_value = is_own && !arg.contains('=');
+        is_value = is_flag && !arg.contains('=');
     }
     kept
 }
