@@ -30,10 +30,12 @@ enum Operator {
     DoesNotExist,
     In(Vec<String>),
     NotIn(Vec<String>),
+    GreaterThan(i64),
+    LessThan(i64),
 }
 
 impl Selector {
-    /// Parses `a=b,a!=b,a,!a,a in (b,c),a notin (b,c)`.
+    /// Parses `a=b,a!=b,a,!a,a in (b,c),a notin (b,c),a>1,a<3`.
     pub(crate) fn parse_labels(text: &str) -> Result<Self, Response> {
         let requirements = split_requirements(text).into_iter().map(|text| text.trim().to_owned());
         requirements
@@ -69,11 +71,14 @@ impl Selector {
         self.0.iter().all(|Requirement { key, operator }| {
             let value = value_of(key);
             let is_in = |values: &[String]| value.as_ref().is_some_and(|value| values.contains(value));
+            let number = || value.as_ref().and_then(|value| value.parse::<i64>().ok());
             match operator {
                 Operator::Exists => value.is_some(),
                 Operator::DoesNotExist => value.is_none(),
                 Operator::In(values) => is_in(values),
                 Operator::NotIn(values) => !is_in(values),
+                Operator::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
+                Operator::LessThan(bound) => number().is_some_and(|number| number < *bound),
             }
         })
     }
@@ -87,16 +92,14 @@ impl Requirement {
     }
 
     fn parse_label(text: &str) -> Result<Self, Response> {
-        let parse_values = |values: &str| {
-            let values = values.trim().trim_start_matches('(').trim_end_matches(')');
-            values.split(',').map(|value| value.trim().to_owned()).collect::<Vec<_>>()
-        };
-        let (key, operator) = if let Some((key, values)) = text.split_once(" notin ") {
-            (key, Operator::NotIn(parse_values(values)))
-        } else if let Some((key, values)) = text.split_once(" in ") {
-            (key, Operator::In(parse_values(values)))
+        let (key, operator) = if let Some(set) = parse_set(text) {
+            set
         } else if let Some(equality) = parse_equality(text) {
             equality
+        } else if let Some((key, bound)) = text.split_once('>') {
+            (key, Operator::GreaterThan(parse_bound(bound)?))
+        } else if let Some((key, bound)) = text.split_once('<') {
+            (key, Operator::LessThan(parse_bound(bound)?))
         } else if let Some(key) = text.strip_prefix('!') {
             (key, Operator::DoesNotExist)
         } else {
@@ -111,6 +114,29 @@ impl Requirement {
             ))),
         }
     }
+}
+
+/// Parses `a in (b,c)` or `a notin (b,c)` into the key and an operator.
+fn parse_set(text: &str) -> Option<(&str, Operator)> {
+    let (head, values) = text.strip_suffix(')')?.split_once('(')?;
+    let (key, operator) = head.trim().rsplit_once(char::is_whitespace)?;
+    let values = values.split(',').map(|value| value.trim().to_owned()).collect();
+    match operator {
+        "in" => Some((key, Operator::In(values))),
+        "notin" => Some((key, Operator::NotIn(values))),
+        _ => None,
+    }
+}
+
+/// Parses the number with which a label is compared.
+fn parse_bound(text: &str) -> Result<i64, Response> {
+    let text = text.trim();
+    text.parse().map_err(|_| {
+        bad_request(&format!(
+            "unable to parse requirement: values[0]: Invalid value: {text:?}: for 'Gt', 'Lt' operators, the value must be an \
+             integer"
+        ))
+    })
 }
 
 /// Parses `a=b`, `a==b` or `a!=b` into the key and an operator.

@@ -60,9 +60,11 @@ pub(super) async fn gets_and_lists(server: &mut Recorder) -> TestResult {
     server.get(&object_path(WIDGETS, "a")).await?;
     server.get(&object_path(WIDGETS, "none")).await?;
     server.get(&object_path(WIDGETS, "a/status")).await?;
-    for (name, labels) in
-        [("one", json!({"tier": "web", "app": "shop"})), ("two", json!({"tier": "db"})), ("three", json!({}))]
-    {
+    for (name, labels) in [
+        ("one", json!({"tier": "web", "app": "shop", "number": "text"})),
+        ("two", json!({"tier": "db", "number": "5"})),
+        ("three", json!({})),
+    ] {
         server.post(CONFIG_MAPS, json!({"metadata": {"name": name, "labels": labels}})).await?;
     }
     for query in [
@@ -73,6 +75,11 @@ pub(super) async fn gets_and_lists(server: &mut Recorder) -> TestResult {
         "labelSelector=!tier",
         "labelSelector=tier+in+(web,+db)",
         "labelSelector=tier%20notin%20(web)",
+        "labelSelector=tier+in(web,db)",
+        "labelSelector=number%3E4",
+        "labelSelector=number+%3C+7",
+        "labelSelector=tier%3E4",
+        "labelSelector=number%3Ex",
         "labelSelector=tier%3Dweb,app%3Dshop",
         "labelSelector=tier+in+(web),!app",
         "labelSelector=none%3D1",
