@@ -23,7 +23,7 @@ use kube::{
 };
 use reknit::{
     prelude::*,
-    testing::{ControlPlane, eventually},
+    testing::{ControlPlane, ControllerExt, eventually},
 };
 use reknit_samples::{SimpleDeployment, SimpleDeploymentSpec};
 use serde_json::{Value, json};
@@ -94,6 +94,18 @@ async fn plan(server: &Server, objects: &Objects, main: Main) -> Planned {
     let real: Vec<_> = writes(server).into_iter().skip(logged).filter(|event| !is_dry_run(event)).collect();
     assert!(real.is_empty(), "{real:#?}");
     Planned(status.into(), text, json)
+}
+
+/// Runs each queued key of a controller once, for real.
+async fn run_once(cx: &Context, constructor: impl Fn(&Context) -> Result<Controller>) {
+    let controller = constructor(cx).expect("the controller");
+    cx.informers().start();
+    for informer in controller.informers() {
+        informer.synced().await;
+    }
+    for key in controller.take_queued() {
+        let _ = controller.once(&key).await.expect("the real run succeeds");
+    }
 }
 
 /// Makes writes of every kind.

@@ -5,11 +5,11 @@ use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams, PostParams},
 };
-use reknit::{prelude::*, testing::ControllerExt};
+use reknit::prelude::*;
 use reknit_samples::{SimpleDeployment, SimpleDeploymentSpec};
 use serde_json::{Value, json};
 
-use super::{is_dry_run, server, writes};
+use super::{is_dry_run, run_once, server, writes};
 
 /// Patches the ConfigMap `live` twice. In between, another client changes it once.
 struct Interrupted {
@@ -73,17 +73,7 @@ async fn planned_writes_move_to_the_new_state_of_an_object_that_changes_meanwhil
     let planned = changed.find(|object| object["kind"] == "ConfigMap").expect("the ConfigMap is planned");
     assert_eq!(planned["before"]["data"], json!({"old": "1", "other": "1"}));
 
-    let (controller, informers) = {
-        let cx = Context::new("interrupted", objects.client.clone());
-        (interrupted(&cx).expect("the controller"), cx.informers())
-    };
-    informers.start();
-    for informer in controller.informers() {
-        informer.synced().await;
-    }
-    for key in controller.take_queued() {
-        let _ = controller.once(&key).await.expect("the real run");
-    }
+    run_once(&Context::new("interrupted", objects.client.clone()), interrupted).await;
     let map = maps.get("live").await.expect("the ConfigMap");
     assert_eq!(planned["after"]["data"], json!(map.data));
 }

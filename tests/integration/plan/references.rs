@@ -9,11 +9,11 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
 };
-use reknit::{prelude::*, testing::ControllerExt};
+use reknit::prelude::*;
 use reknit_samples::{SimpleDeployment, SimpleDeploymentSpec};
 use serde_json::{Value, json};
 
-use super::{Planned, plan, server};
+use super::{Planned, plan, run_once, server};
 
 /// The account of the program. It holds what its Role grants, and may neither bind Roles nor delete single ConfigMaps.
 const RULES: &str = "
@@ -139,17 +139,7 @@ async fn objects_that_refer_to_planned_ones_and_replacements_are_planned_as_the_
         ]
     );
 
-    let (controller, informers) = {
-        let cx = Context::new("referring", account.clone());
-        (controller(&cx).expect("the controller"), cx.informers())
-    };
-    informers.start();
-    for informer in controller.informers() {
-        informer.synced().await;
-    }
-    for key in controller.take_queued() {
-        let _ = controller.once(&key).await.expect("the real run succeeds");
-    }
+    run_once(&Context::new("referring", account), controller).await;
     let live = maps.list(&ListParams::default().labels("generation")).await.expect("a list");
     assert_eq!(live.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["two"]);
     let selector = objects.services().get("web").await.expect("the Service").spec.expect("a spec").selector;
