@@ -16,7 +16,8 @@ use crate::pass::CurrentPass;
 /// milliseconds, but a deletion can take long.
 const MAX_WRITES: usize = 4096;
 
-/// The maximum number of states that a write has overtaken and whose writers are not known. One suffices, unless responses are late.
+/// The maximum number of states that a write has overtaken and whose writers are not known. One suffices, unless responses
+/// are late.
 const MAX_OVERTAKEN: usize = 4;
 
 /// The state of an object to which a write led.

@@ -16,10 +16,12 @@ use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use reknit_apis::Key;
 
-pub use self::file::{ConfigMapData, ListRead, ObjectName, RecordedKind, RecordedPass, RecordedRequest};
-pub use self::folder::read_recorded;
 pub(crate) use self::reads::{ListScope, Reads, RequestSent};
 use self::{file::FORMAT_VERSION, folder::Folder};
+pub use self::{
+    file::{ConfigMapData, ListRead, ObjectName, RecordedKind, RecordedPass, RecordedRequest},
+    folder::read_recorded,
+};
 use crate::{Context, Inject, informer::redaction, redaction::Redaction};
 
 /// The maximum size of a file in bytes, and about that of a recording in memory.

@@ -119,10 +119,10 @@ impl Write {
     }
 }
 
-/// Why the API server did not validate a part of an object.
+/// The reason for which the API server did not validate a part of an object.
 pub(super) type Reason = Cow<'static, str>;
 
-/// The object in the response to a dry run, or why there is none.
+/// The object in the response to a dry run, or the reason for which there is none.
 pub(super) type Answer = Result<Value, Reason>;
 
 pub(super) const BY_SERVER: &str = "the object, since its API server does not say that it honours dry runs";

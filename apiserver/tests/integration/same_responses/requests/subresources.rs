@@ -14,7 +14,11 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 const TIME: &str = "2026-01-01T00:00:00Z";
 
 /// A request for a certificate in PEM, as base64.
-const PEM: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIR01HNENBUUF3RERFS01BZ0dBMVVFQXd3QllUQlpNQk1HQnlxR1NNNDlBZ0VHQ0NxR1NNNDlBd0VIQTBJQQpCT2hmRUZFUU9KcEZNVUp2d2QrWlZlaVJSc2Z1bmtnUThEZlkvM1NwbFVQZS8xUEIycUd5VVRiRk9EK2phVmJsCnVKOWg4b205eXJRMWpTQmhHYjR5cTdLZ0FEQUtCZ2dxaGtqT1BRUURBZ05JQURCRkFpRUF2RE12TVBVWk9GenQKYWgvKzcwdk11WkhEYmRCT1RYMjVCamRHdlNrT1RxY0NJRk5HejNvdTY3R2NFMEhzTkFJbm0rdDJBNWFLakQrYwpaY0ZLSmc0WjQzajIKLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==";
+const PEM: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIR01HNENBUUF3RERFS01BZ0dBMVVFQXd3QllUQlpNQk1HQnlx\
+    R1NNNDlBZ0VHQ0NxR1NNNDlBd0VIQTBJQQpCT2hmRUZFUU9KcEZNVUp2d2QrWlZlaVJSc2Z1bmtnUThEZlkvM1NwbFVQZS8xUEIy\
+    cUd5VVRiRk9EK2phVmJsCnVKOWg4b205eXJRMWpTQmhHYjR5cTdLZ0FEQUtCZ2dxaGtqT1BRUURBZ05JQURCRkFpRUF2RE12TVBV\
+    Wk9GenQKYWgvKzcwdk11WkhEYmRCT1RYMjVCamRHdlNrT1RxY0NJRk5HejNvdTY3R2NFMEhzTkFJbm0rdDJBNWFLakQrYwpaY0ZL\
+    Smc0WjQzajIKLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==";
 
 /// An object with replicas, whose Pods have the label `app=a`.
 fn scaled(api_version: &str, kind: &str, selector: Value) -> Value {
@@ -54,7 +58,8 @@ pub(super) async fn scales(server: &mut Recorder) -> TestResult {
     read["status"]["replicas"] = json!(77);
     read["metadata"]["labels"] = json!({"a": "b"});
     server.put(&scale, read).await?;
-    let unconditional = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "scaled"}, "spec": {"replicas": 6}});
+    let metadata = json!({"name": "scaled"});
+    let unconditional = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": 6}});
     server.put(&scale, unconditional.clone()).await?;
     server.merge_patch(&scale, json!({"spec": {"replicas": -1}})).await?;
     server.merge_patch(&scale, json!({"metadata": {"name": "other"}})).await?;
@@ -140,5 +145,8 @@ pub(super) async fn approvals(server: &mut Recorder) -> TestResult {
 }
 
 fn condition(kind: &str) -> Value {
-    json!({"type": kind, "status": "True", "reason": "Test", "message": "by the test", "lastUpdateTime": TIME, "lastTransitionTime": TIME})
+    json!({
+        "type": kind, "status": "True", "reason": "Test", "message": "by the test", "lastUpdateTime": TIME,
+        "lastTransitionTime": TIME,
+    })
 }
