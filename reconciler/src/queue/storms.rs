@@ -33,6 +33,9 @@ const STORM: u32 = 20;
 const WITHIN: Duration = Duration::from_secs(60);
 /// Of the passes that are progress, one in this number counts.
 const PROGRESS: u32 = 15;
+/// Another client answers if it did so to more than one in this number of passes: its changes and own ones lead to passes in
+/// turn. Of own changes, few may have a response so late that they are taken for those of another client.
+const ANSWERED: u32 = 4;
 /// A wait that is meant.
 pub(super) const LONG_WAIT: Duration = Duration::from_secs(1);
 /// The times between the passes of a storm, and the number of passes after which the second one holds.
@@ -54,6 +57,8 @@ struct Row {
     passes: u32,
     /// The number of passes, with those that do not count.
     all: u32,
+    /// The number of those to which another client answered, as far as was known at their end.
+    answered: u32,
     since: Instant,
     /// The end of the last pass.
     ended: Instant,
@@ -170,13 +175,11 @@ impl Storms {
             *row = Row::new(now);
         }
         row.all = row.all.saturating_add(1);
+        row.answered = row.answered.saturating_add(is_answered.into());
         let is_progress = is_answered || !causes.repeats(&row.causes);
         if row.causes.is_empty() || !is_progress || row.all.is_multiple_of(PROGRESS) {
             row.passes = row.passes.min(causing).saturating_add(1);
         }
-        // Without the causes of this pass, whose writers may become known soon.
-        row.causes.find_writers(writers);
-        let has_answers = row.causes.in_a_row(0, false).is_none();
         row.causes.merge(causes.clone(), writers);
         row.is_held = false;
         let is_new = row.slowed == 0;
@@ -192,7 +195,7 @@ impl Storms {
                 within: now - row.since,
                 gap,
                 is_new,
-                is_answered: has_answers,
+                is_answered: row.answered > row.all / ANSWERED,
             }),
         }
     }
@@ -244,6 +247,7 @@ impl Row {
         Self {
             passes: 0,
             all: 0,
+            answered: 0,
             since: now,
             ended: now,
             causes: Causes::default(),

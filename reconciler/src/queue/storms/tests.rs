@@ -156,6 +156,26 @@ async fn writes_that_another_client_answers_are_one_storm_and_answers_are_not_sl
     }
 }
 
+/// A response of an own write may be so late that the write is taken for one of another client.
+#[tokio::test(start_paused = true)]
+async fn a_storm_is_one_of_answers_unless_few_passes_have_one() {
+    for (each, is_answered) in [(1, true), (2, true), (10, false)] {
+        let (queue, first) = (Queue::new(), Mutex::new(None));
+        queue.add(key("a"));
+        run(&queue, |claimed, pass| {
+            if let Some(storm) = &claimed.in_a_row.storm {
+                first.lock().get_or_insert(storm.is_answered);
+            }
+            queue.add_for(Key::clone(claimed), Cause::child("web", StateChange::by(pass)));
+            if pass.number.is_multiple_of(each) {
+                queue.add_for(Key::clone(claimed), answer(pass.number));
+            }
+        })
+        .await;
+        assert_eq!(*first.lock(), Some(is_answered), "an answer to each {each} passes");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn changes_of_others_that_a_pass_only_counts_or_waits_for_are_no_answers() {
     type Act = fn(&Queue, &ClaimedKey, &Arc<CurrentPass>);
