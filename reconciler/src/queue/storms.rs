@@ -33,8 +33,8 @@ const STORM: u32 = 20;
 const WITHIN: Duration = Duration::from_secs(60);
 /// Of the passes that are progress, one in this number counts.
 const PROGRESS: u32 = 15;
-/// Another client answers if it did so to more than one in this number of passes: its changes and own ones lead to passes in
-/// turn. Of own changes, few may have a response so late that they are taken for those of another client.
+/// Another client counts as the reason of a storm if it answered more than one in this number of passes. Fewer answers may be
+/// own writes whose responses came late.
 const ANSWERED: u32 = 4;
 /// A wait that is meant.
 pub(super) const LONG_WAIT: Duration = Duration::from_secs(1);

@@ -62,8 +62,9 @@ impl DryRun {
         Ok(Reply::new(StatusCode::CREATED, &object))
     }
 
-    /// Sends the creation of an object that replaces a live one. That one still has the name, so the object is sent under
-    /// another one. It still has node ports too, for example, and a rule may want the name, so that a refusal is no answer.
+    /// Sends the creation of an object that replaces a live one, under another name, since the live object still has the name.
+    /// The live object still has its node ports too, for example, and a rule may demand the name. So a refusal by 422 says
+    /// nothing about the replacement.
     pub(super) async fn dry_run_beside_live(
         &self,
         overlay: &Overlay,

@@ -58,7 +58,12 @@ impl Caches {
         if timeout(SYNC_TIMEOUT, synced).await.is_err() {
             let unsynced = self.0.iter().filter(|(_, informer)| !informer.is_synced());
             let reasons = unsynced.map(|(name, informer)| problem(name, &**informer));
-            reasons.for_each(|reason| tracing::warn!(reason, "requests that need it are denied"));
+            reasons.for_each(|reason| {
+                tracing::warn!(
+                    reason,
+                    "requests that need it are denied, or admitted with a warning if a mutator needs it"
+                )
+            });
         }
     }
 }
