@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use serde::{Serialize, ser::Error as _};
-use serde_json::Value;
-use serde_value::Value as Serialized;
+use serde_content::{Data, Number, Serializer, Value as Content};
+use serde_json::{Map, Value};
 
 /// Serializes an object without its unset `Option` fields, and with each `f32` as its shortest decimal.
 ///
@@ -37,7 +37,8 @@ use serde_value::Value as Serialized;
 pub fn to_json(object: &(impl Serialize + ?Sized)) -> serde_json::Result<Value> {
     let mut json = serde_json::to_value(object)?;
     if is_ambiguous(&json) {
-        correct(&mut json, &serde_value::to_value(object).map_err(serde_json::Error::custom)?);
+        let content = Serializer::new().human_readable().serialize(object);
+        correct(&mut json, &content.map_err(serde_json::Error::custom)?);
     }
     Ok(json)
 }
@@ -55,50 +56,89 @@ fn is_ambiguous(json: &Value) -> bool {
 }
 
 /// The number with the fewest digits that distinguish it from other `f32`. Null if it is not finite.
-fn shortest(number: f32) -> Value {
+pub(crate) fn shortest(number: f32) -> Value {
     number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
 /// Returns the key of a map as JSON has it.
-fn key(serialized: &Serialized) -> Option<Cow<'_, str>> {
-    Some(match serialized {
-        Serialized::String(text) => text.into(),
-        Serialized::Newtype(inner) => return key(inner),
-        Serialized::Bool(value) => value.to_string().into(),
-        Serialized::Char(value) => value.to_string().into(),
-        Serialized::U8(value) => value.to_string().into(),
-        Serialized::U16(value) => value.to_string().into(),
-        Serialized::U32(value) => value.to_string().into(),
-        Serialized::U64(value) => value.to_string().into(),
-        Serialized::I8(value) => value.to_string().into(),
-        Serialized::I16(value) => value.to_string().into(),
-        Serialized::I32(value) => value.to_string().into(),
-        Serialized::I64(value) => value.to_string().into(),
+fn key<'a>(content: &'a Content<'_>) -> Option<Cow<'a, str>> {
+    Some(match content {
+        Content::String(text) => (&**text).into(),
+        Content::Bool(value) => value.to_string().into(),
+        Content::Char(value) => value.to_string().into(),
+        Content::Number(number) => integer(*number)?.into(),
+        Content::Enum(value) => (&*value.variant).into(),
+        Content::Struct(value) => match &value.data {
+            Data::NewType { value } => return key(value),
+            _ => return None,
+        },
         _ => return None,
     })
 }
 
-/// Removes the nulls that are unset `Option` fields, and shortens each `f32`. `serialized` distinguishes them from other
+fn integer(number: Number) -> Option<String> {
+    Some(match number {
+        Number::U8(value) => value.to_string(),
+        Number::U16(value) => value.to_string(),
+        Number::U32(value) => value.to_string(),
+        Number::U64(value) => value.to_string(),
+        Number::U128(value) => value.to_string(),
+        Number::I8(value) => value.to_string(),
+        Number::I16(value) => value.to_string(),
+        Number::I32(value) => value.to_string(),
+        Number::I64(value) => value.to_string(),
+        Number::I128(value) => value.to_string(),
+        _ => return None,
+    })
+}
+
+/// Removes the nulls that are unset `Option` fields, and shortens each `f32`. `content` distinguishes them from other
 /// nulls and numbers.
-fn correct(json: &mut Value, serialized: &Serialized) {
-    match (json, serialized) {
-        (json, Serialized::Option(Some(inner)) | Serialized::Newtype(inner)) => correct(json, inner),
-        (json @ Value::Number(_), Serialized::F32(number)) => *json = shortest(*number),
-        (Value::Object(fields), Serialized::Map(serialized)) => {
-            for (name, value) in serialized {
+fn correct(json: &mut Value, content: &Content) {
+    match (json, content) {
+        (json, Content::Option(Some(inner))) => correct(json, inner),
+        (json @ Value::Number(_), Content::Number(Number::F32(number))) => *json = shortest(*number),
+        (Value::Object(fields), Content::Map(entries)) => {
+            for (name, value) in entries {
                 let Some(name) = key(name) else { continue };
-                if matches!(value, Serialized::Option(None)) {
-                    fields.remove(&*name);
-                } else if let Some(field) = fields.get_mut(&*name) {
-                    correct(field, value);
-                }
+                correct_field(fields, &name, value);
             }
         }
-        (Value::Array(items), Serialized::Seq(serialized)) => {
-            items.iter_mut().zip(serialized).for_each(|(item, serialized)| correct(item, serialized));
+        (Value::Array(items), Content::Seq(contents) | Content::Tuple(contents)) => {
+            correct_items(items, contents)
+        }
+        (json, Content::Struct(value)) => correct_data(json, &value.data),
+        (Value::Object(fields), Content::Enum(value)) => {
+            if let Some(json) = fields.get_mut(&*value.variant) {
+                correct_data(json, &value.data);
+            }
         }
         _ => {}
     }
+}
+
+/// Corrects the JSON of a struct, or of the data of a variant.
+fn correct_data(json: &mut Value, data: &Data) {
+    match (json, data) {
+        (json, Data::NewType { value }) => correct(json, value),
+        (Value::Array(items), Data::Tuple { values }) => correct_items(items, values),
+        (Value::Object(fields), Data::Struct { fields: contents }) => {
+            contents.iter().for_each(|(name, value)| correct_field(fields, name, value));
+        }
+        _ => {}
+    }
+}
+
+fn correct_field(fields: &mut Map<String, Value>, name: &str, content: &Content) {
+    if matches!(content, Content::Option(None)) {
+        fields.remove(name);
+    } else if let Some(field) = fields.get_mut(name) {
+        correct(field, content);
+    }
+}
+
+fn correct_items(items: &mut [Value], contents: &[Content]) {
+    items.iter_mut().zip(contents).for_each(|(item, content)| correct(item, content));
 }
 
 #[cfg(test)]
@@ -125,6 +165,66 @@ mod tests {
         assert_eq!(to_json(&BTreeMap::from([(-7_i64, zone())])).unwrap(), json!({"-7": {}}));
         assert_eq!(to_json(&BTreeMap::from([(true, zone())])).unwrap(), json!({"true": {}}));
     }
+
+    /// A value of each form that serde knows, beside an unset field.
+    #[derive(Serialize)]
+    struct Forms {
+        unset: Option<u32>,
+        wide: u128,
+        negative: i128,
+        letter: char,
+        nothing: (),
+        unit: Unit,
+        nested: Option<Option<u8>>,
+        pair: (f32, Option<u8>),
+        variants: [Variant; 4],
+        by_number: BTreeMap<i128, Zone>,
+        by_variant: BTreeMap<Unit, Zone>,
+    }
+
+    #[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
+    struct Unit;
+
+    #[derive(Serialize)]
+    enum Variant {
+        Unit,
+        Newtype(Zone),
+        Tuple(f32, Option<u8>),
+        Struct { size: Option<u8>, ratio: f32 },
+    }
+
+    #[test]
+    fn a_value_of_each_form_serializes_beside_an_unset_field() {
+        let forms = Forms {
+            unset: None,
+            wide: 7,
+            negative: -7,
+            letter: 'a',
+            nothing: (),
+            unit: Unit,
+            nested: Some(Some(1)),
+            pair: (0.1, None),
+            variants: [
+                Variant::Unit,
+                Variant::Newtype(Zone { size: None }),
+                Variant::Tuple(0.1, None),
+                Variant::Struct { size: None, ratio: 0.1 },
+            ],
+            by_number: BTreeMap::from([(-1, Zone { size: None })]),
+            by_variant: BTreeMap::new(),
+        };
+        let expected = json!({"wide": 7, "negative": -7, "letter": "a", "nothing": null, "unit": null, "nested": 1,
+            "pair": [0.1, null],
+            "variants": ["Unit", {"Newtype": {}}, {"Tuple": [0.1, null]}, {"Struct": {"ratio": 0.1}}],
+            "by_number": {"-1": {}}, "by_variant": {}});
+        assert_eq!(to_json(&forms).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_number_that_json_cannot_have_is_an_error() {
+        assert!(to_json(&(u128::MAX, None::<u8>)).is_err());
+    }
+
     #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
     enum Share {
         Part(f32),
