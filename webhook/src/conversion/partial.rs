@@ -14,17 +14,19 @@ struct Sample {
     integer: i64,
     text: &'static str,
     time: &'static str,
-    /// Chooses a boolean, and a value of an enum.
+    /// Chooses a boolean, a value of an enum, one of several alternatives, and a text of a format.
     index: usize,
 }
 
-const SAMPLES: [Sample; 6] = [
+const SAMPLES: [Sample; 8] = [
     Sample { integer: 0, text: "0", time: "2000-01-01T00:00:00Z", index: 0 },
     Sample { integer: 1_000_000, text: "1", time: "2001-01-01T00:00:00Z", index: 1 },
     Sample { integer: 1, text: "", time: "2002-01-01T00:00:00Z", index: 2 },
     Sample { integer: 1_000, text: "x", time: "2003-01-01T00:00:00Z", index: 3 },
     Sample { integer: 2, text: "1s", time: "2004-01-01T00:00:00Z", index: 4 },
     Sample { integer: 60, text: "a.b/c:1", time: "2005-01-01T00:00:00Z", index: 5 },
+    Sample { integer: 5, text: "1.0.0", time: "2006-01-01T00:00:00Z", index: 6 },
+    Sample { integer: 7, text: "2.0.0", time: "2007-01-01T00:00:00Z", index: 7 },
 ];
 
 /// The maximum number of fields whose values are replaced on their own.
@@ -130,9 +132,12 @@ fn schema_of<'a>(schema: &'a Value, name: &str) -> &'a Value {
 fn fill_in(value: &mut Value, schema: &Value, filling: &mut Filling) {
     match value {
         Value::Object(fields) => {
-            for name in required(schema, fields) {
-                let of_field = &schema["properties"][&name];
-                fields.entry(name).or_insert_with(|| sample_of(of_field, filling));
+            add_tags(fields, schema);
+            add_fields(fields, &listed(schema), schema, filling);
+            // The fields that were added may exclude alternatives: the tag of an enum chooses its variant.
+            for choices in open_choices(schema, fields) {
+                let chosen = filling.next_sample().index % choices.len();
+                add_fields(fields, &choices[chosen], schema, filling);
             }
             for (name, field) in fields {
                 fill_in(field, schema_of(schema, name), filling);
@@ -143,21 +148,73 @@ fn fill_in(value: &mut Value, schema: &Value, filling: &mut Filling) {
     }
 }
 
-/// Returns the names of the fields that a schema requires. Of alternatives, none of which the object satisfies, the
-/// first counts.
-fn required(schema: &Value, fields: &Map<String, Value>) -> Vec<String> {
-    let names = |schema: &Value| {
-        let names = schema["required"].as_array().into_iter().flatten();
-        names.filter_map(|name| Some(name.as_str()?.to_owned())).collect::<Vec<_>>()
-    };
-    let mut required = names(schema);
-    for alternatives in ["oneOf", "anyOf"].iter().filter_map(|key| schema[*key].as_array()) {
-        let is_satisfied = |alternative| names(alternative).iter().all(|name| fields.contains_key(name));
-        if !alternatives.iter().any(is_satisfied) {
-            required.extend(alternatives.first().map(names).unwrap_or_default());
+/// Adds the tag of a variant to an object that has the fields of the variant.
+fn add_tags(fields: &mut Map<String, Value>, schema: &Value) {
+    for alternative in ["oneOf", "anyOf"].iter().flat_map(|key| parts(schema, key)) {
+        let names = listed(alternative);
+        let is_satisfied = !names.is_empty() && names.iter().all(|name| fields.contains_key(name));
+        if is_satisfied && !is_excluded(alternative, fields) {
+            for (name, values) in restricted(alternative) {
+                if let [only] = &values[..] {
+                    fields.entry(name).or_insert_with(|| only.clone());
+                }
+            }
         }
     }
+}
+
+fn add_fields(fields: &mut Map<String, Value>, names: &[String], schema: &Value, filling: &mut Filling) {
+    for name in names {
+        let of_field = &schema["properties"][name];
+        fields.entry(name).or_insert_with(|| sample_of(of_field, filling));
+    }
+}
+
+/// Returns the names of the fields that a schema requires. Of alternatives, none of which the object satisfies, the
+/// first counts that is possible.
+fn required(schema: &Value, fields: &Map<String, Value>) -> Vec<String> {
+    let mut required = listed(schema);
+    required.extend(
+        open_choices(schema, fields).into_iter().flat_map(|choices| choices.into_iter().next()).flatten(),
+    );
     required
+}
+
+/// Returns the names that a schema lists as required, also in `allOf`.
+fn listed(schema: &Value) -> Vec<String> {
+    let own = schema["required"].as_array().into_iter().flatten();
+    let own = own.filter_map(|name| Some(name.as_str()?.to_owned()));
+    own.chain(parts(schema, "allOf").iter().flat_map(listed)).collect()
+}
+
+fn parts<'a>(schema: &'a Value, key: &str) -> &'a [Value] {
+    schema[key].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Returns the alternatives of which the object satisfies none: of each `oneOf` and `anyOf` those that its fields do not
+/// exclude, each with the names of the fields that it requires.
+fn open_choices(schema: &Value, fields: &Map<String, Value>) -> Vec<Vec<Vec<String>>> {
+    let has_all = |names: &Vec<String>| names.iter().all(|name| fields.contains_key(name));
+    let open = ["oneOf", "anyOf"].iter().map(|key| {
+        let possible = parts(schema, key).iter().filter(|alternative| !is_excluded(alternative, fields));
+        possible.map(listed).collect::<Vec<_>>()
+    });
+    open.filter(|choices| !choices.is_empty() && !choices.iter().any(has_all)).collect()
+}
+
+/// Returns true if a field of the object has a value that the alternative does not list, such as another tag.
+fn is_excluded(alternative: &Value, fields: &Map<String, Value>) -> bool {
+    let excludes = |(name, values): (&String, &Vec<Value>)| {
+        fields.get(name).is_some_and(|value| !values.contains(value))
+    };
+    restricted(alternative).into_iter().any(excludes)
+}
+
+/// Returns the fields of an alternative that may have listed values only, also those in `allOf`.
+fn restricted(alternative: &Value) -> Vec<(&String, &Vec<Value>)> {
+    let own = alternative["properties"].as_object().into_iter().flatten();
+    let own = own.filter_map(|(name, schema)| Some((name, schema["enum"].as_array()?)));
+    own.chain(parts(alternative, "allOf").iter().flat_map(restricted)).collect()
 }
 
 /// Returns a value that the schema allows.
@@ -175,19 +232,49 @@ fn sample_of(schema: &Value, filling: &mut Filling) -> Value {
         _ => {}
     }
     let sample = filling.next_sample();
-    if let Some(values) = schema["enum"].as_array().filter(|values| !values.is_empty()) {
+    if let Some(values) = values(schema) {
         return values[sample.index % values.len()].clone();
     }
     match schema["type"].as_str() {
-        Some("string") if schema["format"] == "date-time" => json!(sample.time),
-        Some("string") => {
-            let length = schema["minLength"].as_u64().unwrap_or_default().min(256) as usize;
-            json!(format!("{:0<length$}", sample.text))
-        }
+        Some("string") => json!(text_of(schema, sample)),
         Some("boolean") => json!(sample.index % 2 == 1),
         Some("integer" | "number") => json!(clamp(sample.integer, schema)),
         _ if schema["x-kubernetes-int-or-string"] == true => json!(sample.integer),
-        _ => json!({}),
+        // A value of several types.
+        _ => match sample.index % 3 {
+            0 => json!({}),
+            1 => json!(sample.integer),
+            _ => json!(sample.text),
+        },
+    }
+}
+
+/// Returns the values that a schema lists. Those of an optional enum are in `allOf`, and those of the units of an enum that
+/// also has data in `anyOf`.
+fn values(schema: &Value) -> Option<&Vec<Value>> {
+    let of_parts = ["allOf", "anyOf"].iter().flat_map(|key| parts(schema, key));
+    let lists = [schema].into_iter().chain(of_parts).filter_map(|schema| schema["enum"].as_array());
+    lists.into_iter().find(|values| !values.is_empty())
+}
+
+/// Returns a text of the format of a schema: of one that types of Rust have, or the text of the sample.
+fn text_of(schema: &Value, sample: Sample) -> String {
+    let Sample { text, time, index, .. } = sample;
+    match schema["format"].as_str() {
+        Some("date-time") => time.into(),
+        Some("partial-date-time") => time.trim_end_matches('Z').into(),
+        Some("date") => time.chars().take_while(|char| *char != 'T').collect(),
+        Some("partial-time") => format!("00:00:0{index}"),
+        Some("uuid") => format!("00000000-0000-4000-8000-00000000000{index}"),
+        Some("ip" | "ipv4") => format!("10.0.0.{index}"),
+        Some("ipv6") => format!("fd00::{index}"),
+        Some("uri" | "uri-reference") => format!("https://{index}.example/"),
+        Some("email") => format!("{index}@example.org"),
+        Some("byte") => format!("AAA{index}"),
+        _ => {
+            let length = schema["minLength"].as_u64().unwrap_or_default().min(256) as usize;
+            format!("{text:0<length$}")
+        }
     }
 }
 
@@ -219,7 +306,7 @@ mod tests {
     use super::*;
 
     fn schema() -> Value {
-        json!({"type": "object", "required": ["metadata", "spec"], "properties": {"spec": {
+        json!({"type": "object", "required": ["metadata", "spec"], "properties": {"metadata": {"type": "object"}, "spec": {
             "type": "object", "required": ["watts", "room", "shade"], "properties": {
                 "watts": {"type": "integer", "minimum": 0, "maximum": 5000},
                 "room": {"type": "string", "minLength": 2},

@@ -11,7 +11,7 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::crd::merge_crds,
 };
-use reknit_apis::{FieldError, Level, Request, Validatable};
+use reknit_apis::{FieldError, Level, Request, Validatable, definition_of};
 use reknit_testing::{ControlPlane, eventually};
 use reknit_webhook::Webhook;
 use reknit_webhook::migrate_storage;
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
+    beacon,
     bulb::{v1, v1alpha1},
     lantern,
     local_server::issue_certificate,
@@ -197,6 +198,38 @@ async fn a_manager_applies_in_one_version_after_another() {
     assert_eq!(owners[0].2, json!({"f:metadata": {"f:labels": {"f:a": {}}}}));
     assert_eq!(owners[1].2, json!({"f:spec": {"f:watts": {}}}));
     assert_eq!(new.get("x").await.unwrap().data["spec"]["milliwatts"], 61_500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_applies_in_another_version_whatever_the_types_of_the_required_fields() {
+    let plane = ControlPlane::start().await.unwrap();
+    let versions = [definition_of::<beacon::v1alpha1::Beacon>(), definition_of::<beacon::v1::Beacon>()];
+    let crd = merge_crds(versions.map(Result::unwrap).into(), "v1alpha1").unwrap();
+    plane.install_crd(crd).await.unwrap();
+    let webhook = Webhook::new("tests.reknit.dev").conversion::<beacon::v1::Beacon>();
+    let _server = plane.serve_webhook("default", |_| Ok(webhook)).await.unwrap();
+    let api = |resource: &ApiResource| -> Api<DynamicObject> {
+        Api::namespaced_with(plane.client().unwrap(), "default", resource)
+    };
+    let (old, new) =
+        (ApiResource::erase::<beacon::v1alpha1::Beacon>(&()), ApiResource::erase::<beacon::v1::Beacon>(&()));
+    let site = json!({"address": "fd00::7", "power": {"type": "Mains", "volts": 230},
+        "light": {"Blinking": {"hertz": 2}}, "release": "3.1.4"});
+    let apply = async |resource: &ApiResource, watts: Value| {
+        let mut beacon = json!({"apiVersion": resource.api_version, "kind": "Beacon",
+            "metadata": {"name": "x"}, "spec": watts});
+        beacon["spec"]["site"] = site.clone();
+        api(resource).patch("x", &PatchParams::apply("t"), &Patch::Apply(beacon)).await
+    };
+    eventually("the conversion of a beacon", TIMEOUT, async || apply(&old, json!({"watts": 2})).await).await;
+    let status = Patch::Merge(json!({"status": {"phase": "Shining"}}));
+    api(&old).patch_status("x", &PatchParams::default(), &status).await.unwrap();
+    for (resource, watts) in [(&new, json!({"milliwatts": 3_000})), (&old, json!({"watts": 4}))] {
+        let applied = apply(resource, watts.clone()).await.unwrap();
+        let mut expected = watts;
+        expected["site"] = site.clone();
+        assert_eq!((&applied.data["spec"], &applied.data["status"]["phase"]), (&expected, &json!("Shining")));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

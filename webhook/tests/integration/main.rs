@@ -2,6 +2,8 @@
 #![cfg(test)]
 
 mod api_server;
+#[path = "../webhook/beacon.rs"]
+mod beacon;
 #[path = "../webhook/bulb.rs"]
 mod bulb;
 mod certificates;

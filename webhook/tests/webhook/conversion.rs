@@ -6,6 +6,7 @@ use reknit_webhook::{Limits, Webhook, internal};
 use serde_json::{Value, json};
 
 use crate::{
+    beacon,
     bulb::v1alpha1,
     lantern,
     memory::{in_own_process, resident_mib},
@@ -95,7 +96,8 @@ async fn an_object_of_too_many_tiny_objects_fails_the_conversion() {
 
 /// Converts one object, and returns the answer's result and the converted object.
 async fn convert(object: &str, version: &str) -> (Value, Value) {
-    let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
+    let webhook =
+        Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>().conversion::<beacon::v1::Beacon>();
     let request = format!(r#"{{"uid":"u1","desiredAPIVersion":"{version}","objects":[{object}]}}"#);
     let review = format!(
         r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{request}}}"#
@@ -137,6 +139,35 @@ async fn partial_objects_are_converted() {
         converted(NEW, OLD, json!({"metadata": {}, "spec": {"socket": "E14"}})).await,
         json!({"metadata": {"annotations": {"bulbs.tests.reknit.dev/socket": "E14"}}})
     );
+}
+
+#[tokio::test]
+async fn partial_objects_are_converted_whatever_the_types_of_their_required_fields() {
+    let site = |power: Value, light: Value| json!({"address": "fd00::7", "power": power, "light": light, "release": "3.1.4"});
+    let battery = json!({"type": "Battery", "hours": 3});
+    let blinking = json!({"Blinking": {"hertz": 2}});
+    for (spec, expected) in [
+        (json!({}), json!({})),
+        (json!({"watts": 2}), json!({"milliwatts": 2_000})),
+        (
+            json!({"watts": 2, "site": {"address": "10.1.2.3"}}),
+            json!({"milliwatts": 2_000, "site": {"address": "10.1.2.3"}}),
+        ),
+        (json!({"site": {"power": {"type": "Mains"}}}), json!({"site": {"power": {"type": "Mains"}}})),
+        (json!({"site": {"power": {"hours": 3}}}), json!({"site": {"power": battery}})),
+        (json!({"site": {"light": "Off"}}), json!({"site": {"light": "Off"}})),
+        (
+            json!({"watts": 2, "site": site(battery.clone(), blinking.clone())}),
+            json!({"milliwatts": 2_000, "site": site(battery.clone(), blinking.clone())}),
+        ),
+    ] {
+        let beacon = json!({"apiVersion": "tests.reknit.dev/v1alpha1", "kind": "Beacon", "metadata": {},
+            "spec": spec, "status": {"phase": "Shining"}});
+        let (result, converted) = convert(&beacon.to_string(), "tests.reknit.dev/v1").await;
+        assert_eq!(result["status"], "Success", "{spec}: {result}");
+        assert_eq!(converted["status"], json!({"phase": "Shining"}));
+        assert_eq!(converted.get("spec").unwrap_or(&json!({})), &expected, "{spec}");
+    }
 }
 
 /// The definition of a newer release has them, during a rollout and after a rollback of the program alone.

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod admission;
+mod beacon;
 mod bulb;
 mod config_values;
 mod conversion;
