@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use k8s_openapi::apimachinery::pkg::{
     api::resource::Quantity, runtime::RawExtension, util::intstr::IntOrString,
 };
-use kube::CustomResource;
+use kube::{CustomResource, KubeSchema};
 use reknit_apis::{check_definition, definition_of, kubernetes_schema, structural};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde::{Deserialize, Serialize};
@@ -93,14 +93,131 @@ fn an_externally_tagged_enum_has_a_field_for_each_variant() {
 }
 
 #[test]
-fn an_enum_with_units_beside_data_allows_any_value() {
+fn an_enum_with_units_beside_data_allows_its_units_and_objects_with_a_variant() {
     type_of! {
         enum Mixed {
             Off,
             On { watts: i32 },
+            Dimmed(u32),
         }
     }
-    assert_eq!(schema_of::<Mixed>(), json!({"x-kubernetes-preserve-unknown-fields": true}));
+    let mixed = json!({"x-kubernetes-preserve-unknown-fields": true,
+        "anyOf": [{"enum": ["Off"]}, {"required": ["On"]}, {"required": ["Dimmed"]}]});
+    assert_eq!(schema_of::<Mixed>(), mixed);
+    let optional = schema_of::<Option<Mixed>>();
+    assert_eq!((&optional["nullable"], &optional["anyOf"]), (&json!(true), &mixed["anyOf"]));
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, KubeSchema)]
+#[x_kube(validation = Rule::new("self.min <= self.max"))]
+struct Range {
+    min: i32,
+    max: i32,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
+#[serde(tag = "type")]
+enum Limit {
+    Range(Range),
+    Fixed { watts: i32 },
+}
+
+#[test]
+fn a_definition_that_would_lose_the_rule_of_a_variant_is_refused() {
+    macro_rules! refusal_of {
+        ($limit:ty) => {{
+            #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+            #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
+            #[schemars(transform = structural)]
+            struct LampSpec {
+                limit: $limit,
+            }
+            let refusal = definition_of::<Lamp>().unwrap_err();
+            let faults = refusal.faults().join("\n");
+            assert!(faults.contains("v1: spec.limit"), "{faults}");
+            assert!(
+                faults.contains("set the rule of a variant on the type that contains the enum"),
+                "{faults}"
+            );
+        }};
+    }
+    #[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[serde(untagged)]
+    enum Untagged {
+        Range(Range),
+        Watts { watts: i32 },
+        Name(String),
+    }
+    refusal_of!(Limit);
+    refusal_of!(Untagged);
+    refusal_of!(Option<Limit>);
+    refusal_of!(Vec<Limit>);
+}
+
+#[test]
+fn the_rules_of_a_struct_that_contains_no_enum_stay() {
+    assert_eq!(schema_of::<Range>()["x-kubernetes-validations"][0]["rule"], "self.min <= self.max");
+    let optional = schema_of::<Option<Range>>();
+    assert_eq!(optional["x-kubernetes-validations"][0]["rule"], "self.min <= self.max", "{optional}");
+}
+
+#[test]
+fn a_status_requires_no_field_but_the_keys_of_its_lists() {
+    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
+    #[schemars(transform = structural)]
+    struct LampSpec {
+        watts: u32,
+    }
+    type_of! {
+        enum Shape {
+            Circle { radius: i32 },
+            Square { side: i32 },
+        }
+    }
+    #[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    struct LampStatus {
+        watts: u32,
+        range: Range,
+        #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["min"]))]
+        ranges: Vec<Range>,
+        named: BTreeMap<String, Range>,
+        shape: Shape,
+    }
+    let definition = json!(definition_of::<Lamp>().unwrap());
+    let fields = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    assert_eq!(fields["spec"]["required"], json!(["watts"]));
+    let status = &fields["status"];
+    let (range, named) = (&status["properties"]["range"], &status["properties"]["named"]);
+    for node in [status, range, &named["additionalProperties"]] {
+        assert_eq!(node["required"], Value::Null, "{node}");
+    }
+    assert_eq!(status["properties"]["ranges"]["items"]["required"], json!(["min"]));
+    assert_eq!(status["properties"]["shape"]["oneOf"], schema_of::<Shape>()["oneOf"]);
+}
+
+#[test]
+fn a_default_of_an_f32_has_its_shortest_form() {
+    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
+    struct LampSpec {
+        #[serde(default = "tenth")]
+        #[schemars(range(max = 0.1))]
+        ratio: f32,
+        #[serde(default = "tenths")]
+        ratios: BTreeMap<String, Vec<f32>>,
+    }
+    fn tenth() -> f32 {
+        0.1
+    }
+    fn tenths() -> BTreeMap<String, Vec<f32>> {
+        BTreeMap::from([("a".into(), vec![0.1])])
+    }
+    let definition = json!(definition_of::<Lamp>().unwrap());
+    let fields =
+        &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    assert_eq!(fields["ratio"]["default"].to_string(), "0.1");
+    assert_eq!(fields["ratios"]["default"].to_string(), r#"{"a":[0.1]}"#);
 }
 
 #[test]

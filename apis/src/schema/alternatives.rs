@@ -6,6 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::nullable::{Node, allow_null, separate_null};
 
+/// The rules in CEL.
+const RULES: &str = "x-kubernetes-validations";
+
 /// The schema of any value.
 pub(super) fn any() -> Node {
     Node::from_iter([("x-kubernetes-preserve-unknown-fields".into(), true.into())])
@@ -26,6 +29,9 @@ pub(super) fn merge(node: &mut Node, other: Node) {
                 names.extend(other.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
             }
             ("allOf", Some(Value::Array(parts)), Value::Array(other)) => parts.extend(other),
+            (RULES, Some(Value::Array(rules)), Value::Array(other)) => {
+                rules.extend(other.into_iter().filter(|rule| !rules.contains(rule)).collect::<Vec<_>>());
+            }
             ("oneOf" | "anyOf", _, value) => {
                 let parts = node.entry("allOf").or_insert_with(|| json!([]));
                 parts.as_array_mut().into_iter().for_each(|parts| parts.push(json!({&*key: value.clone()})));
@@ -56,6 +62,7 @@ pub(super) fn combine(mut nodes: Vec<Node>, exclusive: bool) -> Node {
     // Each is removed, so that equal alternatives are found.
     let nullable: Vec<_> = nodes.iter_mut().filter_map(|node| node.remove("nullable")).collect();
     let is_nullable = nullable.iter().any(|value| *value == true);
+    let rules: Vec<Value> = nodes.iter().flat_map(rules_of).collect();
     let mut different: Vec<Node> = Vec::new();
     for node in nodes {
         if !different.contains(&node) {
@@ -73,11 +80,53 @@ pub(super) fn combine(mut nodes: Vec<Node>, exclusive: bool) -> Node {
         ["integer", "string"] => int_or_string(),
         ["integer", "number"] => Node::from_iter([("type".into(), "number".into())]),
         [_] => combine_scalars(different),
+        ["object", "string"] => units_beside_data(&different),
         _ => any(),
     };
+    keep_rules(&mut combined, rules);
     if is_nullable {
         combined.insert("nullable".into(), true.into());
         allow_null(&mut combined);
+    }
+    combined
+}
+
+/// The rules of a schema, also those that could not be kept when it was combined from others.
+fn rules_of(node: &Node) -> Vec<Value> {
+    let list = |rules: Option<&Value>| rules.and_then(Value::as_array).cloned().unwrap_or_default();
+    let lost =
+        node.get("allOf").and_then(Value::as_array).into_iter().flatten().filter(|part| is_lost_rule(part));
+    let lost = lost.flat_map(|part| list(part.get(RULES)));
+    list(node.get(RULES)).into_iter().chain(lost).collect()
+}
+
+/// Keeps the rules that a combined schema would lose, in a part of `allOf`. The API server refuses rules there, so that the
+/// definition is refused instead of a rule being dropped.
+fn keep_rules(combined: &mut Node, mut rules: Vec<Value>) {
+    let kept = rules_of(combined);
+    rules.retain(|rule| !kept.contains(rule));
+    if rules.is_empty() {
+        return;
+    }
+    let parts = combined.entry("allOf").or_insert_with(|| json!([]));
+    parts.as_array_mut().into_iter().for_each(|parts| parts.push(json!({RULES: rules.clone()})));
+}
+
+/// Returns true if a part of a schema has a rule that [`combine`] could not keep.
+pub(super) fn is_lost_rule(part: &Value) -> bool {
+    part.as_object().is_some_and(|part| part.len() == 1 && part.contains_key(RULES))
+}
+
+/// Combines the names of units with objects, as of an enum of units beside data: any value, but among objects and the
+/// listed texts only those of the enum.
+fn units_beside_data(nodes: &[Node]) -> Node {
+    let (texts, objects): (Vec<&Node>, Vec<&Node>) = nodes.iter().partition(|node| kind_of(node) == "string");
+    let mut combined = any();
+    let is_listed = texts.iter().all(|node| node.contains_key("enum"));
+    if is_listed && objects.iter().all(|node| !required(node).is_empty()) {
+        let units = texts.iter().map(|node| json!({"enum": node["enum"]}));
+        let data = objects.iter().map(|node| json!({"required": required(node)}));
+        combined.insert("anyOf".into(), units.chain(data).collect());
     }
     combined
 }

@@ -1,6 +1,11 @@
 //! Integer formats that Kubernetes knows.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use serde_json::Value;
+
+use crate::json::shortest;
 
 /// Replaces an integer format that only schemars has, and drops `duration`, which has another meaning in Kubernetes.
 /// The bounds are those of the Rust type.
@@ -29,5 +34,39 @@ pub(super) fn use_known_format(node: &mut JSONSchemaProps) {
     if let Some((minimum, maximum)) = bounds {
         node.minimum.get_or_insert(minimum);
         node.maximum.get_or_insert(maximum);
+    }
+}
+
+/// Writes each `f32` of the default of a schema with the fewest digits that distinguish it: schemars writes 0.1 as
+/// 0.10000000149011612, which exceeds a maximum of 0.1.
+pub(super) fn shorten_default(node: &mut JSONSchemaProps) {
+    let Some(mut default) = node.default.take() else { return };
+    shorten(&mut default.0, node);
+    node.default = Some(default);
+}
+
+fn shorten(value: &mut Value, schema: &JSONSchemaProps) {
+    match value {
+        Value::Number(number) if schema.format.as_deref() == Some("float") && number.is_f64() => {
+            if let Some(number) = number.as_f64() {
+                *value = shortest(number as f32);
+            }
+        }
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let of_map = match &schema.additional_properties {
+                    Some(JSONSchemaPropsOrBool::Schema(values)) => Some(&**values),
+                    _ => None,
+                };
+                let property = schema.properties.as_ref().and_then(|fields| fields.get(name)).or(of_map);
+                property.into_iter().for_each(|schema| shorten(field, schema));
+            }
+        }
+        Value::Array(items) => {
+            if let Some(JSONSchemaPropsOrArray::Schema(schema)) = &schema.items {
+                items.iter_mut().for_each(|item| shorten(item, schema));
+            }
+        }
+        _ => {}
     }
 }

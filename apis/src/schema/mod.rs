@@ -10,6 +10,7 @@ mod list_types;
 mod nullable;
 mod quantities;
 mod rules;
+mod status;
 mod structural;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -26,7 +27,7 @@ pub use self::{
     structural::structural,
 };
 
-/// Returns the definition with the structural schemas, integer formats and list types of Kubernetes. [`definition_of`]
+/// Returns the definition with the structural schemas, integer formats, list types and statuses of Kubernetes. [`definition_of`]
 /// calls it; call it for a definition that you make in another way.
 ///
 /// - **Structural schemas.** As [`structural`] writes them, for types that kube's derive can generate without it.
@@ -41,6 +42,8 @@ pub use self::{
 /// - **Objects of any form.** A `serde_json::Map<String, Value>` keeps its fields at any depth
 ///   (`x-kubernetes-preserve-unknown-fields`). With the schema that schemars writes, the API server drops the fields of
 ///   nested objects.
+/// - **Statuses.** No field of a status is required, except for the keys of its lists. The release before the one that adds a
+///   field writes the status without it: during a rollout, and after a rollback.
 ///
 /// [`definition_of`] also gives each `Quantity` its pattern, so that the API server refuses `cpu: many`. The schemas of a
 /// finished definition do not say which fields are quantities.
@@ -65,7 +68,14 @@ pub use self::{
 /// assert_eq!((spec["size"].format.as_deref(), spec["size"].minimum), (Some("int64"), Some(0.0)));
 /// assert_eq!(spec["containers"].x_kubernetes_list_map_keys.as_deref(), Some(&["name".to_owned()][..]));
 /// ```
-pub fn kubernetes_schema(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
+pub fn kubernetes_schema(definition: CustomResourceDefinition) -> CustomResourceDefinition {
+    let mut definition = complete_schema(definition);
+    status::make_status_optional(&mut definition);
+    definition
+}
+
+/// Returns the definition of [`kubernetes_schema`] with the fields that each status requires. A conversion fills them in.
+pub fn complete_schema(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     let list_maps = list_types::list_maps();
     for version in &mut definition.spec.versions {
         let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
@@ -75,6 +85,7 @@ pub fn kubernetes_schema(mut definition: CustomResourceDefinition) -> CustomReso
         }
         visit(schema, &mut |node| {
             formats::use_known_format(node);
+            formats::shorten_default(node);
             free_form::preserve_unknown_fields(node);
             list_types::set_list_types(node, &list_maps);
         });

@@ -216,8 +216,15 @@ impl Checker<'_> {
         // The API server allows this pattern: anyOf: [{type: integer}, {type: string}].
         let is_allowed = |forbidden: &str| is_int_or_string && forbidden == "type";
         for forbidden in FORBIDDEN_IN_PARTS.iter().chain(&FORBIDDEN) {
+            let advice = match *forbidden {
+                "x-kubernetes-validations" => {
+                    ": set the rule of a variant on the type that contains the enum, such as \"self.limit.type != 'Range' \
+                     || self.limit.min <= self.limit.max\""
+                }
+                _ => "",
+            };
             if !part[*forbidden].is_null() && !is_allowed(forbidden) {
-                self.report(path, &format!("{forbidden:?} is forbidden in {key}"));
+                self.report(path, &format!("{forbidden:?} is forbidden in {key}{advice}"));
             }
         }
         for (name, restriction) in part["properties"].as_object().into_iter().flatten() {

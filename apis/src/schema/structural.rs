@@ -4,7 +4,7 @@ use schemars::Schema;
 use serde_json::{Map, Value, json};
 
 use super::{
-    alternatives::{any, combine, merge},
+    alternatives::{any, combine, is_lost_rule, merge},
     nullable::{Node, allow_null, separate_null},
     quantities::resolve_quantity,
 };
@@ -102,13 +102,17 @@ const RESTRICTIONS: [&str; 17] = [
 /// | an enum with data, tagged | all properties of the variants, `enum` for the tag, and `oneOf` |
 /// | an untagged enum of structs | all properties of the variants, and `anyOf` with `required` |
 /// | an untagged enum of an integer and a string | `x-kubernetes-int-or-string` |
-/// | an enum of units beside data, and other values of several types | `x-kubernetes-preserve-unknown-fields`, without a type |
+/// | an enum of units beside data | `x-kubernetes-preserve-unknown-fields`, without a type, and `anyOf` with the variants |
+/// | other values of several types | `x-kubernetes-preserve-unknown-fields`, without a type |
 /// | `Option` | `nullable`; the values of an enum are in `allOf`, since the API server would refuse null otherwise |
 /// | a flattened map beside other fields | `x-kubernetes-preserve-unknown-fields` |
 /// | `serde_json::Value`, a field of an unknown form | `x-kubernetes-preserve-unknown-fields` |
 /// | a type that contains itself | `x-kubernetes-preserve-unknown-fields`, where it recurs |
 /// | a tuple | `items` that allow each of its types, and its length |
 /// | a map, whatever its keys | `additionalProperties` |
+///
+/// A rule in CEL of one variant has no place in a structural schema. [`definition_of`](crate::definition_of) fails with it,
+/// so that it is not lost: set it on the type that contains the enum, such as `self.limit.type != 'Range' || …`.
 ///
 /// A schema that cannot express the whole type allows more values than it. They are refused when they are decoded, and by
 /// the strict decoding of a webhook.
@@ -250,7 +254,11 @@ fn rewrite_alternatives(node: &mut Node) {
             continue;
         }
         if key == "allOf" {
+            let (lost, parts): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_lost_rule);
             parts.into_iter().for_each(|part| merge(node, rewrite(part)));
+            if !lost.is_empty() {
+                merge(node, Node::from_iter([("allOf".into(), lost.into())]));
+            }
             continue;
         }
         let is_null = |part: &Value| {
@@ -282,6 +290,9 @@ fn rewrite_required(node: &mut Node) {
 }
 
 fn is_restriction(part: &Value) -> bool {
+    if is_lost_rule(part) {
+        return true;
+    }
     let inner =
         |part: &Value, key: &str| part[key].as_array().is_none_or(|parts| parts.iter().all(is_restriction));
     let has_known_keys = |fields: &Node| fields.keys().all(|key| RESTRICTIONS.contains(&&**key));

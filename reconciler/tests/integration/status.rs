@@ -11,7 +11,7 @@ use kube::{
     api::{ListParams, PostParams},
     client::Body,
 };
-use reknit_apis::{StatusConditions, kind};
+use reknit_apis::{StatusConditions, definition_of, kind};
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Key, Outcome, ReconcileKind, Recorder, Result};
 use reknit_testing::{ControllerExt, eventually};
@@ -162,4 +162,56 @@ async fn a_field_that_the_schema_lacks_is_reported_and_not_sent_again() {
     let expected = "the API server did not store status.volts: add them to the schema of Meter's \
                     CustomResourceDefinition";
     assert_eq!(event.note.as_deref(), Some(expected));
+}
+
+/// A Kind as a release knows it that is older than the installed definition.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+#[kube(group = "status.reknit.dev", version = "v1", kind = "Gauge", namespaced, status = "GaugeStatus")]
+struct GaugeSpec {}
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+struct GaugeStatus {
+    watts: u32,
+}
+
+kind!(Gauge { status: GaugeStatus });
+
+mod newer {
+    use super::*;
+
+    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[kube(group = "status.reknit.dev", version = "v1", kind = "Gauge", namespaced, status = "GaugeStatus")]
+    pub(super) struct GaugeSpec {}
+
+    #[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    pub(super) struct GaugeStatus {
+        watts: u32,
+        colour: String,
+    }
+}
+
+struct Gauging;
+
+impl ReconcileKind for Gauging {
+    type Kind = Gauge;
+
+    async fn reconcile_kind(&self, _: &Gauge, status: &mut GaugeStatus) -> Result<Outcome> {
+        status.watts = 60;
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test]
+async fn a_release_writes_its_status_beside_a_newer_definition_with_another_field() {
+    let fixture = Fixture::new("newer-status").await;
+    let crds: Api<CustomResourceDefinition> = Api::all(fixture.client.clone());
+    crds.create(&PostParams::default(), &definition_of::<newer::Gauge>().unwrap()).await.unwrap();
+    let gauges: Api<Gauge> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
+    let is_served = async || gauges.list(&ListParams::default()).await.is_ok();
+    eventually("the Kind to be served", TIMEOUT, is_served).await;
+    let gauge = gauges.create(&PostParams::default(), &Gauge::new("x", GaugeSpec {})).await.unwrap();
+    let cx = Context::preloaded("test", fixture.client.clone(), vec![json!(gauge)]);
+    let controller = Controller::of::<Gauge>(&cx).reconciler(Gauging).build();
+    let _ = controller.once(&Key::new(fixture.namespace.as_str(), "x")).await.unwrap();
+    assert_eq!(gauges.get("x").await.unwrap().status, Some(GaugeStatus { watts: 60 }));
 }

@@ -1,0 +1,44 @@
+//! Fields of a status, none of which a definition requires.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+
+use super::visit;
+
+/// Makes the fields of each status optional, but for the keys of its lists.
+///
+/// A definition is installed before the release that knows its new fields, and stays installed when that release is rolled
+/// back. The other release writes the status without these fields, and the API server would refuse it.
+pub(super) fn make_status_optional(definition: &mut CustomResourceDefinition) {
+    let versions = definition.spec.versions.iter_mut();
+    let with_status = versions.filter(|version| {
+        version.subresources.as_ref().is_some_and(|subresources| subresources.status.is_some())
+    });
+    let schemas = with_status.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
+    for status in schemas.filter_map(|schema| schema.properties.as_mut()?.get_mut("status")) {
+        status.required = None;
+        visit(status, &mut make_children_optional);
+    }
+}
+
+/// Makes the fields of the children of a node optional. The alternatives of an enum keep the fields that tell them apart.
+fn make_children_optional(node: &mut JSONSchemaProps) {
+    let keys = node.x_kubernetes_list_map_keys.clone().unwrap_or_default();
+    if let Some(JSONSchemaPropsOrArray::Schema(item)) = &mut node.items {
+        retain_required(item, &keys);
+    }
+    for field in node.properties.iter_mut().flat_map(|fields| fields.values_mut()) {
+        retain_required(field, &[]);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut node.additional_properties {
+        retain_required(values, &[]);
+    }
+}
+
+fn retain_required(node: &mut JSONSchemaProps, kept: &[String]) {
+    if let Some(names) = &mut node.required {
+        names.retain(|name| kept.contains(name));
+    }
+    node.required = node.required.take().filter(|names| !names.is_empty());
+}
