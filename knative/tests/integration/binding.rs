@@ -415,7 +415,7 @@ async fn a_binding_changes_neither_cluster_scoped_objects_nor_those_without_a_po
         let paint = json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Paint", "metadata": {"name": binding},
             "spec": {"color": "red", "subject": subject}});
         let _: Paint = fixture.create(paint).await;
-        eventually("a refusal in the condition", TIMEOUT, async || {
+        eventually(format!("a refusal of the {kind} in the condition"), TIMEOUT, async || {
             let status = fixture.api::<Paint>().get(&binding).await.ok()?.status?;
             let message = status.condition("Available")?.message.clone().unwrap_or_default();
             message.contains(why).then_some(())

@@ -201,7 +201,7 @@ mod tests {
                 review["status"] = match &review["spec"] {
                     spec if spec["token"] == "broken" => return Ok(answer(500, json!({}))),
                     spec if spec["token"].as_str().is_some_and(|token| token.starts_with("unknown")) => {
-                        json!({"authenticated": false})
+                        json!({"authenticated": false, "user": {"username": "reader", "groups": ["a"]}})
                     }
                     spec if spec["token"].is_string() => {
                         json!({"authenticated": true, "user": {"username": spec["token"], "groups": ["a"]}})

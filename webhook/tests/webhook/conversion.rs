@@ -94,6 +94,18 @@ async fn an_object_of_too_many_tiny_objects_fails_the_conversion() {
     assert_eq!((code, message), (200, &json!("an object has too many fields and items")));
 }
 
+/// Each item of the decoded list takes 16 bytes, so 32 MiB of such a text would take 257 MiB more.
+#[tokio::test]
+async fn a_list_of_numbers_is_refused_at_its_first_item() {
+    let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
+    let request = json!({"uid": "u1", "desiredAPIVersion": "tests.reknit.dev/v1", "objects": vec![0; 1_000]});
+    let review =
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request});
+    let (code, message) = internal::answer(&webhook, "/resource-conversion", review.to_string()).await;
+    let message = str::from_utf8(&message).unwrap();
+    assert!(code == 400 && message.contains("item 0 is not an object"), "{code} {message}");
+}
+
 /// Converts one object, and returns the answer's result and the converted object.
 async fn convert(object: &str, version: &str) -> (Value, Value) {
     let webhook =

@@ -8,10 +8,11 @@ use crate::{
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ApiResource;
-use reknit_apis::{FieldError, Request, Validatable};
+use reknit_apis::{FieldError, Request, Validatable, kind};
 use reknit_injection::{Context, Informer, internal::optional_informer, select};
 use reknit_testing::ApiServer;
 use reknit_webhook::{Mutator, Webhook, internal};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Sends the review of a new object named `x` with this spec to a path, and returns the response.
@@ -40,6 +41,34 @@ async fn refused_status(path: &str, spec: Value) -> Value {
 
 fn cause(reason: &str, field: &str, message: &str) -> Value {
     json!({"reason": reason, "field": field, "message": message})
+}
+
+/// A Kind with a fault in each of its numbers.
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(group = "tests.reknit.dev", version = "v1", kind = "Counter", namespaced)]
+struct CounterSpec {
+    numbers: Vec<u8>,
+}
+
+kind!(Counter {});
+
+impl Validatable for Counter {
+    fn validate(&self, _: &Request) -> FieldError {
+        let numbers = self.spec.numbers.iter().enumerate();
+        let faults = numbers.map(|(index, number)| FieldError::invalid_array_value(number, "numbers", index));
+        faults.fold(FieldError::none(), FieldError::also).via_field("spec")
+    }
+}
+
+#[tokio::test]
+async fn the_response_to_thousands_of_faults_has_the_first_and_their_number() {
+    let webhook = Webhook::new("demo.reknit.dev").validation::<Counter>();
+    let spec = json!({"numbers": vec![0; 5_000]});
+    let response = response(&webhook, "/resource-validation", "Counter", spec).await;
+    let size = response.to_string().len();
+    assert!(size < 30_000, "{size} bytes");
+    let message = response["status"]["message"].as_str().unwrap();
+    assert!(message.ends_with("\nand 4900 more faults"), "{message}");
 }
 
 #[tokio::test]

@@ -88,6 +88,32 @@ async fn a_kind_is_remembered_and_an_unknown_one_is_requested_again_after_a_whil
     assert!(server.is_idle());
 }
 
+/// A user may name any number of Kinds, one after another.
+#[tokio::test(start_paused = true)]
+async fn answers_for_which_nobody_asks_any_more_are_forgotten() {
+    let (client, mut server) = server();
+    let (transport, discovery) = (client.into(), Discovery::default());
+    for n in 0..3 {
+        let unknown = GroupVersionKind::gvk(&format!("g{n}.example.com"), "v1", "Lamp");
+        let answer = async { server.next().await.respond(404, "404 page not found") };
+        let (found, ()) = tokio::join!(discovery.find(&transport, &unknown), answer);
+        let answer = async { server.next().await.respond(404, "404 page not found") };
+        let (versions, ()) = tokio::join!(discovery.versions(&transport, &unknown), answer);
+        assert!(found.unwrap().is_none() && versions.unwrap().is_empty());
+        assert_eq!((discovery.answers.lock().len(), discovery.versions.lock().len()), (1, 1));
+        tokio::time::advance(NOT_FOUND_FOR).await;
+    }
+    discovery.check(&transport, |_| false).await;
+    assert_eq!(discovery.answers.lock().len(), 0);
+    let answer = async { server.next().await.respond(200, resources("lamps", true)) };
+    let kind = lamp();
+    let (found, ()) = tokio::join!(discovery.find(&transport, &kind), answer);
+    assert!(found.unwrap().is_some());
+    tokio::time::advance(UNUSED_AFTER).await;
+    discovery.check(&transport, |_| false).await;
+    assert!(discovery.answers.lock().is_empty() && server.is_idle());
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_one_kind_of_an_api_version_that_does_not_answer_is_waited_for() {
     let (client, mut server) = server();
