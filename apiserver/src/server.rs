@@ -53,10 +53,10 @@ use crate::{
 /// a test.
 ///
 /// If the CustomResourceDefinition of a Kind was [inserted](Self::insert), its schema is applied: unknown fields are
-/// pruned, defaults are set, types, required fields, enums, bounds and lengths are validated, and server-side apply
-/// merges lists by their `x-kubernetes-list-type`. Rules in CEL, patterns and formats are not validated, and the
-/// messages for fields with a format may differ. Without a definition, and for built-in Kinds, nothing is defaulted,
-/// validated or pruned. Without a definition, server-side apply replaces each list in a custom resource as a whole.
+/// pruned, defaults are set, objects are validated, and server-side apply merges lists by their
+/// `x-kubernetes-list-type`. An update has to be valid where it changes something, as in a cluster. Rules in CEL,
+/// patterns and the formats of texts are not validated. Without a definition, and for built-in Kinds, nothing is
+/// defaulted, validated or pruned. Without a definition, server-side apply replaces each list in a custom resource as a whole.
 ///
 /// Every custom resource has the subresource `status`, even if its definition does not declare it. A field selector can
 /// name any field of a built-in Kind, but of other Kinds only the name, the namespace and the `selectableFields` of

@@ -62,7 +62,10 @@ impl Objects {
             false => Vec::new(),
         };
         errors.extend(approval_errors(request, &old.object, &new));
-        errors.extend(schema.iter().flat_map(|schema| schema.new_errors(&old.object, &new)));
+        errors.extend(schema.iter().flat_map(|schema| match request.subresource.as_deref() {
+            Some("status") => schema.status_update_errors(&old.object, &new),
+            _ => schema.update_errors(&old.object, &new),
+        }));
         check_valid(request, &self.kind_of(request, &old.object), name, &errors)?;
         let managed_fields = applied_fields.unwrap_or_else(|| {
             let before = old.managed_fields.clone();

@@ -1,15 +1,21 @@
 //! The OpenAPI v3 schema of a custom resource: pruning, defaults, validation, and the check of what server-side apply
 //! sends.
 
+mod alternatives;
 mod defaults;
+mod list_types;
+mod node;
+mod outcome;
 mod prune;
 mod typed;
+mod unchanged;
 mod validation;
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use self::node::Node;
 use crate::response::FieldError;
 
 /// The fields of every object, which its schema does not have to declare.
@@ -44,16 +50,31 @@ impl Schema {
         typed::fault(configuration, self.root())
     }
 
-    /// Returns the invalid fields, in the order of their names.
+    /// Returns the errors of a new object.
     pub(crate) fn errors(&self, object: &Value) -> Vec<FieldError> {
-        validation::errors(object, self.root())
+        let root = Node::new(object, None, self.root(), "");
+        [validation::validate(&root).errors, list_types::errors(object, self.root())].concat()
     }
 
-    /// Returns the invalid fields that were not invalid in the same way before. An unchanged invalid field does not
-    /// make an update fail (KEP-4008).
-    pub(crate) fn new_errors(&self, old: &Value, new: &Value) -> Vec<FieldError> {
-        let before = self.errors(old);
-        self.errors(new).into_iter().filter(|error| !before.contains(error)).collect()
+    /// Returns the errors of an update that changes a whole object. A value that the update does not change does not make it
+    /// fail (KEP-4008).
+    pub(crate) fn update_errors(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let root = Node::new(new, Some(old), self.root(), "");
+        [validation::validate(&root).errors, self.new_duplicates(old, new)].concat()
+    }
+
+    /// Returns the errors of an update that changes the status only. The API server then validates nothing else.
+    pub(crate) fn status_update_errors(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let status = new.get("status").zip(of_field(self.root(), "status"));
+        let status = status.map(|(status, schema)| Node::new(status, old.get("status"), schema, "status"));
+        let errors = status.map(|status| validation::validate(&status).errors).unwrap_or_default();
+        [errors, self.new_duplicates(old, new)].concat()
+    }
+
+    /// Returns the duplicate items of sets and maps, unless the old object has any.
+    fn new_duplicates(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let errors = |object| list_types::errors(object, self.root());
+        if errors(old).is_empty() { errors(new) } else { Vec::new() }
     }
 }
 
@@ -72,4 +93,54 @@ fn is_set(schema: &Value, option: &str) -> bool {
 fn keeps_unknown_fields(schema: &Value) -> bool {
     is_set(schema, "x-kubernetes-preserve-unknown-fields")
         || schema.get("additionalProperties").is_some_and(|allowed| *allowed != false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lamps(spec: Value) -> Schema {
+        let root = json!({"type": "object", "properties": {"spec": spec}});
+        Schema::of_version(&json!({"schema": {"openAPIV3Schema": root}})).unwrap()
+    }
+
+    fn lamp(spec: Value) -> Value {
+        json!({"kind": "Lamp", "metadata": {"name": "hall"}, "spec": spec})
+    }
+
+    fn texts(errors: Vec<FieldError>) -> Vec<String> {
+        errors.into_iter().map(|error| format!("{}: {}", error.field, error.message)).collect()
+    }
+
+    #[test]
+    fn an_enum_has_exactly_one_variant() {
+        let integer = json!({"type": "integer"});
+        let shape = json!({
+            "type": "object", "oneOf": [{"required": ["round"]}, {"required": ["square"]}],
+            "properties": {"round": integer, "square": integer},
+        });
+        let lamps = lamps(json!({"type": "object", "properties": {"shape": shape}}));
+        let errors = |shape| texts(lamps.errors(&lamp(json!({ "shape": shape }))));
+        assert!(errors(json!({"round": 1})).is_empty());
+        let rule =
+            "<nil>: Invalid value: \"\": \"spec.shape\" must validate one and only one schema (oneOf).";
+        assert_eq!(errors(json!({"round": 1, "square": 1})), [format!("{rule} Found 2 valid alternatives")]);
+        assert_eq!(
+            errors(json!({})),
+            [format!("{rule} Found none valid"), "spec.shape.round: Required value".into()]
+        );
+    }
+
+    #[test]
+    fn an_update_has_the_errors_of_what_it_changes() {
+        let lamps = lamps(json!({
+            "type": "object", "required": ["colour"], "properties": {"watts": {"type": "integer", "maximum": 9}},
+        }));
+        let errors = |old, new| texts(lamps.update_errors(&lamp(old), &lamp(new)));
+        assert!(errors(json!({"watts": 10}), json!({"watts": 10})).is_empty());
+        let missing = "spec.colour: Required value";
+        assert_eq!(errors(json!({"watts": 10}), json!({"watts": 1})), [missing]);
+        let kept = errors(json!({"watts": 10}), json!({"watts": 10, "colour": "red"}));
+        assert!(kept.is_empty(), "{kept:?}");
+    }
 }

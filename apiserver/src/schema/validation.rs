@@ -4,91 +4,73 @@ use std::cmp::Ordering;
 
 use serde_json::{Value, json};
 
-use super::{is_set, of_field};
+use super::{alternatives, is_set, node::Node, outcome::Outcome};
 use crate::response::FieldError;
 
-pub(crate) fn errors(object: &Value, schema: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    // The API server validates metadata by itself.
-    for (name, value) in object.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata") {
-        if let Some(schema) = of_field(schema, name) {
-            check(value, schema, name, &mut errors);
-        }
+/// Validates a value. An update that does not change a value does not report its errors.
+pub(super) fn validate(node: &Node) -> Outcome {
+    let mut outcome = check(node);
+    if !outcome.is_valid() && node.is_unchanged() {
+        outcome.errors.clear();
     }
-    check_required(object, schema, "", &mut errors);
-    errors
+    outcome
 }
 
-fn check(value: &Value, schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    if value.is_null() && is_set(schema, "nullable") {
-        return;
+fn check(node: &Node) -> Outcome {
+    let mut outcome = Outcome::default();
+    if node.value.is_null() {
+        outcome.merge(check_type(node).unwrap_or_default());
+        outcome.merge(check_enum(node));
+        return outcome;
     }
-    if let Some(error) = type_error(value, schema, path) {
-        errors.push(error);
-        errors.extend(fraction_error(value, schema, path));
-        check_enum(value, schema, path, errors);
-        return;
+    let found = [
+        check_type(node),
+        Some(alternatives::check(node)),
+        node.value.as_str().map(|text| check_length(node, text)),
+        node.value.as_f64().map(|number| check_number(node, number)),
+        node.value.as_array().map(|items| check_items(node, items)),
+        Some(check_enum(node)),
+        node.value.is_object().then(|| check_object(node)),
+    ];
+    for found in found.into_iter().flatten() {
+        outcome.merge(found);
+        outcome.matches += 1;
     }
-    check_enum(value, schema, path, errors);
-    match value {
-        Value::Number(number) => {
-            check_number(number.as_f64().unwrap_or_default(), value, schema, path, errors)
-        }
-        Value::String(text) => check_length(text, schema, path, errors),
-        Value::Array(items) => check_items(items, schema, path, errors),
-        Value::Object(fields) => {
-            check_required(value, schema, path, errors);
-            for (name, value) in fields {
-                if let Some(schema) = of_field(schema, name) {
-                    check(value, schema, &format!("{path}.{name}"), errors);
-                }
-            }
-        }
-        _ => {}
-    }
+    outcome.matches += 1;
+    outcome
 }
 
-fn invalid(path: &str, value: &Value, rule: &str) -> FieldError {
-    let shown = match value {
-        Value::Array(_) => json!("array").to_string(),
-        Value::Object(_) => json!("object").to_string(),
-        value => value.to_string(),
+fn check_type(node: &Node) -> Option<Outcome> {
+    let actual = type_of(node.value);
+    let expected = if is_set(node.schema, "x-kubernetes-int-or-string") {
+        "integer,string"
+    } else {
+        node.schema.get("type")?.as_str()?
     };
-    let name = name_in_body(path);
-    FieldError::new(path, "FieldValueInvalid", format!("Invalid value: {shown}: {name} in body {rule}"))
+    let is_expected = expected.split(',').any(|expected| expected == actual)
+        || (expected, actual) == ("number", "integer")
+        || (actual == "null" && is_set(node.schema, "nullable"));
+    Some(if is_expected { Outcome::passed() } else { type_error(node, expected, actual).into() })
 }
 
-fn type_error(value: &Value, schema: &Value, path: &str) -> Option<FieldError> {
-    let actual = type_of(value);
-    if is_set(schema, "x-kubernetes-int-or-string") {
-        let is_allowed = matches!(actual, "integer" | "string");
-        return (!is_allowed).then(|| wrong_type(path, "integer,string", actual));
+/// The error of a value of another type. The API server names the format of a field that has one, except to texts and lists.
+fn type_error(node: &Node, expected: &str, actual: &str) -> FieldError {
+    let format = node.schema.get("format").and_then(Value::as_str);
+    match (format, node.value) {
+        (_, Value::Null | Value::String(_) | Value::Array(_)) | (None, _) => {
+            wrong_type(node, expected, actual)
+        }
+        (Some(expected), Value::Number(number)) if number.is_f64() => wrong_type(node, expected, "float64"),
+        (Some(expected), Value::Number(_)) => wrong_type(node, expected, "int64"),
+        (Some(expected), _) => wrong_type(node, expected, ""),
     }
-    let expected = schema.get("type").and_then(Value::as_str)?;
-    let is_expected = actual == expected || (expected, actual) == ("number", "integer");
-    (!is_expected).then(|| wrong_type(path, expected, actual))
 }
 
-/// The second error that the API server reports for a fraction in an integer field.
-fn fraction_error(value: &Value, schema: &Value, path: &str) -> Option<FieldError> {
-    let is_fraction = schema["type"] == "integer" && value.is_number();
-    let message = || {
-        let name = name_in_body(path);
-        format!("Invalid value: \"\": Checked value must be of type integer (default format) in {name}")
-    };
-    is_fraction.then(|| FieldError::new("<nil>", "FieldValueInvalid", message()))
-}
-
-fn wrong_type(path: &str, expected: &str, actual: &str) -> FieldError {
-    let name = name_in_body(path);
+fn wrong_type(node: &Node, expected: &str, actual: &str) -> FieldError {
+    let name = &node.name;
     let message =
         format!("Invalid value: \"{actual}\": {name} in body must be of type {expected}: \"{actual}\"");
-    FieldError::new(path, "FieldValueTypeInvalid", message)
-}
-
-/// The name of a field in messages. The API server validates the status alone, so its name is not in them.
-fn name_in_body(path: &str) -> &str {
-    path.strip_prefix("status.").unwrap_or(path)
+    node.error("FieldValueTypeInvalid", message)
 }
 
 /// The type of a value, as OpenAPI names it.
@@ -104,91 +86,119 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-fn check_enum(value: &Value, schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let Some(allowed) = schema.get("enum").and_then(Value::as_array) else { return };
-    if !allowed.contains(value) {
+fn check_enum(node: &Node) -> Outcome {
+    let mut outcome = Outcome::default();
+    let Some(allowed) = node.schema.get("enum").and_then(Value::as_array) else { return outcome };
+    if !allowed.contains(node.value) || node.value.is_null() {
         let allowed: Vec<_> = allowed.iter().map(Value::to_string).collect();
-        let message = format!("Unsupported value: {value}: supported values: {}", allowed.join(", "));
-        errors.push(FieldError::new(path, "FieldValueNotSupported", message));
+        let message = format!("Unsupported value: {}: supported values: {}", node.value, allowed.join(", "));
+        outcome.add(node.error("FieldValueNotSupported", message));
     }
+    outcome
 }
 
-fn check_number(number: f64, value: &Value, schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn check_number(node: &Node, number: f64) -> Outcome {
+    let mut outcome = Outcome::passed();
+    outcome.errors.extend(range_error(node));
+    outcome.errors.extend(factor_error(node, number));
     let bounds = [
         ("minimum", "exclusiveMinimum", Ordering::Less, "greater than"),
         ("maximum", "exclusiveMaximum", Ordering::Greater, "less than"),
     ];
     for (name, exclusive, outside, rule) in bounds {
-        let Some(bound) = schema.get(name).and_then(Value::as_f64) else { continue };
-        let (order, is_exclusive) = (number.partial_cmp(&bound), is_set(schema, exclusive));
+        let Some(bound) = node.schema.get(name).and_then(Value::as_f64) else { continue };
+        let (order, is_exclusive) = (number.partial_cmp(&bound), is_set(node.schema, exclusive));
         if order == Some(outside) || (is_exclusive && order == Some(Ordering::Equal)) {
             let or_equal = if is_exclusive { "" } else { " or equal to" };
-            errors.push(invalid(path, value, &format!("should be {rule}{or_equal} {bound}")));
+            outcome.add(node.invalid(node.value, &format!("should be {rule}{or_equal} {bound}")));
         }
     }
+    outcome
 }
 
-fn check_length(text: &str, schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let (length, limit) = (text.chars().count(), |name: &str| size_limit(schema, name));
-    if let Some(minimum) = limit("minLength").filter(|minimum| length < *minimum) {
-        errors.push(invalid(path, &json!(text), &format!("should be at least {minimum} chars long")));
+/// The error of a number that is not a multiple. For an integer, the API server drops the fraction of the factor, and refuses
+/// the factor if nothing is left.
+fn factor_error(node: &Node, number: f64) -> Option<FieldError> {
+    let factor = node.schema.get("multipleOf")?.as_f64()?;
+    let factor = if node.value.is_f64() { factor } else { factor.trunc() };
+    if factor == 0.0 {
+        let rule = format!("factor MultipleOf declared for {} must be positive: 0", node.name);
+        return Some(node.error("FieldValueInvalid", format!("Invalid value: 0: {rule}")));
     }
-    if let Some(maximum) = limit("maxLength").filter(|maximum| length > *maximum) {
-        let message = format!("Too long: may not be more than {maximum} bytes");
-        errors.push(FieldError::new(path, "FieldValueTooLong", message));
-    }
+    let multiple = if factor < 1.0 { 1.0 / factor * number } else { number / factor };
+    let is_multiple = multiple.fract() == 0.0;
+    (!is_multiple).then(|| node.invalid(node.value, &format!("should be a multiple of {factor}")))
 }
 
-fn check_items(items: &[Value], schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let limit = |name: &str| size_limit(schema, name);
-    if let Some(minimum) = limit("minItems").filter(|minimum| items.len() < *minimum) {
-        let rule = format!("should have at least {minimum} items");
-        errors.push(invalid(path, &json!(items.len()), &rule));
-    }
-    if let Some(maximum) = limit("maxItems").filter(|maximum| items.len() > *maximum) {
-        let message = format!("Too many: {}: must have at most {maximum} items", items.len());
-        errors.push(FieldError::new(path, "FieldValueTooMany", message));
-    }
-    if let Some(schema) = schema.get("items") {
-        for (index, item) in items.iter().enumerate() {
-            check(item, schema, &format!("{path}[{index}]"), errors);
-        }
-    }
-    check_unique(items, schema, path, errors);
-}
-
-/// Checks that no two items of a set or of a map are the same.
-fn check_unique(items: &[Value], schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let identity = |item: &Value| match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
-        Some("set") => Some(item.clone()),
-        Some("map") => Some(keys_of(item, schema)),
-        _ => None,
+/// The error of a number in an integer field that is a fraction or beyond the range of the format `int32`.
+fn range_error(node: &Node) -> Option<FieldError> {
+    let format = node.schema.get("format").and_then(Value::as_str);
+    let is_in_range = match node.value.as_i64() {
+        Some(integer) => format != Some("int32") || i32::try_from(integer).is_ok(),
+        None => type_of(node.value) == "integer",
     };
-    let identities: Vec<_> = items.iter().filter_map(identity).collect();
-    for (index, identity) in identities.iter().enumerate() {
-        if identities[..index].contains(identity) {
-            let message = format!("Duplicate value: {identity}");
-            errors.push(FieldError::new(&format!("{path}[{index}]"), "FieldValueDuplicate", message));
+    let is_integer = node.schema.get("type").is_some_and(|expected| expected == "integer");
+    (is_integer && !is_in_range).then(|| {
+        let format = format.map_or("(default format)".into(), |format| format!("with format {format}"));
+        node.error_of_root(&format!("Checked value must be of type integer {format} in {}", node.name))
+    })
+}
+
+fn check_length(node: &Node, text: &str) -> Outcome {
+    let (length, limit) = (text.chars().count(), |name: &str| size_limit(node, name));
+    if let Some(maximum) = limit("maxLength").filter(|maximum| length > *maximum) {
+        let bytes = if maximum == 1 { "byte" } else { "bytes" };
+        let message = format!("Too long: may not be more than {maximum} {bytes}");
+        return node.error("FieldValueTooLong", message).into();
+    }
+    if let Some(minimum) = limit("minLength").filter(|minimum| length < *minimum) {
+        return node.invalid(node.value, &format!("should be at least {minimum} chars long")).into();
+    }
+    Outcome::default()
+}
+
+fn check_items(node: &Node, items: &[Value]) -> Outcome {
+    let mut outcome = Outcome::passed();
+    if let Some(schema) = node.schema.get("items") {
+        for (index, item) in items.iter().enumerate() {
+            outcome.merge(validate(&node.item(index, item, schema)));
         }
     }
+    outcome.merge(check_size(node, items.len(), "items", ["minItems", "maxItems"]));
+    outcome
 }
 
-/// The fields of an item that identify it in a list of type map.
-fn keys_of(item: &Value, schema: &Value) -> Value {
-    let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array).into_iter().flatten();
-    let fields =
-        keys.filter_map(Value::as_str).filter_map(|key| Some((key.to_owned(), item.get(key)?.clone())));
-    Value::Object(fields.collect())
-}
-
-fn check_required(value: &Value, schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
-    for name in required.filter_map(Value::as_str).filter(|name| value.get(name).is_none()) {
-        let path = if path.is_empty() { name.into() } else { format!("{path}.{name}") };
-        errors.push(FieldError::new(&path, "FieldValueRequired", "Required value"));
+fn check_object(node: &Node) -> Outcome {
+    let fields = node.value.as_object();
+    let size = fields.map_or(0, serde_json::Map::len);
+    let mut outcome = check_size(node, size, "properties", ["minProperties", "maxProperties"]);
+    for (name, value) in fields.into_iter().flatten() {
+        // The API server validates metadata by itself.
+        if let Some(field) = node.field(name, value).filter(|_| !(node.is_object() && name == "metadata")) {
+            outcome.merge(validate(&field));
+        }
     }
+    let required = node.schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    for name in required.filter_map(Value::as_str).filter(|name| node.value.get(name).is_none()) {
+        outcome.add(node.missing(name));
+    }
+    outcome
 }
 
-fn size_limit(schema: &Value, name: &str) -> Option<usize> {
-    schema.get(name)?.as_u64()?.try_into().ok()
+/// Checks the number of items or fields.
+fn check_size(node: &Node, size: usize, of: &str, [minimum, maximum]: [&str; 2]) -> Outcome {
+    let mut outcome = Outcome::default();
+    if let Some(minimum) = size_limit(node, minimum).filter(|minimum| size < *minimum) {
+        outcome.add(node.invalid(&json!(size), &format!("should have at least {minimum} {of}")));
+    }
+    if let Some(maximum) = size_limit(node, maximum).filter(|maximum| size > *maximum) {
+        let items = if maximum == 1 { "item" } else { "items" };
+        let message = format!("Too many: {size}: must have at most {maximum} {items}");
+        outcome.add(node.error("FieldValueTooMany", message));
+    }
+    outcome
+}
+
+fn size_limit(node: &Node, name: &str) -> Option<usize> {
+    node.schema.get(name)?.as_u64()?.try_into().ok()
 }

@@ -1,18 +1,20 @@
 //! Comparison of the API server in memory with the real one: both get the same requests, and each response is compared.
 
+mod alternatives;
+mod ratcheting;
 mod recorder;
 mod requests;
 mod schemas;
 
 use std::error::Error;
 
-use kube::api::DynamicObject;
 use reknit_apiserver::ApiServer;
 use reknit_testing::ControlPlane;
-use serde_json::Value;
 use similar::TextDiff;
 
 use self::recorder::{Recorder, Server};
+
+type TestResult = Result<(), Box<dyn Error>>;
 
 /// The namespaces and the CustomResourceDefinitions that the requests need.
 const SETUP: &str = include_str!("kinds.yaml");
@@ -26,6 +28,8 @@ async fn each_response_equals_that_of_the_real_api_server() -> Result<(), Box<dy
     for server in [&mut real, &mut memory] {
         requests::send(server).await?;
         schemas::send(server).await?;
+        alternatives::send(server).await?;
+        ratcheting::send(server).await?;
         requests::send_with_controllers(server).await?;
     }
 
@@ -44,8 +48,6 @@ async fn each_response_equals_that_of_the_real_api_server() -> Result<(), Box<dy
 /// Returns an API server in memory with the objects of [`SETUP`].
 fn in_memory() -> Result<ApiServer, Box<dyn Error>> {
     let server = ApiServer::new().with_required_namespaces();
-    for object in serde_saphyr::from_multiple::<Value>(SETUP)? {
-        server.insert(&serde_json::from_value::<DynamicObject>(object)?);
-    }
+    recorder::insert(&server, SETUP)?;
     Ok(server)
 }

@@ -4,11 +4,11 @@ use std::error::Error;
 
 use futures::future::join_all;
 use http::{
-    Method, Request,
+    Method, Request, StatusCode,
     header::{ACCEPT, CONTENT_TYPE},
 };
 use http_body_util::BodyExt;
-use kube::{Client, client::Body};
+use kube::{Client, api::DynamicObject, client::Body};
 use reknit_apiserver::ApiServer;
 use reknit_testing::ControlPlane;
 use serde_json::{Map, Value, json};
@@ -54,6 +54,29 @@ impl Recorder {
             Server::Memory(server) => server.compact(),
         }
         Ok(())
+    }
+
+    /// Replaces a definition, and waits until the object is refused by the new one.
+    pub(crate) async fn redefine(
+        &self,
+        definition: &str,
+        path: &str,
+        refused: &Value,
+    ) -> Result<(), Box<dyn Error>> {
+        match &self.server {
+            Server::Real(plane) => plane.apply_yaml(definition).await?,
+            Server::Memory(server) => insert(server, definition)?,
+        }
+        for _ in 0..600 {
+            let request = Request::post(format!("{path}?dryRun=All")).header(CONTENT_TYPE, JSON);
+            let response =
+                self.client.send(request.body(Body::from(refused.to_string().into_bytes()))?).await?;
+            if response.status() == StatusCode::UNPROCESSABLE_ENTITY {
+                return Ok(());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        Err(format!("{path} still has its old definition").into())
     }
 
     /// Runs the garbage collector and the controller of namespaces from now on.
@@ -246,6 +269,14 @@ impl Recorder {
         }
         texts
     }
+}
+
+/// Adds the objects of a YAML text.
+pub(crate) fn insert(server: &ApiServer, text: &str) -> Result<(), Box<dyn Error>> {
+    for object in serde_saphyr::from_multiple::<Value>(text)? {
+        server.insert(&serde_json::from_value::<DynamicObject>(object)?);
+    }
+    Ok(())
 }
 
 /// Opens a watch and returns its code and its lines.

@@ -1,12 +1,8 @@
 //! The requests on a Kind with a schema: validation, pruning, defaults and the merging of lists.
 
-use std::error::Error;
-
 use serde_json::{Value, json};
 
-use super::recorder::Recorder;
-
-type TestResult = Result<(), Box<dyn Error>>;
+use super::{TestResult, recorder::Recorder};
 
 const GIZMOS: &str = "/apis/compare.reknit.dev/v1/namespaces/shop/gizmos";
 

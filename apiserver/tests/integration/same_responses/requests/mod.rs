@@ -12,13 +12,9 @@ mod subresources;
 mod versions;
 mod watches;
 
-use std::error::Error;
-
 use serde_json::{Value, json};
 
-use super::recorder::Recorder;
-
-type TestResult = Result<(), Box<dyn Error>>;
+use super::{TestResult, recorder::Recorder};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 const ACCOUNTS: &str = "/api/v1/namespaces/shop/serviceaccounts";
