@@ -14,8 +14,22 @@ pub(crate) fn merge(object: &Value, patch: &Value) -> Result<Value, Response> {
         return Err(bad_request(&message));
     }
     let mut merged = object.clone();
-    json_patch::merge(&mut merged, patch);
+    json_patch::merge(&mut merged, &without_nulls_in_lists(patch.clone(), false));
     Ok(merged)
+}
+
+/// Removes the null fields of the items of lists, as the API server does.
+fn without_nulls_in_lists(patch: Value, is_in_list: bool) -> Value {
+    match patch {
+        Value::Array(items) => items.into_iter().map(|item| without_nulls_in_lists(item, true)).collect(),
+        Value::Object(fields) => {
+            let kept = fields.into_iter().filter(|(_, value)| !(is_in_list && value.is_null()));
+            Value::Object(
+                kept.map(|(name, value)| (name, without_nulls_in_lists(value, is_in_list))).collect(),
+            )
+        }
+        other => other,
+    }
 }
 
 pub(crate) fn json(object: &Value, patch: &Value) -> Result<Value, Response> {

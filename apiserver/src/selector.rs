@@ -45,10 +45,12 @@ impl Selector {
             .map(Self)
     }
 
-    /// Parses `metadata.name=a,status.phase!=Running`, and refuses fields by which objects cannot be selected.
+    /// Parses `metadata.name=a,status.phase!=Running`, and refuses fields by which objects cannot be selected. A comma, an
+    /// equals sign and a backslash of a value are escaped by a backslash.
     pub(crate) fn parse_fields(text: &str, is_selectable: impl Fn(&str) -> bool) -> Result<Self, Response> {
-        let texts = text.split(',').filter(|text| !text.is_empty());
-        let requirements: Vec<_> = texts.map(Requirement::parse_field).collect::<Result<_, _>>()?;
+        let terms = split_terms(text).into_iter().filter(|term| !term.is_empty());
+        let requirements = terms.map(|term| Requirement::parse_field(term, text));
+        let requirements: Vec<_> = requirements.collect::<Result<_, _>>()?;
         match requirements.iter().find(|requirement| !is_selectable(&requirement.key)) {
             Some(Requirement { key, .. }) => Err(bad_request(&format!("field label not supported: {key}"))),
             None => Ok(Self(requirements)),
@@ -85,10 +87,16 @@ impl Selector {
 }
 
 impl Requirement {
-    fn parse_field(text: &str) -> Result<Self, Response> {
-        let (key, operator) = parse_equality(text)
-            .ok_or_else(|| bad_request(&format!("invalid selector: '{text}'; can't understand '{text}'")))?;
-        Ok(Self { key: key.into(), operator })
+    /// Parses a term of a field selector.
+    fn parse_field(term: &str, selector: &str) -> Result<Self, Response> {
+        let (key, value) = term.split_once('=').ok_or_else(|| {
+            bad_request(&format!("invalid selector: '{selector}'; can't understand '{term}'"))
+        })?;
+        let operator = match key.strip_suffix('!') {
+            Some(_) => Operator::NotIn(vec![unescape(value)?]),
+            None => Operator::In(vec![unescape(value.strip_prefix('=').unwrap_or(value))?]),
+        };
+        Ok(Self { key: key.strip_suffix('!').unwrap_or(key).into(), operator })
     }
 
     fn parse_label(text: &str) -> Result<Self, Response> {
@@ -149,6 +157,39 @@ fn parse_equality(text: &str) -> Option<(&str, Operator)> {
             Some((key, Operator::In(single(value))))
         }
     }
+}
+
+/// Splits a field selector at the commas that are not escaped.
+fn split_terms(selector: &str) -> Vec<&str> {
+    let mut is_escaped = false;
+    let ends_term = |letter: char| {
+        let ends = letter == ',' && !is_escaped;
+        is_escaped = letter == '\\' && !is_escaped;
+        ends
+    };
+    selector.split(ends_term).collect()
+}
+
+/// Removes the backslashes that escape the characters of a field's value.
+fn unescape(value: &str) -> Result<String, Response> {
+    let fault = |what: &str| bad_request(&format!("invalid field selector: {what}"));
+    let (mut unescaped, mut letters) = (String::new(), value.chars());
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => match letters.next() {
+                Some(letter @ ('\\' | ',' | '=')) => unescaped.push(letter),
+                other => {
+                    let sequence: String = [letter].into_iter().chain(other).collect();
+                    return Err(fault(&format!("invalid escape sequence: {sequence}")));
+                }
+            },
+            ',' | '=' => {
+                return Err(fault(&format!("unescaped character in value: {}", u32::from(letter))));
+            }
+            letter => unescaped.push(letter),
+        }
+    }
+    Ok(unescaped)
 }
 
 /// Splits a label selector at the commas that are not within parentheses.

@@ -47,6 +47,7 @@ pub(crate) async fn send(server: &mut Recorder) -> TestResult {
     watches::watches(server).await?;
     leases::leases(server).await?;
     objects::encoded_names(server).await?;
+    objects::escaped_selectors(server).await?;
     subresources::scales(server).await?;
     subresources::scales_of_custom_resources(server).await?;
     subresources::approvals(server).await?;

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::{
-    super::recorder::Recorder, CONFIG_MAPS, GADGETS, OTHER_UID, TestResult, WIDGETS, config_map, object_path,
-    widget,
+    super::recorder::Recorder, CONFIG_MAPS, GADGETS, OTHER_UID, ROLES, TestResult, WIDGETS, config_map,
+    object_path, widget,
 };
 
 pub(super) async fn creates(server: &mut Recorder) -> TestResult {
@@ -51,6 +51,34 @@ pub(super) async fn encoded_names(server: &mut Recorder) -> TestResult {
     server.get(&format!("{roles}?fieldSelector=metadata.name%3Dteam+a")).await?;
     server.delete(&path, json!({})).await?;
     server.get(&path).await?;
+    Ok(())
+}
+
+/// Selectors of names with characters that a selector has to escape.
+pub(super) async fn escaped_selectors(server: &mut Recorder) -> TestResult {
+    let rule = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});
+    for name in ["a,b", "a=b", r"a\b", "a", "b"] {
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name}, "rules": [rule],
+        });
+        server.post(ROLES, role).await?;
+    }
+    for selector in [
+        r"metadata.name=a\,b",
+        r"metadata.name=a\=b",
+        r"metadata.name==a\\b",
+        r"metadata.name!=a\,b,metadata.name!=a\=b,,metadata.name!=a",
+        "metadata.name=a,b",
+        "metadata.name=a=b",
+        "metadata.name!==b",
+        r"metadata.name=a\b",
+        r"metadata.name=a\",
+        "metadata.name= a",
+        "name,metadata.name=a",
+    ] {
+        let selector: String = form_urlencoded::byte_serialize(selector.as_bytes()).collect();
+        server.get(&format!("{ROLES}?fieldSelector={selector}")).await?;
+    }
     Ok(())
 }
 
