@@ -8,7 +8,7 @@ use kube::{
     core::GroupVersionKind,
     discovery::{ApiResource, Scope},
 };
-use reknit_apis::Key;
+use reknit_apis::{Key, kubernetes_schema};
 use reknit_apiserver::resource_of;
 use reknit_injection::{Cached, Context, Permission};
 use reknit_reconciler::{Controller, Result};
@@ -112,10 +112,11 @@ impl Given {
         self.with_stored::<K>(&resource_of(&object), stored)
     }
 
-    /// Adds the CustomResourceDefinition of a Kind, as derived from its type. The API server then validates, prunes and
-    /// defaults objects of the Kind by its schema. Add it before objects that were [applied](Self::applied).
+    /// Adds the CustomResourceDefinition of a Kind, as derived from its type, with the schema that
+    /// [`kubernetes_schema`] makes of it, as in a cluster. The API server then validates, prunes and defaults objects of the
+    /// Kind by its schema, and merges its lists by their keys. Add it before objects that were [applied](Self::applied).
     pub fn crd<K: CustomResourceExt>(self) -> Self {
-        self.server.insert(&K::crd());
+        self.server.insert(&kubernetes_schema(K::crd()));
         self
     }
 

@@ -6,7 +6,7 @@ mod tests;
 use std::{borrow::Cow, collections::BTreeMap, marker::PhantomData, panic::catch_unwind, sync::Arc};
 
 use kube::CustomResourceExt;
-use reknit_apis::{CauseType, FieldError, Kind, to_json};
+use reknit_apis::{CauseType, FieldError, Kind, internal::complete_schema, to_json};
 use serde_json::Value;
 
 use super::{
@@ -31,7 +31,8 @@ pub(crate) struct Decoder<K> {
 #[derive(Clone, Default)]
 pub(crate) struct Definitions(BTreeMap<GroupVersionKind, Arc<Definition>>);
 
-/// The parts of a Kind's CustomResourceDefinition that decoding needs.
+/// The parts of a Kind's CustomResourceDefinition that decoding needs: as a cluster has them, but with the fields that the
+/// status requires.
 #[derive(Debug)]
 pub(crate) struct Definition {
     schema: Value,
@@ -79,7 +80,7 @@ pub(crate) fn decode_leniently<'a, K: Kind>(
 impl Definition {
     fn of<K: Kind + CustomResourceExt>() -> Self {
         // kube panics for some types, although their objects can be decoded. Without a schema, every field is known.
-        let crd = catch_unwind(K::crd).map_err(|_| {
+        let crd = catch_unwind(|| complete_schema(K::crd())).map_err(|_| {
             tracing::warn!(
                 kind = %K::kind(&()),
                 "cannot generate the schema, so unknown fields are not refused: add \

@@ -296,3 +296,16 @@ async fn a_panic_names_the_object_that_was_converted() {
     assert!(message.contains("an unlucky number"), "{message}");
     assert!(message.ends_with(", in the conversion of Lantern \"shop/x\"\n"), "{message}");
 }
+
+/// In a cluster, the conditions of each Kind have a key, which their type does not have to name.
+#[tokio::test]
+async fn an_unknown_field_of_a_condition_stays_although_the_conversion_changes_the_condition() {
+    let condition = json!({"type": "Ready", "status": "True", "message": "lit", "origin": "remote"});
+    let mut object = lantern("v1", "x", json!({"milliwatts": 1_000}));
+    object["status"] = json!({"phase": "Lit", "conditions": [condition]});
+    let (code, answer) = convert_lanterns(&[object], "v1alpha1").await;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let converted = &answer["response"]["convertedObjects"][0]["status"]["conditions"][0];
+    assert_eq!((code, &converted["origin"]), (200, &json!("remote")), "{answer}");
+    assert_eq!(converted["message"], "in an older version");
+}

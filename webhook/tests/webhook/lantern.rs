@@ -1,13 +1,15 @@
 //! A Kind with two versions and a status.
 #![allow(dead_code, reason = "each test crate that shares this uses a part of it")]
 
-use reknit_apis::{ConversionError, Convertible, kind};
+use reknit_apis::{Condition, ConversionError, Convertible, kind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 pub(crate) struct LanternStatus {
     pub(crate) phase: Phase,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) conditions: Vec<Condition>,
 }
 
 /// The phases that this release knows.
@@ -63,7 +65,10 @@ impl Convertible for v1alpha1::Lantern {
         Ok(v1::Lantern { metadata: self.metadata, spec: v1::LanternSpec { milliwatts }, status: self.status })
     }
 
-    fn from_hub(hub: v1::Lantern) -> Result<Self, ConversionError> {
+    fn from_hub(mut hub: v1::Lantern) -> Result<Self, ConversionError> {
+        for condition in hub.status.iter_mut().flat_map(|status| &mut status.conditions) {
+            condition.message = Some("in an older version".into());
+        }
         let spec = v1alpha1::LanternSpec { watts: hub.spec.milliwatts / 1_000 };
         Ok(Self { metadata: hub.metadata, spec, status: hub.status })
     }

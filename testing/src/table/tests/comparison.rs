@@ -1,5 +1,7 @@
 //! The parts of an effect that are compared, and those that are not.
 
+use k8s_openapi::api::core::v1::Container;
+
 use super::*;
 
 #[tokio::test]
@@ -103,4 +105,36 @@ async fn a_write_that_breaks_the_schema_of_an_added_crd_is_refused() {
         given(shop()).reconcile(controller, "shop").await.result.is_ok(),
         "without a schema nothing is validated"
     );
+}
+
+#[tokio::test]
+async fn managers_apply_different_containers_to_an_object_of_an_added_crd() {
+    #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Pool", namespaced)]
+    struct PoolSpec {
+        containers: Vec<Container>,
+    }
+    struct Filler(Client);
+    impl ReconcileKind for Filler {
+        type Kind = Namespace;
+        async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+            let resource = ApiResource::erase::<Pool>(&());
+            let pools: Api<DynamicObject> = Api::namespaced_with(self.0.clone(), "shop", &resource);
+            for (manager, container) in [("owner", "pump"), ("guest", "filter")] {
+                let spec = json!({"containers": [{"name": container}]});
+                let pool = DynamicObject::new("deep", &resource).data(json!({ "spec": spec }));
+                pools.patch("deep", &PatchParams::apply(manager), &Patch::Apply(pool)).await?;
+            }
+            let pool = pools.get("deep").await?;
+            let count = pool.data["spec"]["containers"].as_array().map_or(0, Vec::len);
+            Ok(Outcome::skip().event(Event::normal("Filled", format!("{count} containers"))))
+        }
+    }
+    let controller = |cx: &Context| {
+        cx.allows(everything("demo.reknit.dev", "pools"));
+        Ok(Controller::of::<Namespace>(cx).reconciler(Filler(cx.client())).build())
+    };
+    let effects = given(shop()).crd::<Pool>().reconcile(controller, "shop").await;
+    assert!(effects.result.is_ok(), "{:?}", effects.result);
+    assert_eq!(effects.events(), [Event::normal("Filled", "2 containers")]);
 }
