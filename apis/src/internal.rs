@@ -6,5 +6,6 @@ pub use crate::{
         Environment, Seeded, host_name, now, random, random_range, random_uuid, suspended, variable, within,
     },
     hash::{HashMap, HashSet, HashState},
+    kinds::built_in::BuiltInKind,
     visible::visible,
 };

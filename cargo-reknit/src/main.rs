@@ -1,6 +1,7 @@
 //! A cargo subcommand that creates, extends and runs projects with reknit.
 
 mod add;
+mod built_in;
 mod cluster_plan;
 mod dev;
 mod insertion;

@@ -143,6 +143,11 @@ impl FromStr for Version {
 pub(crate) struct Kind(String);
 
 impl Kind {
+    /// A Kind of Kubernetes, whose name means nothing else in the files of its template.
+    pub(crate) fn of_kubernetes(kind: &str) -> Self {
+        Self(kind.into())
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -62,8 +62,13 @@ impl Plan {
 
     /// Replaces a text in a file that is to be created.
     pub(crate) fn replace(&mut self, path: &str, old: &str, new: &str) {
+        self.edit(path, |content| content.replace(old, new));
+    }
+
+    /// Changes the content of a file that is to be created.
+    pub(crate) fn edit(&mut self, path: &str, change: impl FnOnce(&str) -> String) {
         if let Some(content) = self.created.get_mut(path) {
-            *content = content.replace(old, new);
+            *content = change(content);
         }
     }
 

@@ -58,6 +58,14 @@ pub(crate) const KIND_FILES: &[File] = files!("project":
     "config/example/warm_greeting.yaml",
 );
 
+/// The files of a built-in Kind, instead of those above. The integration test replaces that of the project.
+pub(crate) const BUILT_IN_FILES: &[File] = files!("built_in":
+    "src/warm_greeting/mod.rs",
+    "src/warm_greeting/controller.rs",
+    "tests/warm_greeting.rs",
+    "tests/integration.rs",
+);
+
 /// The roles of the users of a Kind.
 pub(crate) const KIND_ROLES: &[File] = files!("project": "config/200-warm_greeting-roles.yaml");
 

@@ -42,6 +42,12 @@ impl Names {
         self
     }
 
+    /// The module of k8s-openapi with the type of a built-in Kind.
+    pub(crate) fn built_in(mut self, module: String) -> Self {
+        self.0.push(("k8s_openapi::api::hello::v9alpha1", module));
+        self
+    }
+
     pub(crate) fn version(mut self, version: &Version) -> Self {
         self.0.push(("v9alpha1", version.as_str().into()));
         self

@@ -27,18 +27,51 @@ use k8s_openapi::{
     kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration,
 };
 
-use super::kind::Kind;
+use kube_core::ApiResource;
+
+use super::{kind::Kind, scope::Scope};
+
+/// A Kind that Kubernetes itself defines, and that implements [`Kind`].
+#[derive(Clone, Debug)]
+pub struct BuiltInKind {
+    /// Its name, its group and its plural.
+    pub resource: ApiResource,
+    /// True if its objects are in a namespace.
+    pub namespaced: bool,
+}
+
+impl BuiltInKind {
+    /// Returns all built-in Kinds.
+    pub fn all() -> Vec<Self> {
+        let kinds = of_all_versions();
+        k8s_openapi::k8s_if_ge_1_34! {
+            let kinds = [kinds, since_1_34()].concat();
+        }
+        k8s_openapi::k8s_if_ge_1_36! {
+            let kinds = [kinds, since_1_36()].concat();
+        }
+        kinds
+    }
+
+    fn of<K: Kind>() -> Self {
+        Self { resource: ApiResource::erase::<K>(&()), namespaced: K::Scope::NAMESPACED }
+    }
+}
 
 macro_rules! impl_built_in_kinds {
-    ($($module:ident { $($kind:ident),+ $(,)? })+) => {
+    ($list:ident: $($module:ident { $($kind:ident),+ $(,)? })+) => {
         $($(impl Kind for $module::$kind {
             type Status = ();
             const BUILT_IN: bool = true;
         })+)+
+
+        fn $list() -> Vec<BuiltInKind> {
+            vec![$($(BuiltInKind::of::<$module::$kind>()),+),+]
+        }
     };
 }
 
-impl_built_in_kinds! {
+impl_built_in_kinds! { of_all_versions:
     admission {
         MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
         ValidatingWebhookConfiguration,
@@ -70,14 +103,36 @@ impl_built_in_kinds! {
 k8s_openapi::k8s_if_ge_1_34! {
     use k8s_openapi::api::resource::v1 as resource;
 
-    impl_built_in_kinds! {
+    impl_built_in_kinds! { since_1_34:
         resource { DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice }
         storage { VolumeAttributesClass }
     }
 }
 
 k8s_openapi::k8s_if_ge_1_36! {
-    impl_built_in_kinds! {
+    impl_built_in_kinds! { since_1_36:
         admission { MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_built_in_kind_is_known_with_its_plural_and_its_scope() {
+        let kinds = BuiltInKind::all();
+        let find = |kind: &str| {
+            let known = kinds.iter().find(|known| known.resource.kind == kind).unwrap();
+            let resource = &known.resource;
+            (&*resource.api_version, &*resource.plural, known.namespaced)
+        };
+        assert_eq!(find("Namespace"), ("v1", "namespaces", false));
+        assert_eq!(find("Deployment"), ("apps/v1", "deployments", true));
+        assert_eq!(find("ResourceSlice"), ("resource.k8s.io/v1", "resourceslices", false));
+        assert_eq!(
+            find("MutatingAdmissionPolicy"),
+            ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", false)
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Kinds that a controller can reconcile, and their scopes.
 
-mod built_in;
+pub(crate) mod built_in;
 mod declare;
 mod kind;
 mod kr_shaped;

@@ -33,6 +33,11 @@ impl ExistingKind {
         let (name, module) = (kind.as_str(), kind.module());
         let path = format!("src/{module}/kind.rs");
         let file = project.folder.join(&path);
+        if !file.exists() && project.folder.join(format!("src/{module}")).exists() {
+            bail!(
+                "{path} does not exist: a webhook or a version can be added to a Kind that the project declares there"
+            );
+        }
         if !file.exists() {
             bail!(
                 "the project has no Kind {name}: {path} does not exist; `cargo reknit add kind {name}` adds it"

@@ -167,7 +167,8 @@ impl<'a> Session<'a> {
         self.resources.dedup();
         self.resources.sort_by(|a, b| a.name.cmp(&b.name));
         self.resources.dedup();
-        self.examples = manifests::read_folder(&folder.join("config/example"))?;
+        let examples = folder.join("config/example");
+        self.examples = if examples.exists() { manifests::read_folder(&examples)? } else { Vec::new() };
         self.awaited = self.examples.iter().map(Goal::ready).collect();
         self.pending = Some(String::new());
         Ok(())

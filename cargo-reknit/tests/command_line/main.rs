@@ -2,11 +2,14 @@
 #![cfg(test)]
 
 mod add;
+mod built_in;
 mod support;
 
 use std::{fs, process::Command};
 
-use support::{assert_refused, cargo_reknit, files, project, project_with, stderr};
+use support::{
+    assert_no_name_of_the_template, assert_refused, cargo_reknit, files, project, project_with, stderr,
+};
 
 /// The checkout of reknit that the tests belong to.
 const CHECKOUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -218,19 +221,7 @@ fn no_name_of_the_template_is_left_in_a_project() {
         let output = cargo_reknit(&project.folder, args);
         assert!(output.status.success(), "{}", stderr(&output));
     }
-    for (path, content) in files(&project.folder).iter().filter(|(path, _)| !path.ends_with("Cargo.lock")) {
-        let text = format!("{path}\n{}", String::from_utf8_lossy(content));
-        for name in [
-            "hello-world",
-            "hello_world",
-            "hello.example.com",
-            "WarmGreeting",
-            "warm_greeting",
-            "warmgreeting",
-        ] {
-            assert!(!text.contains(name), "{name} in {text}");
-        }
-    }
+    assert_no_name_of_the_template(&project.folder);
 }
 
 #[test]

@@ -63,3 +63,21 @@ pub(crate) fn files(folder: &Path) -> Files {
     found.sort();
     found
 }
+
+/// Asserts that each name of the template is replaced in all files of the project.
+pub(crate) fn assert_no_name_of_the_template(project: &Path) {
+    for (path, content) in files(project).iter().filter(|(path, _)| !path.ends_with("Cargo.lock")) {
+        let text = format!("{path}\n{}", String::from_utf8_lossy(content));
+        for name in [
+            "hello-world",
+            "hello_world",
+            "hello.example.com",
+            "WarmGreeting",
+            "warm_greeting",
+            "warmgreeting",
+            "v9alpha1",
+        ] {
+            assert!(!text.contains(name), "{name} in {text}");
+        }
+    }
+}

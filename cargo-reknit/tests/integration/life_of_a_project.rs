@@ -29,6 +29,19 @@ async fn a_project_compiles_passes_its_tests_and_runs_after_its_commands() {
     assert_runs_as_its_service_account(&project).await;
 }
 
+#[tokio::test]
+async fn the_project_of_a_built_in_kind_compiles_passes_its_tests_and_runs() {
+    let project = Project::new("maps", &["--group", GROUP, "--kind", "v1/ConfigMap", "--built-in"]);
+    assert_tests_pass(&project, &["an_object_is_left_as_it_is"]);
+    let printed = project.cargo(&["reknit", "dev", "--once"]);
+    assert!(printed.contains("running maps as maps/controller"), "{printed}");
+
+    project.cargo(&["reknit", "add", "kind", "Policy"]);
+    project.cargo(&["reknit", "crd", "--write"]);
+    project.cargo(&["reknit", "rbac", "--write"]);
+    assert_tests_pass(&project, &["an_object_is_left_as_it_is", "an_object_with_text_is_ready"]);
+}
+
 /// Asserts that the sources are formatted, that they compile without warnings, and that all tests pass, including
 /// these.
 fn assert_tests_pass(project: &Project, included: &[&str]) {
