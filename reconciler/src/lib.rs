@@ -86,6 +86,7 @@
 //! | [`track`](Builder::track), [`watch`](Builder::watch), [`owns`](Builder::owns) | the objects that are read | list, watch |
 //! | [`track_any`](Builder::track_any), [`owns_any`](Builder::owns_any) | each Kind that references or templates name | list, watch |
 //! | [`Owned::apply`] | the children | get, create, patch |
+//! | [`Owned::get`], [`get_in`](Owned::get_in) | the children | get |
 //! | [`Owned::apply_or_replace`] | the children | get, create, patch, delete |
 //! | [`claim`](Owned::claim) | the children | patch |
 //! | | the owner | get |

@@ -253,6 +253,13 @@ pub(crate) fn status_code(error: &kube::Error) -> Option<u16> {
     }
 }
 
+/// Returns true if the API server refused to create an object because its namespace is being deleted.
+pub(crate) fn has_cause_namespace_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == "NamespaceTerminating")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -33,7 +33,12 @@ use super::{
     pending::{PendingEvent, reporting_instance},
     series::{Fingerprint, Series, SeriesEntry},
 };
-use crate::{error::describe, metrics::Metrics, object_client::status_code, turns::Turns};
+use crate::{
+    error::describe,
+    metrics::Metrics,
+    object_client::{has_cause_namespace_terminating, status_code},
+    turns::Turns,
+};
 
 const CAPACITY: usize = 1000;
 /// The pause before each retry of a request that got no answer, that an overloaded API server refused for longer than the
@@ -289,7 +294,5 @@ impl Inner {
 
 /// Returns true if the namespace accepts no new objects, or does not exist.
 fn is_namespace_terminating(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    is_absence(error) || causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+    is_absence(error) || has_cause_namespace_terminating(error)
 }

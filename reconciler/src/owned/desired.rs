@@ -71,7 +71,7 @@ impl Desired {
         O: Resource<DynamicType = (), Scope: Scope>,
         T: Resource + Serialize,
     {
-        let (key, resource) = (key_of(owner, &child, kind)?, &kind.resource);
+        let (key, resource) = (key_of(owner, Key::of(&child), kind)?, &kind.resource);
         *child.meta_mut() = metadata_to_apply(owner, child.meta(), &key);
         let mut body = to_json(&child).map_err(|error| not_json(kind, error))?;
         let fields = body.as_object_mut().ok_or_else(|| unusable(kind, "that is not a JSON object"))?;
@@ -91,11 +91,16 @@ impl Desired {
         applied(object) == Some(&self.applied)
     }
 
-    /// The request body, with the uid of the object to change as a precondition.
-    pub(super) fn with_uid(&self, uid: Option<&str>) -> Value {
+    /// The request body, with the uid of the object to change as a precondition. If the owner is being deleted, the
+    /// resourceVersion is one, too: the garbage collector may just have orphaned the child, which would become a child again.
+    pub(super) fn with_preconditions(&self, owner: &impl Resource, existing: Option<&ObjectMeta>) -> Value {
         let mut body = self.body.clone();
-        if let Some(uid) = uid {
+        let Some(existing) = existing else { return body };
+        if let Some(uid) = &existing.uid {
             body["metadata"]["uid"] = json!(uid);
+        }
+        if owner.meta().deletion_timestamp.is_some() {
+            body["metadata"]["resourceVersion"] = json!(existing.resource_version);
         }
         body
     }
@@ -122,18 +127,17 @@ impl Desired {
     }
 
     pub(super) fn refused(&self, source: kube::Error) -> NotApplied {
-        NotApplied::Refused { child: self.name.clone(), source: Box::new(source) }
+        NotApplied::refused(self.name.clone(), source)
     }
 }
 
-/// The key of the child. A namespaced child of a namespaced owner is in the owner's namespace. The namespace of a
+/// The full key of a child, whose key may lack the namespace. A namespaced child of a namespaced owner is in the owner's namespace. The namespace of a
 /// cluster-scoped child is ignored, as by the API server.
-fn key_of<O, T>(owner: &O, child: &T, kind: &ObjectKind) -> Result<Key, NotApplied>
-where
-    O: Resource<DynamicType = ()>,
-    T: Resource,
-{
-    let mut key = Key::of(child);
+pub(super) fn key_of(
+    owner: &impl Resource<DynamicType = ()>,
+    mut key: Key,
+    kind: &ObjectKind,
+) -> Result<Key, NotApplied> {
     if key.name.is_empty() {
         return Err(unusable(kind, "without a name"));
     }

@@ -4,7 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use reknit_apis::Key;
 
-use crate::error::describe;
+use super::owner::Owner;
+use crate::{error::describe, object_client::has_cause_namespace_terminating};
 
 /// The reason why [`Owned::apply`](crate::Owned::apply) did not apply a child, or
 /// [`create_or_update`](crate::Owned::create_or_update) did not write it.
@@ -28,15 +29,17 @@ pub enum NotApplied {
         /// The object's controller, if it has one.
         by: Option<Box<OwnerReference>>,
     },
-    /// The owner is being deleted, or is gone already. Its child would be garbage-collected at once, or left behind.
-    #[error(
-        "{owner} is gone or being deleted, so {child} is not applied for it: the next reconcile sees that and needs no child"
-    )]
+    /// The owner is gone, or is being deleted and no controller finalizes it: a new child would be garbage-collected at once,
+    /// or left behind. For an owner that a controller finalizes, `foregroundDeletion` forbids a new child, and `orphan` any
+    /// write of a child, until the garbage collector has removed that finalizer.
+    #[error("{owner} is gone or being deleted, so {child} is not applied for it: {advice}")]
     OwnerDeleted {
         /// Kind and key of the child.
         child: String,
         /// Kind and key of the owner.
         owner: String,
+        /// The reason, and what to do.
+        advice: &'static str,
     },
     /// The child names another namespace than its owner's, where an owner reference would not be valid.
     #[error(
@@ -66,6 +69,23 @@ pub enum NotApplied {
         #[source]
         source: Box<kube::Error>,
     },
+}
+
+impl NotApplied {
+    /// Returns true if the API server refused to create the child because its namespace is being deleted. A finalizer
+    /// must not wait for such a child: the namespace is deleted only after the owner.
+    pub fn is_namespace_terminating(&self) -> bool {
+        let Self::Refused { source, .. } = self else { return false };
+        has_cause_namespace_terminating(source)
+    }
+
+    pub(super) fn refused(child: String, source: kube::Error) -> Self {
+        Self::Refused { child, source: Box::new(source) }
+    }
+
+    pub(super) fn owner_deleted(child: String, owner: &impl Owner, advice: &'static str) -> Self {
+        Self::OwnerDeleted { child, owner: kind_and_key(owner), advice }
+    }
 }
 
 /// Kind and key of an object: `Deployment default/web`.

@@ -15,43 +15,41 @@ use crate::object_client::{ObjectKind, OnlyMetadata, status_code};
 
 pub(super) type ApplyResult<T> = Result<T, NotApplied>;
 
+/// The advice for a child that has lost its owner.
+const NOT_ADOPTED: &str = "the child has lost its owner and stays as it is, as `kubectl delete --cascade=orphan` asks for; \
+                           in finalize_kind, write only children that `Owned::of` lists";
+
 impl<T: Cached> Owned<T> {
-    /// Returns the child from the cache, if it exists. Fails if the owner is being deleted, or if the object of this
-    /// name is not the owner's. Such an object is tracked and then looked up again, so its deletion is not missed.
-    pub(super) fn find_in_cache(&self, owner: &impl Owner, desired: &Desired) -> ApplyResult<Option<Arc<T>>> {
-        if owner.meta().deletion_timestamp.is_some() {
-            let child = desired.name.clone();
-            return Err(NotApplied::OwnerDeleted { child, owner: kind_and_key(owner) });
-        }
-        let find = || self.check_owner(owner, desired, self.informer.get(&desired.key));
+    /// Returns the child from the cache, if it exists. Fails if the object of this name is not the owner's. Such an object is
+    /// tracked and then looked up again, so its deletion is not missed.
+    pub(super) fn find_in_cache(&self, owner: &impl Owner, key: &Key) -> ApplyResult<Option<Arc<T>>> {
+        let find = || self.check_owner(owner, key, self.informer.get(key));
         find().or_else(|_taken| {
-            self.shared.tracker.lock().record_read(&Key::of(owner), &desired.key);
+            self.shared.tracker.lock().record_read(&Key::of(owner), key);
             find()
         })
     }
 
     /// Reads the child from the API server. It is tracked first, since it may be deleted before the answer arrives.
     /// Fails if the object of this name is not the owner's.
-    pub(super) async fn read_live(
-        &self,
-        owner: &impl Owner,
-        desired: &Desired,
-    ) -> ApplyResult<Option<Arc<T>>> {
-        let key = &desired.key;
+    pub(super) async fn read_live(&self, owner: &impl Owner, key: &Key) -> ApplyResult<Option<Arc<T>>> {
         self.shared.tracker.lock().record_read(&Key::of(owner), key);
-        let found: Option<T> = self.shared.client.get(key).await.map_err(|error| desired.refused(error))?;
-        self.check_owner(owner, desired, found.map(Arc::new))
+        let client = &self.shared.client;
+        let refused = |error| NotApplied::refused(client.kind.with_key(key), error);
+        let found: Option<T> = client.get(key).await.map_err(refused)?;
+        self.check_owner(owner, key, found.map(Arc::new))
     }
 
     /// Fails before a child is adopted if the owner is gone or being deleted, which a stale cache may not show: the garbage
     /// collector would delete the child. Without permission to read the owner, the cached state counts.
     pub(super) async fn check_owner_exists(&self, owner: &impl Owner, desired: &Desired) -> ApplyResult<()> {
+        let not_adopted = || Err(NotApplied::owner_deleted(desired.name.clone(), owner, NOT_ADOPTED));
+        if owner.meta().deletion_timestamp.is_some() {
+            return not_adopted();
+        }
         match self.is_alive(owner).await {
             Ok(true) => Ok(()),
-            Ok(false) => {
-                let child = desired.name.clone();
-                Err(NotApplied::OwnerDeleted { child, owner: kind_and_key(owner) })
-            }
+            Ok(false) => not_adopted(),
             Err(error) if status_code(&error) == Some(403) => Ok(()),
             Err(error) => Err(desired.refused(error)),
         }
@@ -70,12 +68,16 @@ impl<T: Cached> Owned<T> {
     fn check_owner(
         &self,
         owner: &impl Owner,
-        desired: &Desired,
+        key: &Key,
         found: Option<Arc<T>>,
     ) -> ApplyResult<Option<Arc<T>>> {
         let is_foreign = |found: &&T| !is_controlled_by(owner, *found) && !self.is_restored(owner, *found);
         let Some(foreign) = found.as_deref().filter(is_foreign) else { return Ok(found) };
         let by = controller_of(foreign).cloned().map(Box::new);
-        Err(NotApplied::Taken { child: desired.name.clone(), owner: kind_and_key(owner), by })
+        Err(NotApplied::Taken {
+            child: self.shared.client.kind.with_key(key),
+            owner: kind_and_key(owner),
+            by,
+        })
     }
 }

@@ -41,7 +41,7 @@ impl<T: Cached + Serialize> Owned<T> {
             }
         }
         // The cache has no managedFields.
-        let Some(live) = self.read_live(owner, desired).await? else { return Ok(None) };
+        let Some(live) = self.read_live(owner, &desired.key).await? else { return Ok(None) };
         if !is_controlled_by(owner, &*live) {
             self.check_owner_exists(owner, desired).await?;
         }

@@ -27,11 +27,11 @@ use serde_json::json;
 use crate::{Lamp, lamp};
 
 /// The children of one Kind of the lamp `default/x`, on an API server in memory.
-struct Fixture<T: Cached> {
-    server: ApiServer,
-    children: Owned<T>,
+pub(crate) struct Fixture<T: Cached> {
+    pub(crate) server: ApiServer,
+    pub(crate) children: Owned<T>,
     /// A client whose writes enter the cache.
-    client: Api<T>,
+    pub(crate) client: Api<T>,
     /// The same in another namespace.
     elsewhere: Api<T>,
     registry: Registry,
@@ -40,7 +40,7 @@ struct Fixture<T: Cached> {
 impl<T: Cached + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope> + Serialize>
     Fixture<T>
 {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let server = ApiServer::new();
         let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
         let children = Controller::of::<Lamp>(&cx).owns::<T>();
@@ -59,7 +59,7 @@ impl<T: Cached + Resource<DynamicType = (), Scope = kube::core::NamespaceResourc
         children.get_metric().iter().map(count).collect()
     }
 
-    fn take_writes(&self) -> Vec<String> {
+    pub(crate) fn take_writes(&self) -> Vec<String> {
         self.server.take_writes().iter().map(ToString::to_string).collect()
     }
 }
@@ -136,7 +136,7 @@ async fn an_object_in_another_namespace_with_the_owner_reference_of_a_child_is_n
     assert_eq!(children, [Some("default".to_owned())]);
 }
 
-fn config_map(data: &[(&str, &str)]) -> ConfigMap {
+pub(crate) fn config_map(data: &[(&str, &str)]) -> ConfigMap {
     let data: BTreeMap<_, _> = data.iter().copied().collect();
     serde_json::from_value(json!({"metadata": {"name": "child"}, "data": data})).unwrap()
 }

@@ -4,6 +4,7 @@
 
 mod children;
 mod children_any;
+mod children_by_name;
 mod determinism;
 mod ducks;
 mod events;

@@ -96,7 +96,9 @@ impl<T: Cached> Owned<T> {
     ///   changed. The owner's key is enqueued when the object changes or is deleted, so you can make the error
     ///   permanent. An exception is a child of a [selected informer](crate::Builder::owns_in), which does not see
     ///   objects outside its selection.
-    /// - [`NotApplied::OwnerDeleted`]: the owner is being deleted, or is gone.
+    /// - [`NotApplied::OwnerDeleted`]: the owner is gone, or is being deleted and gets no new child: no finalizer keeps
+    ///   it, or the garbage collector deletes its children first. If it orphans them, none is changed either.
+    /// - [`NotApplied::Unusable`]: the child cannot be applied.
     /// - [`NotApplied::Refused`]: the API server refused the request, for example because a field is immutable. A
     ///   conflict counts as a conflict of the pass.
     pub async fn apply<O>(&self, owner: &O, child: T) -> Result<Applied<T>, NotApplied>
@@ -147,14 +149,14 @@ impl<T: Cached> Owned<T> {
         T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
     {
         let desired = self.desired(owner, child)?;
-        let existing = self.find_in_cache(owner, &desired)?;
+        let existing = self.find_in_cache(owner, &desired.key)?;
         let may_differ = |existing: &Arc<T>| {
             !self.check_up_to_date(&desired, existing) && !self.is_as_applied(&desired, existing)
         };
         if let Some(outdated) = existing.filter(may_differ).filter(|existing| must_replace(existing))
             && self.is_replaced(owner, &desired, &outdated).await?
             && let Some(terminating) =
-                self.find_in_cache(owner, &desired)?.filter(|child| is_terminating(&**child))
+                self.find_in_cache(owner, &desired.key)?.filter(|child| is_terminating(&**child))
         {
             self.report_terminating(owner, &desired.name, &terminating);
             self.shared.metrics.record(ChildResult::Unchanged);
@@ -166,7 +168,7 @@ impl<T: Cached> Owned<T> {
 
 impl<T: Cached + Serialize> Owned<T> {
     async fn apply_desired(&self, owner: &impl Owner, desired: Desired) -> ApplyResult<Applied<T>> {
-        let existing = match self.find_in_cache(owner, &desired)? {
+        let existing = match self.find_in_cache(owner, &desired.key)? {
             Some(cached) if self.check_up_to_date(&desired, &cached) => {
                 self.report_terminating(owner, &desired.name, &cached);
                 self.shared.metrics.record(ChildResult::Unchanged);
@@ -174,7 +176,7 @@ impl<T: Cached + Serialize> Owned<T> {
             }
             Some(cached) => Some(cached),
             // The cache may be stale or contain only selected objects. An object of another owner must not be taken over.
-            None => self.read_live(owner, &desired).await?,
+            None => self.read_live(owner, &desired.key).await?,
         };
         let existing = match existing {
             Some(existing) => self.take_over(owner, &desired, existing).await?,
@@ -217,6 +219,7 @@ impl<T: Cached + Serialize> Owned<T> {
         if self.is_as_admitted(owner, desired, outdated).await? {
             return Ok(false);
         }
+        self.check_creation(owner, desired)?;
         self.delete(outdated).await.map_err(|error| desired.refused(error))?;
         Ok(true)
     }
@@ -255,7 +258,7 @@ impl<T: Cached + Serialize> Owned<T> {
         if !desired.was_applied_to(existing) {
             return Ok(false);
         }
-        let live = self.read_live(owner, desired).await?; // the cache has no managedFields
+        let live = self.read_live(owner, &desired.key).await?; // the cache has no managedFields
         Ok(live.is_some_and(|live| self.has_admitted(owner, desired, &live)))
     }
 
@@ -276,9 +279,13 @@ impl<T: Cached + Serialize> Owned<T> {
         desired: Desired,
         existing: Option<Arc<T>>,
     ) -> ApplyResult<Applied<T>> {
+        match existing {
+            Some(_) => self.check_update(owner, &desired)?,
+            None => self.check_creation(owner, &desired)?,
+        }
         let manager = self.manager_for(owner);
         let params = PatchParams { force: existing.is_some(), ..PatchParams::apply(&manager) };
-        let body = desired.with_uid(existing.as_ref().and_then(|existing| existing.meta().uid.as_deref()));
+        let body = desired.with_preconditions(owner, existing.as_ref().map(|existing| existing.meta()));
         match self.shared.client.apply::<T>(&desired.key, &params, body).await {
             Ok(answer) => {
                 if existing.is_none() {
@@ -322,7 +329,7 @@ impl<T: Cached + Serialize> Owned<T> {
         if !matches!(status_code(&error), Some(409 | 422)) {
             return Err(desired.refused(error));
         }
-        match self.read_live(owner, &desired).await {
+        match self.read_live(owner, &desired.key).await {
             Err(taken @ NotApplied::Taken { .. }) => Err(taken),
             Ok(Some(live))
                 if status_code(&error) == Some(422) && self.has_admitted(owner, &desired, &live) =>

@@ -78,7 +78,7 @@ impl<T: Cached + Serialize> Owned<T> {
     {
         // Used for the key and the checks of a child. Its content is not sent.
         let desired = self.desired(owner, new.clone())?;
-        let written = match self.find_in_cache(owner, &desired)? {
+        let written = match self.find_in_cache(owner, &desired.key)? {
             Some(cached) => self.update(owner, &desired, cached, mutate).await,
             None => self.create_new(owner, &desired, new, mutate).await,
         };
@@ -109,6 +109,7 @@ impl<T: Cached + Serialize> Owned<T> {
         if !is_controlled_by(owner, &*cached) {
             self.check_owner_exists(owner, desired).await?;
         }
+        self.check_update(owner, desired)?;
         let child = self.mutated(owner, &desired.key, T::clone(&cached), mutate);
         let (before, body) = (self.json(&*cached, desired)?, self.json(&child, desired)?);
         let Some(change) = diff(&before, body.clone()) else { return Ok(Applied::Unchanged(cached)) };
@@ -172,6 +173,7 @@ impl<T: Cached + Serialize> Owned<T> {
         new: T,
         mutate: impl FnOnce(&mut T) + Send,
     ) -> ApplyResult<Applied<T>> {
+        self.check_creation(owner, desired)?;
         let child = self.mutated(owner, &desired.key, new, mutate);
         let body = self.json(&child, desired)?;
         match self.shared.client.create::<T>(&desired.key, &body).await {
@@ -181,7 +183,7 @@ impl<T: Cached + Serialize> Owned<T> {
             }
             Err(error) => {
                 if status_code(&error) == Some(409) {
-                    self.read_live(owner, desired).await?; // fails if the name is taken
+                    self.read_live(owner, &desired.key).await?; // fails if the name is taken
                 }
                 Err(desired.refused(error))
             }

@@ -1,6 +1,7 @@
 //! Children applied on a real API server, and the requests that applying them takes.
 
 mod content;
+mod finalizing;
 mod meaning;
 mod ownership;
 mod policies;

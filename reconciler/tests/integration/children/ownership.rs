@@ -10,15 +10,15 @@ use k8s_openapi::api::{
 };
 use kube::{Api, ResourceExt, api::DeleteParams};
 use reknit_injection::{Context, select};
-use reknit_reconciler::{Controller, NotApplied, Owned};
-use reknit_testing::ControllerExt;
+use reknit_reconciler::{Applied, Controller, NotApplied, Owned};
+use reknit_testing::{ControllerExt, eventually};
 use serde_json::json;
 
 use super::{
     APPLY, NO_REQUESTS, Process, client_with_hook_before_patch, controlled_by, deployments_of,
     desired_deployment, not_applied, set,
 };
-use crate::Fixture;
+use crate::{Fixture, TIMEOUT};
 
 #[tokio::test]
 async fn an_object_with_another_controller_is_kept_until_it_is_deleted() {
@@ -133,18 +133,106 @@ async fn of_two_owners_that_create_the_same_child_the_later_gets_an_error_in_the
 }
 
 #[tokio::test]
-async fn nothing_is_applied_for_a_terminating_owner() {
+async fn a_terminating_owner_gets_new_children_while_only_controllers_finalize_it() {
     let fixture = Fixture::new("children").await;
-    fixture.create("owner", &["demo.reknit.dev/stays"]).await;
-    fixture.maps().delete("owner", &DeleteParams::default()).await.unwrap();
-    let terminating = fixture.maps().get("owner").await.unwrap();
-    let cx = Context::preloaded("applier", fixture.client.clone(), vec![]);
+    let cases = [
+        (DeleteParams::background(), true),
+        (DeleteParams::foreground(), false),
+        (DeleteParams::orphan(), false),
+    ];
+    for (policy, creates) in cases {
+        fixture.create("owner", &["demo.reknit.dev/stays"]).await;
+        fixture.maps().delete("owner", &policy).await.unwrap();
+        let mut owner = fixture.maps().get("owner").await.unwrap();
+        let deployments = deployments_of("applier", fixture.client.clone());
+        let child = |replicas| -> Deployment {
+            serde_json::from_value(desired_deployment(replicas).lock().unwrap().clone()).unwrap()
+        };
+        if !creates {
+            assert!(!owner.finalizers().is_empty(), "{policy:?}");
+            let applied = deployments.apply(&owner, child(3)).await.unwrap_err();
+            let created = deployments.create_or_update(&owner, child(3), |_| {}).await.unwrap_err();
+            for refused in [applied, created] {
+                assert!(matches!(refused, NotApplied::OwnerDeleted { .. }), "{policy:?}: {refused}");
+            }
+            assert!(fixture.deployments().get_opt("child").await.unwrap().is_none(), "{policy:?}");
+            // The garbage collector, which does not run here, removes its finalizer.
+            let stays = json!({"metadata": {"finalizers": ["demo.reknit.dev/stays"]}});
+            owner = fixture.merge("owner", stays).await;
+        }
+        let created = deployments.apply(&owner, child(3)).await.unwrap();
+        assert!(matches!(created, Applied::Created(_)), "{policy:?}");
+        owner.metadata.finalizers = Some(vec!["foregroundDeletion".into(), "demo.reknit.dev/stays".into()]);
+        deployments.apply(&owner, child(2)).await.unwrap();
+        assert_eq!(fixture.replicas().await, Some(2), "an existing child is updated");
+        deployments
+            .create_or_update(&owner, child(2), |child| child.spec.as_mut().unwrap().replicas = Some(0))
+            .await
+            .unwrap();
+        assert_eq!(fixture.replicas().await, Some(0), "an existing child is updated");
+        let refused = deployments.apply_or_replace(&owner, child(2), |_| true).await.unwrap_err();
+        assert!(matches!(refused, NotApplied::OwnerDeleted { .. }), "{refused}");
+        assert!(fixture.child().await.metadata.deletion_timestamp.is_none(), "deleted and not replaced");
+        fixture.deployments().delete("child", &DeleteParams::background()).await.unwrap();
+        fixture.merge("owner", json!({"metadata": {"finalizers": null}})).await;
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_was_just_orphaned_does_not_become_a_child_again() {
+    let fixture = Fixture::new("children").await;
+    let owner = fixture.create("owner", &["demo.reknit.dev/stays"]).await;
+    let child = |replicas| -> Deployment {
+        serde_json::from_value(desired_deployment(replicas).lock().unwrap().clone()).unwrap()
+    };
+    deployments_of("applier", fixture.client.clone()).apply(&owner, child(3)).await.unwrap();
+    // No watch updates this cache.
+    let cached = serde_json::to_value(fixture.child().await).unwrap();
+    let cx = Context::preloaded("applier", fixture.client.clone(), vec![cached]);
     let deployments = Controller::of::<ConfigMap>(&cx).owns::<Deployment>();
-    let child = serde_json::from_value(desired_deployment(3).lock().unwrap().clone()).unwrap();
-    let refused = deployments.apply(&terminating, child).await.unwrap_err();
+    fixture.maps().delete("owner", &DeleteParams::orphan()).await.unwrap();
+    let orphaning = fixture.maps().get("owner").await.unwrap();
+    let applied = deployments.apply(&orphaning, child(2)).await.unwrap_err();
+    let scale = |child: &mut Deployment| child.spec.as_mut().unwrap().replicas = Some(2);
+    let updated = deployments.create_or_update(&orphaning, child(2), scale).await.unwrap_err();
+    for refused in [applied, updated] {
+        assert!(matches!(refused, NotApplied::OwnerDeleted { .. }), "{refused}");
+    }
+    // As the garbage collector does.
+    fixture.change_child(json!({"metadata": {"ownerReferences": null}})).await;
+    let stays = json!({"metadata": {"finalizers": ["demo.reknit.dev/stays"]}});
+    let orphaned = fixture.merge("owner", stays).await;
+    let applied = deployments.apply(&orphaned, child(2)).await.unwrap_err();
+    let NotApplied::Refused { source, .. } = applied else { panic!("{applied}") };
+    assert!(matches!(&*source, kube::Error::Api(status) if status.code == 409), "{source}");
+    // The refused apply has read the child.
+    let refused = deployments.create_or_update(&orphaned, child(2), scale).await.unwrap_err();
     assert!(matches!(refused, NotApplied::OwnerDeleted { .. }), "{refused}");
-    assert!(fixture.deployments().get_opt("child").await.unwrap().is_none());
+    assert_eq!((fixture.replicas().await, fixture.child().await.owner_references()), (Some(3), &[][..]));
     fixture.merge("owner", json!({"metadata": {"finalizers": null}})).await;
+}
+
+#[tokio::test]
+async fn a_child_that_cannot_be_created_in_a_terminating_namespace_is_told_from_other_refusals() {
+    let fixture = Fixture::new("children").await;
+    let owner = fixture.create("owner", &[]).await;
+    let deployments = deployments_of("applier", fixture.client.clone());
+    let child = |name: &str| -> Deployment {
+        let mut child: Deployment =
+            serde_json::from_value(desired_deployment(1).lock().unwrap().clone()).unwrap();
+        child.metadata.name = Some(name.into());
+        child
+    };
+    let invalid = deployments.apply(&owner, child("-")).await.unwrap_err();
+    assert!(!invalid.is_namespace_terminating(), "{invalid}");
+    // No controller runs that would delete the objects of the namespace and then the namespace.
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+    namespaces.delete(&fixture.namespace, &DeleteParams::default()).await.unwrap();
+    eventually("the refusal of new objects", TIMEOUT, async || {
+        let refused = deployments.apply(&owner, child("new")).await.err()?;
+        refused.is_namespace_terminating().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
