@@ -59,8 +59,8 @@ pub use self::{
     key::{Key, KeyError},
     kinds::*,
     names::{
-        Bounds, child_name, cluster_domain, dns_label, dns_subdomain, kind_to_resource, qualified_name,
-        service_host_name,
+        Bounds, child_name, child_name_within, cluster_domain, dns_label, dns_subdomain, kind_to_resource,
+        label_value, qualified_name, service_host_name,
     },
     reference::{InvalidReference, KReference, Reference},
     schema::{

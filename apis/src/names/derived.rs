@@ -4,14 +4,17 @@ use std::sync::OnceLock;
 
 use md5::{Digest, Md5};
 
+use super::Bounds;
 use crate::environment::{self, variable};
 
 /// The maximum length of a DNS label or of a label's value.
 const MAX_LENGTH: usize = 63;
-/// The length that remains beside a hexadecimal MD5 hash.
-const HEAD_LENGTH: usize = MAX_LENGTH - 32;
+/// The length of a hexadecimal MD5 hash.
+const HASH_LENGTH: usize = 32;
 
 /// Returns the name of a child: parent and suffix, or, if they exceed 63 bytes, a shortened name with a hash.
+///
+/// Some Kinds need shorter names: see [`child_name_within`].
 ///
 /// ```
 /// use reknit_apis::child_name;
@@ -21,15 +24,53 @@ const HEAD_LENGTH: usize = MAX_LENGTH - 32;
 /// assert_eq!(long, "aaaaaaaaaaaaaaaaaaaab06521f39153d618550606be297466d5-deployment");
 /// ```
 pub fn child_name(parent: &str, suffix: &str) -> String {
-    if parent.len() + suffix.len() <= MAX_LENGTH {
+    child_name_within(parent, suffix, MAX_LENGTH)
+}
+
+/// Returns the name of a child as [`child_name`] does, but of at most this many bytes instead of 63: at most 52 for a
+/// StatefulSet, whose pods get its name with a hash as a label, and for a CronJob, whose Jobs get its name with a time.
+///
+/// Names of two parents differ if 32 bytes or more are allowed. Fewer leave room for a part of the hash only.
+///
+/// ```
+/// use reknit_apis::child_name_within;
+///
+/// assert_eq!(child_name_within("web", "-database", 52), "web-database");
+/// let long = child_name_within(&"a".repeat(63), "-database", 52);
+/// assert_eq!(long, "aaaaaaaaaaab06521f39153d618550606be297466d5-database");
+/// ```
+pub fn child_name_within(parent: &str, suffix: &str, max_bytes: usize) -> String {
+    if parent.len() + suffix.len() <= max_bytes {
         return format!("{parent}{suffix}");
     }
-    if suffix.len() < HEAD_LENGTH {
-        return format!("{}{}{suffix}", truncate(parent, HEAD_LENGTH - suffix.len()), md5_hex(parent));
+    let head = max_bytes.saturating_sub(HASH_LENGTH);
+    if suffix.len() < head {
+        return format!("{}{}{suffix}", truncate(parent, head - suffix.len()), md5_hex(parent));
     }
-    let name = format!("{}{}", truncate(parent, HEAD_LENGTH), md5_hex(&format!("{parent}{suffix}")));
-    let name = format!("{name}{}", truncate(suffix, MAX_LENGTH - name.len()));
+    let name = format!("{}{}", truncate(parent, head), md5_hex(&format!("{parent}{suffix}")));
+    let name = truncate(&name, max_bytes);
+    let name = format!("{name}{}", truncate(suffix, max_bytes - name.len()));
     name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
+}
+
+/// Returns the text as the value of a label, such as the name of an owner, which may have up to 253 bytes. A text that is
+/// no valid value is shortened, its invalid characters are replaced, and it ends with a hash of the whole text, so that
+/// the values of two names differ.
+///
+/// ```
+/// use reknit_apis::label_value;
+///
+/// assert_eq!(label_value("web.example.com"), "web.example.com");
+/// let long = label_value(&"a".repeat(253));
+/// assert_eq!(long, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-abed9cdef66dcec954b87124ba18c1ab");
+/// ```
+pub fn label_value(text: &str) -> String {
+    let value = Bounds::LABEL_VALUE.apply(text);
+    if value == text {
+        return text.to_owned();
+    }
+    let room = Bounds::LABEL_VALUE.within(MAX_LENGTH - HASH_LENGTH - 1);
+    format!("{}-{}", room.apply(text), md5_hex(text))
 }
 
 /// Cuts the text to at most `max_bytes`, between characters.
@@ -99,6 +140,8 @@ fn service_search_domain(resolv_conf: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -127,6 +170,27 @@ mod tests {
         let (a, b) = (format!("{}a", "p".repeat(70)), format!("{}b", "p".repeat(70)));
         assert_ne!(child_name(&a, "-x"), child_name(&b, "-x"));
         assert_ne!(child_name("p", &a), child_name("p", &b));
+    }
+
+    #[test]
+    fn names_of_children_and_values_of_labels_are_valid_distinct_and_within_their_length() {
+        let parents = ["", "a", "é", "a.b-", "web"].into_iter();
+        let parents: Vec<_> = parents.flat_map(|text| (0..70).map(|n| text.repeat(n))).collect();
+        for (max_bytes, suffix) in [0, 1, 20, 32, 33, 40, 52, 63]
+            .into_iter()
+            .zip(["", "-db", "-a-longer-suffix-of-32-bytes-or-so"].into_iter().cycle())
+        {
+            let names: BTreeSet<_> =
+                parents.iter().map(|parent| child_name_within(parent, suffix, max_bytes)).collect();
+            assert!(names.iter().all(|name| name.len() <= max_bytes), "{max_bytes}: {names:?}");
+        }
+        let distinct: BTreeSet<_> = parents.iter().collect();
+        let names: BTreeSet<_> = parents.iter().map(|parent| child_name_within(parent, "-db", 52)).collect();
+        assert_eq!(names.len(), distinct.len());
+        let values: BTreeSet<_> = parents.iter().map(|parent| label_value(parent)).collect();
+        assert_eq!(values.len(), distinct.len());
+        let is_valid = |value: &String| value.len() <= 63 && Bounds::LABEL_VALUE.apply(value) == **value;
+        assert!(values.iter().all(is_valid), "{values:?}");
     }
 
     #[test]

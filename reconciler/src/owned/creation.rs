@@ -1,6 +1,6 @@
 //! The conditions for the creation of a child by its name, and for writes of the children of a deleted owner.
 
-use kube::api::ObjectMeta;
+use kube::api::{ApiResource, ObjectMeta};
 use reknit_injection::Cached;
 
 use super::{desired::Desired, error::NotApplied, existing::ApplyResult, lister::Owned, owner::Owner};
@@ -11,14 +11,28 @@ const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
 impl<T: Cached> Owned<T> {
-    /// Fails if the child must not be created, because its owner is being deleted and no controller finalizes it.
+    /// Fails if the child must not be created: its name leaves no room for its dependents, or its owner is being deleted
+    /// and no controller finalizes it.
     pub(super) fn check_creation(&self, owner: &impl Owner, desired: &Desired) -> ApplyResult<()> {
+        self.check_length_of_name(desired)?;
         refuse(owner, desired, refusal_to_write(owner.meta()).or_else(|| refusal_to_create(owner.meta())))
     }
 
     /// Fails if the existing child must not be written, because the garbage collector orphans it.
     pub(super) fn check_update(&self, owner: &impl Owner, desired: &Desired) -> ApplyResult<()> {
         refuse(owner, desired, refusal_to_write(owner.meta()))
+    }
+
+    fn check_length_of_name(&self, desired: &Desired) -> ApplyResult<()> {
+        let (kind, name) = (&self.shared.client.kind.resource, &desired.key.name);
+        let Some(max_bytes) = max_bytes_of_name(kind).filter(|max_bytes| name.len() > *max_bytes) else {
+            return Ok(());
+        };
+        let problem = format!(
+            "whose name {name:?} has {} bytes, and not at most {max_bytes} (see `child_name_within`),",
+            name.len()
+        );
+        Err(NotApplied::Unusable { kind: kind.kind.clone(), problem })
     }
 }
 
@@ -60,6 +74,17 @@ fn refusal_to_create(owner: &ObjectMeta) -> Option<&'static str> {
 fn is_deleted_with(owner: &ObjectMeta, finalizer: &str) -> bool {
     let mut finalizers = owner.finalizers.iter().flatten();
     owner.deletion_timestamp.is_some() && finalizers.any(|name| name == finalizer)
+}
+
+/// The maximum length of a name of this Kind that leaves room for the names that its controller derives from it.
+///
+/// A StatefulSet with a longer name is accepted and may get no pods: their label `controller-revision-hash` is the name, a
+/// dash and up to ten characters. A CronJob with a longer name is refused.
+fn max_bytes_of_name(kind: &ApiResource) -> Option<usize> {
+    match (&*kind.group, &*kind.kind) {
+        ("apps", "StatefulSet") | ("batch", "CronJob") => Some(52),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,10 @@
 
 use k8s_openapi::{
     ByteString,
-    api::core::v1::{ConfigMap, Secret},
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{ConfigMap, Secret},
+    },
 };
 use kube::{
     Api, ResourceExt,
@@ -129,4 +132,20 @@ async fn a_terminating_owner_without_permission_to_read_it_adopts_no_child() {
     let refused = fixture.children.apply(&owner, config_map(&[("k", "w")])).await.unwrap_err();
     assert!(matches!(refused, NotApplied::OwnerDeleted { .. }), "{refused}");
     assert_eq!(fixture.take_writes(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_new_stateful_set_has_a_name_that_leaves_room_for_those_of_its_pods() {
+    let fixture = Fixture::<StatefulSet>::new();
+    let set = |length| -> StatefulSet {
+        serde_json::from_value(json!({"metadata": {"name": "s".repeat(length)}})).unwrap()
+    };
+    fixture.children.apply(&lamp(), set(52)).await.unwrap();
+    let refused = fixture.children.apply(&lamp(), set(53)).await.unwrap_err();
+    assert!(matches!(refused, NotApplied::Unusable { .. }), "{refused}");
+    assert_eq!(fixture.take_writes().len(), 1);
+    let mut existing = set(53);
+    existing.metadata.owner_references = Some(vec![controller_reference(&lamp())]);
+    fixture.client.create(&PostParams::default(), &existing).await.unwrap();
+    fixture.children.apply(&lamp(), set(53)).await.unwrap();
 }

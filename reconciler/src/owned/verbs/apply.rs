@@ -98,7 +98,8 @@ impl<T: Cached> Owned<T> {
     ///   objects outside its selection.
     /// - [`NotApplied::OwnerDeleted`]: the owner is gone, or is being deleted and gets no new child: no finalizer keeps
     ///   it, or the garbage collector deletes its children first. If it orphans them, none is changed either.
-    /// - [`NotApplied::Unusable`]: the child cannot be applied.
+    /// - [`NotApplied::Unusable`]: the child cannot be applied, or is a new StatefulSet or CronJob whose name has more than
+    ///   52 bytes.
     /// - [`NotApplied::Refused`]: the API server refused the request, for example because a field is immutable. A
     ///   conflict counts as a conflict of the pass.
     pub async fn apply<O>(&self, owner: &O, child: T) -> Result<Applied<T>, NotApplied>
