@@ -174,8 +174,9 @@ impl<R: ReconcileKind> KindDriver<R> {
             && PassAborted::of(aborted).is_some()
         {
             self.record_if_known(key, || failure_event(aborted));
-            if !self.is_known(key) {
-                self.forget(key);
+            match self.is_known(key) {
+                true => self.trackers.pass_failed(key),
+                false => self.forget(key),
             }
         }
         result
@@ -257,7 +258,9 @@ impl<R: ReconcileKind> KindDriver<R> {
         if !self.is_known(key) {
             self.forget(key);
         } else if result.is_ok() {
-            self.trackers.retain_latest(key);
+            self.trackers.pass_succeeded(key);
+        } else {
+            self.trackers.pass_failed(key);
         }
         result
     }

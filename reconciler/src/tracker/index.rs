@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
 
 use kube::{
     ResourceExt,
-    core::{Selector, SelectorExt},
+    core::{Expression, Selector, SelectorExt},
 };
 use parking_lot::{Mutex, MutexGuard};
 use reknit_apis::{
@@ -24,10 +25,19 @@ use crate::{
 
 /// A key as text, shared by all entries with that key.
 type KeyText = Arc<str>;
-/// A label selector as text, as [`canonical_text`] returns it.
+/// A label selector as text, as [`text_of_selector`] returns it.
 type SelectorText = Arc<str>;
 /// The namespace to which a selector applies; `None` for a cluster-scoped Kind, or for all namespaces.
 type Namespace = Option<Arc<str>>;
+
+/// The maximum length of the text of a target in bytes. Users may choose the name that is read, and no rule bounds it.
+const MAX_TARGET: usize = 512;
+/// The length to which a longer text is cut. [`CUT`] and a hash of the whole text follow.
+const CUT_TARGET: usize = 128;
+/// Marks a text that is cut. No name of an object contains a percent sign.
+const CUT: &str = "…%";
+/// The maximum length of the text of a selector in bytes. A read by a longer one counts as a read of all objects.
+pub(super) const MAX_SELECTOR: usize = 16 << 10;
 
 /// The reads of one Kind by one controller. All clones share one index.
 #[derive(Clone, Default)]
@@ -99,20 +109,15 @@ impl Tracker {
         let observer = text_of(observer);
         let targets: Vec<_> = {
             let index = self.lock();
-            pairs_starting_with(&index.reads, &observer).map(|(_, target)| target.clone()).collect()
+            let targets = pairs_starting_with(&index.reads, &observer).map(|(_, target)| target);
+            targets
+                .filter_map(|target| Some((index.shown(target)?, matches!(target, Target::Exact(_)))))
+                .collect()
         };
         // Without the lock, which handlers take while they hold the lock of the cache.
-        let read = |target| match target {
-            Target::Kind => None,
-            Target::Exact(text) => {
-                let key = Key::from(&*text);
-                Some((key.to_string(), Some(informer.contains(&key))))
-            }
-            Target::Matching(matching) => {
-                let (namespace, selector) = *matching;
-                let target = namespace.map_or_else(|| selector.to_string(), |of| format!("{of}/ {selector}"));
-                Some((target, None))
-            }
+        let read = |(target, is_exact): (String, bool)| {
+            let exists = (is_exact && !is_cut(&target)).then(|| informer.contains(&Key::from(&*target)));
+            (target, exists)
         };
         let related = |(target, exists)| Related {
             relation: Source::TRACKED,
@@ -120,7 +125,7 @@ impl Tracker {
             target,
             exists,
         };
-        targets.into_iter().filter_map(read).map(related).collect()
+        targets.into_iter().map(read).map(related).collect()
     }
 }
 
@@ -149,8 +154,10 @@ pub(crate) struct Index {
     pub(super) matching: HashMap<Namespace, HashMap<SelectorText, SelectorObservers>>,
     /// Pairs of observer and target.
     pub(super) reads: BTreeSet<(KeyText, Target)>,
-    /// The targets that the latest pass of an observer has read so far. Kept until a pass of the observer succeeds.
-    latest: HashMap<KeyText, HashSet<Target>>,
+    /// The targets that the running pass of an observer has read so far, and whether it is the first that reads them.
+    latest: HashMap<KeyText, HashMap<Target, bool>>,
+    /// The targets of the last successful pass of an observer, if a later one has failed and read others.
+    last_success: HashMap<KeyText, HashSet<Target>>,
 }
 
 /// A selector and the observers that read with it.
@@ -166,7 +173,8 @@ impl Index {
         let is_same = target == observer;
         let observer = self.interned(observer);
         // An object and its dependency often have the same name, and then share the text.
-        let target = if is_same { observer.clone() } else { self.interned(target) };
+        let target =
+            if is_same { bounded(observer.clone()) } else { self.interned_text(target_text(target)) };
         if self.add(&observer, Target::Exact(target.clone())) {
             self.exact.insert((target, observer));
         }
@@ -180,8 +188,13 @@ impl Index {
 
     pub(super) fn read_matching(&mut self, observer: &Key, namespace: Option<&str>, selector: &Selector) {
         let observer = self.interned(observer);
-        let namespace: Namespace = namespace.map(Into::into);
-        let text: SelectorText = canonical_text(selector).into();
+        let namespace: Namespace = namespace.map(|namespace| bounded(namespace.into()));
+        let text = text_of_selector(selector);
+        let all_objects = Selector::default();
+        let (text, selector) = match text.len() {
+            0..=MAX_SELECTOR => (text.into(), selector),
+            _ => (SelectorText::default(), &all_objects),
+        };
         if self.add(&observer, Target::Matching(Box::new((namespace.clone(), text.clone())))) {
             let entry = self.matching.entry(namespace).or_default().entry(text);
             let new = || SelectorObservers { selector: selector.clone(), observers: HashSet::default() };
@@ -196,7 +209,8 @@ impl Index {
         namespace: Option<&str>,
         labels: &[BTreeMap<String, String>],
     ) -> HashSet<KeyText> {
-        let by_name = pairs_starting_with(&self.exact, key).map(|(_, observer)| observer.clone());
+        let target = bounded(key.clone());
+        let by_name = pairs_starting_with(&self.exact, &target).map(|(_, observer)| observer.clone());
         let mut observers: HashSet<_> = by_name.collect();
         if !labels.is_empty() {
             let in_namespace = namespace.and_then(|namespace| self.matching.get(&Some(namespace.into())));
@@ -236,40 +250,75 @@ impl Index {
         !self.matching.is_empty()
     }
 
-    /// Starts to record the reads of a pass, if the observer has earlier reads to compare with.
+    /// Starts to record the reads of a pass. An earlier pass that has not ended was dropped, and counts as failed.
     pub(super) fn begin_pass(&mut self, observer: &Key) {
+        self.pass_failed(observer);
         if let Some(observer) = stored_text(&self.reads, &text_of(observer)).cloned() {
-            self.latest.insert(observer, HashSet::default());
+            self.latest.insert(observer, HashMap::default());
         }
     }
 
-    /// Drops the reads that the last pass did not repeat.
-    pub(super) fn retain_latest(&mut self, observer: &Key) {
+    /// Ends a successful pass: drops the reads that it did not repeat.
+    pub(super) fn pass_succeeded(&mut self, observer: &Key) {
         let observer = text_of(observer);
+        self.last_success.remove(&observer);
         if let Some(latest) = self.latest.remove(&observer) {
-            self.remove_where(&observer, |target| !latest.contains(target));
+            self.remove_where(&observer, |target| !latest.contains_key(target));
         }
+    }
+
+    /// Ends a failed pass: drops the reads that neither it nor the last successful pass did. It may have stopped before it
+    /// repeated those of the latter.
+    pub(super) fn pass_failed(&mut self, observer: &Key) {
+        let Some((observer, latest)) = self.latest.remove_entry(&text_of(observer)) else { return };
+        let last_success = match self.last_success.remove(&observer) {
+            Some(last_success) => last_success,
+            None if !latest.values().any(|is_new| *is_new) => return,
+            None => {
+                let reads = pairs_starting_with(&self.reads, &observer).map(|(_, target)| target);
+                reads.filter(|target| latest.get(target) != Some(&true)).cloned().collect()
+            }
+        };
+        self.remove_where(&observer, |target| !latest.contains_key(target) && !last_success.contains(target));
+        self.last_success.insert(observer, last_success);
     }
 
     /// Drops all reads of the observer.
     pub(super) fn forget(&mut self, observer: &Key) {
         let observer = text_of(observer);
         self.latest.remove(&observer);
+        self.last_success.remove(&observer);
         self.remove_where(&observer, |_| true);
     }
 
     /// The stored text of this key, or a new one.
     fn interned(&self, key: &Key) -> KeyText {
-        let text = text_of(key);
+        self.interned_text(text_of(key))
+    }
+
+    fn interned_text(&self, text: KeyText) -> KeyText {
         stored_text(&self.reads, &text).or_else(|| stored_text(&self.exact, &text)).cloned().unwrap_or(text)
     }
 
     /// Adds the read. Returns true if it is new.
     fn add(&mut self, observer: &KeyText, target: Target) -> bool {
-        if let Some(latest) = self.latest.get_mut(observer) {
-            latest.insert(target.clone());
+        let is_new = self.reads.insert((observer.clone(), target.clone()));
+        self.latest.entry(observer.clone()).or_default().entry(target).or_insert(is_new);
+        is_new
+    }
+
+    /// The target as the console shows it. `None` for a Kind alone.
+    fn shown(&self, target: &Target) -> Option<String> {
+        match target {
+            Target::Kind => None,
+            Target::Exact(text) => Some(text.to_string()),
+            Target::Matching(matching) => {
+                let (namespace, text) = &**matching;
+                let entry = self.matching.get(namespace)?.get(text)?;
+                let selector = sorted(&entry.selector, Expression::to_string);
+                Some(namespace.as_ref().map_or_else(|| selector.clone(), |of| format!("{of}/ {selector}")))
+            }
         }
-        self.reads.insert((observer.clone(), target))
     }
 
     fn remove_where(&mut self, observer: &KeyText, condition: impl Fn(&Target) -> bool) {
@@ -306,6 +355,27 @@ pub(super) fn text_of(key: &Key) -> KeyText {
     }
 }
 
+/// The text of a key that is read.
+fn target_text(key: &Key) -> KeyText {
+    bounded(text_of(key))
+}
+
+/// The text, or if it is long, its start and a hash. Two texts that become the same enqueue each other's observers, which
+/// does no harm.
+fn bounded(text: KeyText) -> KeyText {
+    if text.len() <= MAX_TARGET {
+        return text;
+    }
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    format!("{}{CUT}{:016x}", &text[..text.floor_char_boundary(CUT_TARGET)], hasher.finish()).into()
+}
+
+/// Returns true if [`bounded`] has cut this text.
+fn is_cut(text: &str) -> bool {
+    text.contains(CUT)
+}
+
 /// The pairs whose first element is this text.
 fn pairs_starting_with<'a, T: Default + Ord>(
     pairs: &'a BTreeSet<(KeyText, T)>,
@@ -323,10 +393,15 @@ fn stored_text<'a, T: Default + Ord>(
     pairs_starting_with(pairs, text).next().map(|(text, _)| text)
 }
 
-/// The selector as text. Selectors that differ only in the order of their requirements have the same text.
-fn canonical_text(selector: &Selector) -> String {
-    let mut expressions: Vec<_> =
-        selector.clone().into_iter().map(|expression| expression.to_string()).collect();
+/// The selector as text. Selectors have the same text only if they differ in nothing but the order of their requirements,
+/// also if they contain keys and values that no label has. So the strings are quoted.
+fn text_of_selector(selector: &Selector) -> String {
+    sorted(selector, |expression| format!("{expression:?}"))
+}
+
+/// The texts of the requirements of the selector, in order.
+fn sorted(selector: &Selector, text: impl Fn(&Expression) -> String) -> String {
+    let mut expressions: Vec<_> = selector.clone().into_iter().map(|expression| text(&expression)).collect();
     expressions.sort();
     expressions.dedup();
     expressions.join(",")

@@ -1,7 +1,8 @@
 //! Tracks which key has read which object, and enqueues the key when that object changes.
 //!
 //! Knative's tracker keeps a read for three resync periods, so that forgotten reads expire. Here no read expires: it is
-//! dropped after the first successful pass that does not repeat it, or with its observer.
+//! dropped after the first successful pass that does not repeat it, or with its observer. A read of a failed pass is also
+//! dropped if the next pass fails without it.
 
 mod any;
 mod duck;

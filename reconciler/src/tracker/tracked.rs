@@ -15,8 +15,8 @@ use super::index::Tracker;
 /// pass reads: its key is enqueued when that object is created, changed or deleted.
 ///
 /// Comes from [`Builder::track`](crate::Builder::track). A read is recorded before the cache is read, so no change is
-/// missed in between. The record is dropped after a successful pass that does not repeat the read. All clones share one
-/// state.
+/// missed in between. The record is dropped after a successful pass that does not repeat the read. While the passes of an
+/// object fail, the reads of the last successful pass and of the last failed one are kept. All clones share one state.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Pod, Service};

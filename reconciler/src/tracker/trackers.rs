@@ -32,10 +32,16 @@ impl Trackers {
         self.for_each_index(|index| index.begin_pass(key));
     }
 
-    /// Ends a successful pass: reads that it did not repeat are dropped. After a failed pass all reads are kept, since
-    /// the key may be waiting for any of them.
-    pub(crate) fn retain_latest(&self, key: &Key) {
-        self.for_each_index(|index| index.retain_latest(key));
+    /// Ends a successful pass: drops the reads that it did not repeat.
+    pub(crate) fn pass_succeeded(&self, key: &Key) {
+        self.for_each_index(|index| index.pass_succeeded(key));
+        self.dynamic.close_unused();
+    }
+
+    /// Ends a failed pass: drops the reads that neither it nor the last successful pass did. The key may be waiting for any
+    /// of the others. So what is kept of a key does not grow with the number of its failed passes.
+    pub(crate) fn pass_failed(&self, key: &Key) {
+        self.for_each_index(|index| index.pass_failed(key));
         self.dynamic.close_unused();
     }
 

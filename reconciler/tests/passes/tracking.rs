@@ -104,6 +104,25 @@ async fn a_failed_pass_adds_its_reads_to_those_of_the_pass_before() {
 }
 
 #[tokio::test]
+async fn a_failed_pass_drops_the_reads_of_the_failed_pass_before() {
+    let fixture = Fixture::new();
+    fixture.pass(reading("one")).await;
+    for name in ["two", "three"] {
+        fixture
+            .pass(move |services, lamp| {
+                services.get(lamp, name);
+                match name {
+                    "two" => Err("it does not exist".into()),
+                    _ => panic!("a pass that is aborted"),
+                }
+            })
+            .await;
+    }
+    let enqueues = ["one", "two", "three"].map(|name| fixture.change_enqueues(name, &[]));
+    assert_eq!(enqueues, [true, false, true]);
+}
+
+#[tokio::test]
 async fn objects_that_start_or_stop_matching_a_selector_enqueue_the_key() {
     let fixture = Fixture::new();
     let web = || Selector::from(Expression::Equal("app".into(), "web".into()));
