@@ -47,7 +47,7 @@ const MAX_MANAGER: usize = 128;
 #[debug("Owned {{ informer: {informer:?}, .. }}")]
 pub struct Owned<T: Cached> {
     pub(crate) informer: Informer<T>,
-    /// Indexed by the controller's uid, or by [`orphan_index_value`] for an object without a controller.
+    /// Indexed by [`child_index_value`], or by [`orphan_index_value`] for an object without a controller.
     by_owner: Index<T>,
     pub(super) shared: Arc<Shared>,
 }
@@ -85,7 +85,7 @@ impl<T: Cached> Owned<T> {
         metrics: &ChildMetrics,
     ) -> Self {
         let by_owner = informer.index(|object: &T| match controller_of(object) {
-            Some(owner) => [owner.uid.clone()],
+            Some(owner) => [child_index_value(&owner.uid)],
             None => [orphan_index_value(object.meta().namespace.as_deref())],
         });
         let up_to_date = Arc::<Mutex<HashMap<Key, UpToDate>>>::default();
@@ -126,7 +126,7 @@ impl<T: Cached> Owned<T> {
     /// child in that case, derive the names of the children from the owner.
     pub fn of<O: Resource<DynamicType = ()>>(&self, owner: &O) -> impl Iterator<Item = Arc<T>> + use<T, O> {
         let found: Vec<_> = match owner.meta().uid.as_deref() {
-            Some(uid) => self.by_owner.get(uid).collect(),
+            Some(uid) => self.by_owner.get(&child_index_value(uid)).collect(),
             None => self.owned_by_name(&Key::of(owner).name, |object| controller_name::<O, T>(object)),
         };
         let namespace = owner.meta().namespace.clone();
@@ -184,9 +184,14 @@ pub(super) fn manager_of(component: &str, uid: &str) -> String {
     format!("{}-{uid}", Bounds::FIELD_MANAGER.within(room).apply(component))
 }
 
-/// The index value of objects without a controller. A uid never contains a slash.
+/// The index value of the objects whose controller has this uid. The API server accepts any text as the uid of an owner.
+fn child_index_value(uid: &str) -> String {
+    format!("uid {uid}")
+}
+
+/// The index value of objects without a controller. It differs from that of any uid.
 fn orphan_index_value(namespace: Option<&str>) -> String {
-    format!("/{}", namespace.unwrap_or_default())
+    format!("in {}", namespace.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -349,6 +349,26 @@ async fn an_orphan_whose_patch_fails_does_not_keep_others_from_being_adopted() {
 }
 
 #[tokio::test]
+async fn an_object_whose_controller_has_the_name_of_a_namespace_as_uid_is_no_orphan_of_that_namespace() {
+    let fixture = Fixture::<ConfigMap>::new();
+    for (name, uid) in [("a", "/default"), ("b", "in default"), ("c", "uid-x"), ("d", "uid uid-x")] {
+        let mut forged = config_map(&[]);
+        forged.metadata.name = Some(name.into());
+        forged.metadata.owner_references = Some(vec![OwnerReference {
+            uid: uid.into(),
+            controller: Some(true),
+            ..controller_reference(&lamp())
+        }]);
+        fixture.elsewhere.create(&PostParams::default(), &forged).await.unwrap();
+    }
+    fixture.client.create(&PostParams::default(), &config_map(&[])).await.unwrap();
+    fixture.take_writes();
+    let claimed = fixture.children.claim(&lamp(), |_| true).await.unwrap();
+    assert_eq!(claimed.iter().map(|child| child.name_any()).collect::<Vec<_>>(), ["child"]);
+    assert_eq!(fixture.take_writes(), ["patch configmaps default/child"]);
+}
+
+#[tokio::test]
 async fn an_orphan_whose_owner_references_admission_removes_is_reported() {
     let mut stored = config_map(&[]);
     stored.metadata.name = Some("b".into());
