@@ -17,9 +17,11 @@ const CAUSES: &str = "reknit.dev/causes";
 /// The maximum length of the causes in bytes.
 const MAX_CAUSES: usize = 1024;
 
-/// An event that is not published yet.
+/// An event that is not published yet. Its texts are cut at once: many events may wait, and a message may contain a text that
+/// a user has chosen.
 pub(super) struct PendingEvent {
     pub(super) regarding: ObjectReference,
+    /// Its reason and its message are within the bounds.
     pub(super) event: Event,
     pub(super) controller: Arc<str>,
     /// The name of the stored event. A retry uses it again.
@@ -36,6 +38,12 @@ impl PendingEvent {
             CurrentPass::get().filter(|_| event.type_ == EventType::Warning).and_then(|pass| pass.causes());
         // The alternate form is the same for each run of a simulation.
         let causes = causes.map(|causes| format!("{causes:#}")).filter(|causes| !causes.is_empty());
+        let causes = causes.map(|causes| causes[..causes.floor_char_boundary(MAX_CAUSES)].to_owned());
+        let event = Event {
+            reason: Bounds::EVENT_REASON.apply(&event.reason).into_owned(),
+            message: Bounds::EVENT_NOTE.apply(&event.message).into_owned(),
+            ..event
+        };
         Self { regarding, event, controller, name, time: MicroTime(now()), causes }
     }
 
@@ -44,19 +52,10 @@ impl PendingEvent {
         self.regarding.namespace.as_deref().unwrap_or("default")
     }
 
-    pub(super) fn reason(&self) -> Cow<'_, str> {
-        Bounds::EVENT_REASON.apply(&self.event.reason)
-    }
-
-    pub(super) fn note(&self) -> Cow<'_, str> {
-        Bounds::EVENT_NOTE.apply(&self.event.message)
-    }
-
     /// The annotation with the causes. It is not in the note, so that the same event for another cause is counted in the
     /// series of the first one.
     fn annotations(&self) -> Option<BTreeMap<String, String>> {
-        let causes = self.causes.as_ref()?;
-        let causes = causes[..causes.floor_char_boundary(MAX_CAUSES)].to_owned();
+        let causes = self.causes.clone()?;
         Some([(CAUSES.to_owned(), causes)].into())
     }
 
@@ -70,8 +69,8 @@ impl PendingEvent {
             },
             action: Some("Reconcile".into()),
             event_time: Some(self.time.clone()),
-            note: Some(self.note().into()),
-            reason: Some(self.reason().into()),
+            note: Some(self.event.message.clone()),
+            reason: Some(self.event.reason.clone()),
             regarding: Some(self.regarding.clone()),
             reporting_controller: Some(self.controller.to_string()),
             reporting_instance: Some(instance.into()),

@@ -34,8 +34,8 @@ impl Fingerprint {
         Self {
             spam_key: SpamKey { object, controller: pending.controller.to_string() },
             type_: pending.event.type_,
-            reason: pending.reason().into(),
-            note: pending.note().into(),
+            reason: pending.event.reason.clone(),
+            note: pending.event.message.clone(),
         }
     }
 }

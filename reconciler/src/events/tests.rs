@@ -27,6 +27,15 @@ fn the_name_and_the_time_of_an_event_are_those_of_the_simulation() {
     assert_eq!(event(1, "a").1, Timestamp::UNIX_EPOCH);
 }
 
+#[test]
+fn a_waiting_event_keeps_only_what_is_published_of_a_long_text() {
+    let event = Event { reason: "R".repeat(1_000_000), ..Event::warning("", "ä".repeat(1_000_000)) };
+    let Event { reason, message, .. } =
+        PendingEvent::new(ObjectReference::default(), event, "c".into()).event;
+    assert_eq!([reason.len(), message.len()], [128, 1024]);
+    assert!(reason.capacity() + message.capacity() < 2048);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_number_of_series_is_bounded_and_the_oldest_are_forgotten_first() {
     let mut series = Series::default();
