@@ -59,6 +59,10 @@ const NOT_FOUND_FOR: Duration = Duration::from_secs(5);
 /// The time limit of a request. An aggregated API server that is silent must not hold up passes for long.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The maximum length of a Kind in bytes. That of a CustomResourceDefinition has at most 63. A user may have written a longer
+/// one, which is not to be remembered.
+const MAX_KIND: usize = 253;
+
 /// The time after which a check that does not find a Kind is repeated, since one API server of several may be starting.
 const CONFIRM_AFTER: Duration = Duration::from_secs(1);
 
@@ -225,9 +229,10 @@ impl Discovery {
     }
 }
 
-/// Returns true if the group is a DNS subdomain or empty, and the version a DNS label.
-fn is_well_formed(GroupVersionKind { group, version, .. }: &GroupVersionKind) -> bool {
-    (group.is_empty() || dns_subdomain(group).is_empty()) && dns_label(version).is_empty()
+/// Returns true if the group is a DNS subdomain or empty, the version a DNS label, and the Kind no longer than a name can be.
+fn is_well_formed(GroupVersionKind { group, version, kind }: &GroupVersionKind) -> bool {
+    let is_group = group.is_empty() || dns_subdomain(group).is_empty();
+    is_group && dns_label(version).is_empty() && kind.len() <= MAX_KIND
 }
 
 /// The path of the resources of the API version of this Kind.

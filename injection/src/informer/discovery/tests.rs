@@ -61,6 +61,15 @@ async fn a_malformed_api_version_is_unknown_and_enters_no_url() {
     }
 }
 
+#[tokio::test]
+async fn a_kind_that_is_too_long_is_unknown_and_not_remembered() {
+    let (client, mut server) = server();
+    let informers = Context::new("test", client).informers();
+    let kind = GroupVersionKind::gvk("example.com", "v1", &"L".repeat(1_000_000));
+    let found = informers.resolve(&kind).now_or_never();
+    assert!(matches!(found, Some(Ok(None))) && server.is_idle());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kind_is_remembered_and_an_unknown_one_is_requested_again_after_a_while() {
     let (client, mut server) = server();
