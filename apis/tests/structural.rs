@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::apimachinery::pkg::{
-    api::resource::Quantity, runtime::RawExtension, util::intstr::IntOrString,
+    api::resource::Quantity, apis::meta::v1::Condition, runtime::RawExtension, util::intstr::IntOrString,
 };
 use kube::{CustomResource, KubeSchema};
 use reknit_apis::{check_definition, definition_of, kubernetes_schema, structural};
@@ -162,7 +162,7 @@ fn the_rules_of_a_struct_that_contains_no_enum_stay() {
 }
 
 #[test]
-fn a_status_requires_no_field_but_the_keys_of_its_lists() {
+fn a_status_requires_no_field_but_the_keys_of_its_lists_and_those_of_conditions() {
     #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
     #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
     #[schemars(transform = structural)]
@@ -183,6 +183,7 @@ fn a_status_requires_no_field_but_the_keys_of_its_lists() {
         ranges: Vec<Range>,
         named: BTreeMap<String, Range>,
         shape: Shape,
+        conditions: Vec<Condition>,
     }
     let definition = json!(definition_of::<Lamp>().unwrap());
     let fields = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
@@ -193,6 +194,8 @@ fn a_status_requires_no_field_but_the_keys_of_its_lists() {
         assert_eq!(node["required"], Value::Null, "{node}");
     }
     assert_eq!(status["properties"]["ranges"]["items"]["required"], json!(["min"]));
+    let condition = &status["properties"]["conditions"]["items"]["required"];
+    assert_eq!(condition, &json!(["lastTransitionTime", "message", "reason", "status", "type"]));
     assert_eq!(status["properties"]["shape"]["oneOf"], schema_of::<Shape>()["oneOf"]);
 }
 

@@ -79,7 +79,7 @@ impl ListMap {
     }
 }
 
-fn is_condition(item: &JSONSchemaProps) -> bool {
+pub(super) fn is_condition(item: &JSONSchemaProps) -> bool {
     let is_required = |field: &str| item.required.iter().flatten().any(|required| required == field);
     is_required("type") && is_required("status")
 }

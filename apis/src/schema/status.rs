@@ -4,9 +4,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 
-use super::visit;
+use super::{list_types::is_condition, visit};
 
-/// Makes the fields of each status optional, but for the keys of its lists.
+/// Makes the fields of each status optional, but for the keys of its lists and the fields of its conditions, which are the same in
+/// each release.
 ///
 /// A definition is installed before the release that knows its new fields, and stays installed when that release is rolled
 /// back. The other release writes the status without these fields, and the API server would refuse it.
@@ -25,7 +26,9 @@ pub(super) fn make_status_optional(definition: &mut CustomResourceDefinition) {
 /// Makes the fields of the children of a node optional. The alternatives of an enum keep the fields that tell them apart.
 fn make_children_optional(node: &mut JSONSchemaProps) {
     let keys = node.x_kubernetes_list_map_keys.clone().unwrap_or_default();
-    if let Some(JSONSchemaPropsOrArray::Schema(item)) = &mut node.items {
+    if let Some(JSONSchemaPropsOrArray::Schema(item)) = &mut node.items
+        && !(keys == ["type"] && is_condition(item))
+    {
         retain_required(item, &keys);
     }
     for field in node.properties.iter_mut().flat_map(|fields| fields.values_mut()) {
