@@ -6,8 +6,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use super::{list_types::is_condition, visit};
 
-/// Makes the fields of each status optional, but for the keys of its lists and the fields of its conditions, which are the same in
-/// each release.
+/// Makes the fields of each status optional, but for the keys of its lists and the fields of its conditions, which are the
+/// same in each release.
 ///
 /// A definition is installed before the release that knows its new fields, and stays installed when that release is rolled
 /// back. The other release writes the status without these fields, and the API server would refuse it.

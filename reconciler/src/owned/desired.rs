@@ -131,8 +131,8 @@ impl Desired {
     }
 }
 
-/// The full key of a child, whose key may lack the namespace. A namespaced child of a namespaced owner is in the owner's namespace. The namespace of a
-/// cluster-scoped child is ignored, as by the API server.
+/// The full key of a child, whose key may lack the namespace. A namespaced child of a namespaced owner is in the owner's
+/// namespace. The namespace of a cluster-scoped child is ignored, as by the API server.
 pub(super) fn key_of(
     owner: &impl Resource<DynamicType = ()>,
     mut key: Key,
