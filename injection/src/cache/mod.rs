@@ -63,7 +63,7 @@ pub(crate) struct Cache<K> {
     stores: RwLock<Stores>,
     undecodable: RwLock<Undecodable>,
     handlers: Mutex<Handlers<K>>,
-    fights: Fights,
+    pub(crate) fights: Fights,
     redaction: Redaction,
     writers: Writers,
     /// True if a test provides the objects instead of a reflector. Then states are applied in the order of their
@@ -334,8 +334,13 @@ impl<K: Cached> Cache<K> {
         before: &Object,
         response: &RawObject<'_>,
     ) -> Option<Restored> {
-        let (after, managed_fields) = (&self.state_after(before, response)?, response.managed_fields());
-        let write = Write { request, before, after, managed_fields };
+        let Some(after) = &self.state_after(before, response) else {
+            if before.is_same_state(&response.state()) {
+                self.fights.end_unchanged(&before.state().key(), controller);
+            }
+            return None;
+        };
+        let write = Write { request, before, after, managed_fields: response.managed_fields() };
         self.fights.record_write(&self.kind, controller, &write)
     }
 

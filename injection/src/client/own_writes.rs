@@ -7,9 +7,11 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Status, StatusDetails};
 use kube::client::Body;
 use reknit_apis::Key;
@@ -37,7 +39,11 @@ pub(crate) fn deliver_own_writes(transport: &Transport, informers: &Informers) -
         let response = inner.send(request);
         let Some(cacheable) = cacheable else { return response };
         let (inner, informers) = (inner.clone(), informers.clone());
-        async move { cacheable.deliver(response.await?, &inner, &informers).await }.boxed()
+        async move {
+            cacheable.begin_write();
+            cacheable.deliver(response.await?, &inner, &informers).await
+        }
+        .boxed()
     })
 }
 
@@ -88,6 +94,7 @@ impl CacheableRequest {
         informers: &Informers,
     ) -> kube::Result<HttpResponse> {
         if !response.status().is_success() {
+            self.end_failed_write(response.status());
             return Ok(response);
         }
         let (head, body) = response.into_parts();
@@ -153,12 +160,28 @@ impl CacheableRequest {
         Ok(())
     }
 
+    /// The state before the write and the pass that sends it, unless it is a deletion.
+    fn write_of_pass(&self) -> Option<(&StateBefore, Arc<CurrentPass>)> {
+        self.before.as_ref().zip(CurrentPass::get().filter(|_| !self.is_deletion))
+    }
+
+    fn begin_write(&self) {
+        if let Some((before, pass)) = self.write_of_pass() {
+            before.begin_write(&pass.controller);
+        }
+    }
+
+    /// Whether the API server has executed a write that it did not refuse as a mistake of the client is not known.
+    fn end_failed_write(&self, status: StatusCode) {
+        let is_refused = status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT;
+        if let Some((before, pass)) = self.write_of_pass().filter(|_| is_refused) {
+            before.end_refused_write(&pass.controller);
+        }
+    }
+
     /// Lets the pass know what its write has restored or changed, once the caches have the new state.
     fn record_write(&self, response: &RawObject<'_>) {
-        let (Some(before), Some(pass)) = (&self.before, CurrentPass::get().filter(|_| !self.is_deletion))
-        else {
-            return;
-        };
+        let Some((before, pass)) = self.write_of_pass() else { return };
         if let Some(restored) = before.record_write(&pass.controller, &self.request, response) {
             pass.add_restored(restored);
         }

@@ -5,7 +5,8 @@
 //! value before and after it, was restored by the controller, if the request has written it. A field that counts up, or
 //! that the controller never sets, is none of these. A watch that lags behind may report the state that was written from
 //! only later, even after further writes: if it shows that the write has restored nothing, the write does not count. Nor
-//! does it if more states arrived before its response than are kept.
+//! does it if more states arrived before its response than are kept, or if the state to which the write before it led is not
+//! known, since its response was lost, or came after a newer state.
 //!
 //! The states are compared whichever client sent the write, and whichever verb, also of the status. Nothing is decoded
 //! unless both writers have changed the same part of the object. The kept states are those of the cache, so they take
@@ -117,6 +118,10 @@ struct Writer {
     controller: Arc<str>,
     /// The state to which its last write led.
     state: Object,
+    /// True while the state to which the last write led is not known: its response has not arrived, or only after a newer state.
+    is_unanswered: bool,
+    /// True if there was such a write before the last one.
+    is_outdated: bool,
     written: Instant,
     /// The states of the last write that has restored a field as far as is known. The next such write is sent from a newer
     /// state, so the watch has then reported all states that could show otherwise.
@@ -225,6 +230,26 @@ impl Fights {
         })
     }
 
+    /// Notes that a pass of this controller sends a write of the object.
+    pub(crate) fn begin_write(&self, key: &Key, controller: &str) {
+        self.with_writer(key, controller, |writer| {
+            writer.is_outdated |= std::mem::replace(&mut writer.is_unanswered, true);
+        });
+    }
+
+    /// Notes that the write that a pass of this controller has sent has changed nothing.
+    pub(crate) fn end_unchanged(&self, key: &Key, controller: &str) {
+        self.with_writer(key, controller, |writer| writer.is_unanswered = false);
+    }
+
+    fn with_writer(&self, key: &Key, controller: &str, change: impl FnOnce(&mut Writer)) {
+        let mut objects = self.objects.lock();
+        let mut by = objects.written.get_mut(key).into_iter().flat_map(|object| &mut object.by);
+        if let Some(writer) = by.find(|writer| *writer.controller == *controller) {
+            change(writer);
+        }
+    }
+
     /// Remembers the write of an object by a pass of this controller. Returns the field that it has restored, if this is
     /// a fight. The state before the write is the one that was cached when it was sent.
     pub(crate) fn record_write(
@@ -246,8 +271,9 @@ impl Fights {
             object.by.push(Writer::new(controller, after, now));
             return None;
         };
+        let is_outdated = writer.is_outdated;
         let last = writer.replace_state(after, now);
-        if object.dropped.as_ref().and_then(Object::version) > before.version() {
+        if is_outdated || object.dropped.as_ref().and_then(Object::version) > before.version() {
             return None;
         }
         let before = state_between(&object.states, before, after).unwrap_or(before);
@@ -323,6 +349,8 @@ impl Writer {
         Self {
             controller: controller.clone(),
             state: state.clone(),
+            is_unanswered: false,
+            is_outdated: false,
             written: now,
             last_restored: None,
             restored: 0,
@@ -336,6 +364,7 @@ impl Writer {
     /// Returns the state to which the write before this one led.
     fn replace_state(&mut self, after: &Object, now: Instant) -> Object {
         self.written = now;
+        (self.is_unanswered, self.is_outdated) = (false, false);
         std::mem::replace(&mut self.state, after.clone())
     }
 

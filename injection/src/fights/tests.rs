@@ -437,6 +437,27 @@ async fn a_namespace_with_many_objects_takes_no_room_from_the_fights_of_others()
 
 /// The client that is found from these `managedFields`: after the own write, after the change, and after the field was
 /// restored.
+#[tokio::test(start_paused = true)]
+async fn a_write_after_one_whose_response_is_lost_or_overtaken_restores_nothing() {
+    let (mut fixture, key) = (Fixture::deployment(), Key::new("shop", "shop-7"));
+    let begin = |fixture: &Fixture| fixture.fights.begin_write(&key, "web");
+    for _ in 0..10 {
+        begin(&fixture);
+        assert!(fixture.write(REPLICAS, json!(2)).is_none());
+        begin(&fixture); // it has written 5, but the response is lost, or arrives after a newer state
+        fixture.disturb(REPLICAS, json!(5), json!({}));
+    }
+    let mut restored = None; // a response to each write arrives, also to those that change nothing
+    for _ in 0..6 {
+        begin(&fixture);
+        restored = fixture.write(REPLICAS, json!(2));
+        begin(&fixture);
+        fixture.fights.end_unchanged(&key, "web");
+        fixture.disturb(REPLICAS, json!(5), json!({"f:spec": {"f:replicas": {}}}));
+    }
+    assert!(restored.is_some());
+}
+
 fn rival_of(path: &[&str], states: [Value; 3]) -> Option<managers::Rival> {
     let path = path.iter().map(|name| field::Step::Name((*name).into())).collect();
     let field = field::Field { path, theirs: None, ours: None };

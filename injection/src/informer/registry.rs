@@ -24,7 +24,7 @@ use super::{
 use crate::{
     cache::Cache,
     client::{ResourcePath, Transport, Writers, resource_name},
-    fights::{FieldChange, Restored, WriteRequest},
+    fights::{FieldChange, Fights, Restored, WriteRequest},
     object::{Object, RawObject, ResponseState},
     pass::CurrentPass,
     redaction::Redaction,
@@ -72,6 +72,7 @@ trait Member: InformerHandle {
     fn json(&self, key: &Key) -> Option<Value>;
     fn for_each(&self, visit: &mut dyn FnMut(Value));
     fn decode_errors(&self, limit: usize) -> Vec<(Key, String)>;
+    fn fights(&self) -> &Fights;
     fn record_write(
         &self,
         controller: &Arc<str>,
@@ -94,6 +95,16 @@ pub(crate) struct StateBefore {
 }
 
 impl StateBefore {
+    /// Notes that a pass of this controller sends the write.
+    pub(crate) fn begin_write(&self, controller: &str) {
+        self.member.fights().begin_write(&self.object.state().key(), controller);
+    }
+
+    /// Notes that the API server has refused the write.
+    pub(crate) fn end_refused_write(&self, controller: &str) {
+        self.member.fights().end_unchanged(&self.object.state().key(), controller);
+    }
+
     /// Records the write, whose response was applied. Returns the field that it has restored in a fight.
     pub(crate) fn record_write(
         &self,
@@ -449,6 +460,10 @@ impl<K: Cached> Member for SharedInformer<K> {
 
     fn decode_errors(&self, limit: usize) -> Vec<(Key, String)> {
         self.cache.decode_errors(limit)
+    }
+
+    fn fights(&self) -> &Fights {
+        &self.cache.fights
     }
 
     fn record_write(
