@@ -55,12 +55,12 @@ fn matches_label<'a>(term: &str, label: impl Fn(&str) -> Option<&'a str>) -> Opt
 }
 
 /// Evaluates `metadata.name=a` and the like. Of other fields, the API server knows values that an object does not show,
-/// such as defaults.
+/// such as defaults. A value with an escaped character is left to the API server too.
 fn matches_field(term: &str, object: &Value) -> Option<bool> {
     let is_known = ["metadata.name", "metadata.namespace"]
         .iter()
         .any(|field| term.strip_prefix(field).is_some_and(|rest| rest.trim_start().starts_with(['=', '!'])));
-    if !is_known {
+    if !is_known || term.contains('\\') {
         return None;
     }
     matches_equality(term, |field| object["metadata"][field.trim_start_matches("metadata.")].as_str())
@@ -125,6 +125,7 @@ mod tests {
         for (selector, expected) in [
             ("metadata.name=a", Some(true)),
             ("metadata.name=a,metadata.namespace!=other", Some(true)),
+            (r"metadata.name=a\,b", None),
             ("metadata.name!=a", Some(false)),
             ("spec.nodeName=n1", None),
             ("status.phase!=Failed,metadata.name=a", None),
