@@ -1,14 +1,16 @@
 //! The schemas of CustomResourceDefinitions.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     api::core::v1::{PodTemplateSpec, ServiceSpec},
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{CustomResource, CustomResourceExt};
-use reknit_apis::{drop_descriptions, kubernetes_schema};
+use reknit_apis::{definition_of, drop_descriptions, kubernetes_schema, structural};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Calls `visitor` with each node of the schema and its path.
 fn visit(node: &Value, path: &str, visitor: &mut impl FnMut(&Value, &str)) {
@@ -118,4 +120,81 @@ fn fields_of_any_form_are_preserved_at_any_depth() {
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     let expected = serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     assert_eq!(schema["properties"]["spec"]["properties"]["spec"], expected);
+}
+
+#[test]
+fn a_status_requires_no_field_but_the_keys_of_its_lists_and_those_of_conditions() {
+    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
+    #[schemars(transform = structural)]
+    struct LampSpec {
+        watts: u32,
+    }
+    #[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    struct Range {
+        min: i32,
+        max: i32,
+    }
+    #[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    enum Shape {
+        Circle { radius: i32 },
+        Square { side: i32 },
+    }
+    #[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[serde(tag = "type")]
+    enum Power {
+        Battery { hours: i32 },
+        Mains { volts: i32 },
+    }
+    #[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[schemars(transform = structural)]
+    struct LampStatus {
+        watts: u32,
+        range: Range,
+        #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["min"]))]
+        ranges: Vec<Range>,
+        named: BTreeMap<String, Range>,
+        shape: Shape,
+        power: Power,
+        conditions: Vec<Condition>,
+    }
+    let definition = json!(definition_of::<Lamp>().unwrap());
+    let fields = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    assert_eq!(fields["spec"]["required"], json!(["watts"]));
+    let status = &fields["status"];
+    let (range, named) = (&status["properties"]["range"], &status["properties"]["named"]);
+    for node in [status, range, &named["additionalProperties"]] {
+        assert_eq!(node["required"], Value::Null, "{node}");
+    }
+    assert_eq!(status["properties"]["ranges"]["items"]["required"], json!(["min"]));
+    let condition = &status["properties"]["conditions"]["items"]["required"];
+    assert_eq!(condition, &json!(["lastTransitionTime", "message", "reason", "status", "type"]));
+    let shapes = json!([{"required": ["Circle"]}, {"required": ["Square"]}]);
+    assert_eq!(status["properties"]["shape"]["oneOf"], shapes);
+    let tag = |name: &str| json!({"allOf": [{"properties": {"type": {"enum": [name]}}}]});
+    assert_eq!(status["properties"]["power"]["oneOf"], json!([tag("Battery"), tag("Mains")]));
+}
+
+#[test]
+fn a_default_of_an_f32_has_its_shortest_form() {
+    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
+    struct LampSpec {
+        #[serde(default = "tenth")]
+        #[schemars(range(max = 0.1))]
+        ratio: f32,
+        #[serde(default = "tenths")]
+        ratios: BTreeMap<String, Vec<f32>>,
+    }
+    fn tenth() -> f32 {
+        0.1
+    }
+    fn tenths() -> BTreeMap<String, Vec<f32>> {
+        BTreeMap::from([("a".into(), vec![0.1])])
+    }
+    let definition = json!(definition_of::<Lamp>().unwrap());
+    let fields =
+        &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    assert_eq!(fields["ratio"]["default"].to_string(), "0.1");
+    assert_eq!(fields["ratios"]["default"].to_string(), r#"{"a":[0.1]}"#);
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::apimachinery::pkg::{
-    api::resource::Quantity, apis::meta::v1::Condition, runtime::RawExtension, util::intstr::IntOrString,
+    api::resource::Quantity, runtime::RawExtension, util::intstr::IntOrString,
 };
 use kube::{CustomResource, KubeSchema};
 use reknit_apis::{check_definition, definition_of, kubernetes_schema, structural};
@@ -159,68 +159,6 @@ fn the_rules_of_a_struct_that_contains_no_enum_stay() {
     assert_eq!(schema_of::<Range>()["x-kubernetes-validations"][0]["rule"], "self.min <= self.max");
     let optional = schema_of::<Option<Range>>();
     assert_eq!(optional["x-kubernetes-validations"][0]["rule"], "self.min <= self.max", "{optional}");
-}
-
-#[test]
-fn a_status_requires_no_field_but_the_keys_of_its_lists_and_those_of_conditions() {
-    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
-    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
-    #[schemars(transform = structural)]
-    struct LampSpec {
-        watts: u32,
-    }
-    type_of! {
-        enum Shape {
-            Circle { radius: i32 },
-            Square { side: i32 },
-        }
-    }
-    #[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
-    struct LampStatus {
-        watts: u32,
-        range: Range,
-        #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["min"]))]
-        ranges: Vec<Range>,
-        named: BTreeMap<String, Range>,
-        shape: Shape,
-        conditions: Vec<Condition>,
-    }
-    let definition = json!(definition_of::<Lamp>().unwrap());
-    let fields = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
-    assert_eq!(fields["spec"]["required"], json!(["watts"]));
-    let status = &fields["status"];
-    let (range, named) = (&status["properties"]["range"], &status["properties"]["named"]);
-    for node in [status, range, &named["additionalProperties"]] {
-        assert_eq!(node["required"], Value::Null, "{node}");
-    }
-    assert_eq!(status["properties"]["ranges"]["items"]["required"], json!(["min"]));
-    let condition = &status["properties"]["conditions"]["items"]["required"];
-    assert_eq!(condition, &json!(["lastTransitionTime", "message", "reason", "status", "type"]));
-    assert_eq!(status["properties"]["shape"]["oneOf"], schema_of::<Shape>()["oneOf"]);
-}
-
-#[test]
-fn a_default_of_an_f32_has_its_shortest_form() {
-    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
-    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
-    struct LampSpec {
-        #[serde(default = "tenth")]
-        #[schemars(range(max = 0.1))]
-        ratio: f32,
-        #[serde(default = "tenths")]
-        ratios: BTreeMap<String, Vec<f32>>,
-    }
-    fn tenth() -> f32 {
-        0.1
-    }
-    fn tenths() -> BTreeMap<String, Vec<f32>> {
-        BTreeMap::from([("a".into(), vec![0.1])])
-    }
-    let definition = json!(definition_of::<Lamp>().unwrap());
-    let fields =
-        &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
-    assert_eq!(fields["ratio"]["default"].to_string(), "0.1");
-    assert_eq!(fields["ratios"]["default"].to_string(), r#"{"a":[0.1]}"#);
 }
 
 #[test]

@@ -117,8 +117,8 @@ pub(super) fn is_lost_rule(part: &Value) -> bool {
     part.as_object().is_some_and(|part| part.len() == 1 && part.contains_key(RULES))
 }
 
-/// Combines the names of units with objects, as of an enum of units beside data: any value, but among objects and the
-/// listed texts only those of the enum.
+/// Combines the names of units with objects, as of an enum of units beside data: any value, but an object has to have the
+/// fields of one variant. `enum` names the units.
 fn units_beside_data(nodes: &[Node]) -> Node {
     let (texts, objects): (Vec<&Node>, Vec<&Node>) = nodes.iter().partition(|node| kind_of(node) == "string");
     let mut combined = any();

@@ -42,8 +42,9 @@ pub use self::{
 /// - **Objects of any form.** A `serde_json::Map<String, Value>` keeps its fields at any depth
 ///   (`x-kubernetes-preserve-unknown-fields`). With the schema that schemars writes, the API server drops the fields of
 ///   nested objects.
-/// - **Statuses.** No field of a status is required, except for the keys of its lists and those of conditions. The release
-///   before the one that adds a field writes the status without it: during a rollout, and after a rollback.
+/// - **Statuses.** No field of a status is required, except for the keys of its lists, the fields of conditions, and those that
+///   tell the variants of an enum apart. The release before the one that adds a field writes the status without it: during a
+///   rollout, and after a rollback.
 ///
 /// [`definition_of`] also gives each `Quantity` its pattern, so that the API server refuses `cpu: many`. The schemas of a
 /// finished definition do not say which fields are quantities.

@@ -218,8 +218,8 @@ impl Checker<'_> {
         for forbidden in FORBIDDEN_IN_PARTS.iter().chain(&FORBIDDEN) {
             let advice = match *forbidden {
                 "x-kubernetes-validations" => {
-                    ": set the rule of a variant on the type that contains the enum, such as \"self.limit.type != 'Range' \
-                     || self.limit.min <= self.limit.max\""
+                    ": set the rule of a variant on the type that contains the enum, such as \
+                     \"self.limit.type != 'Range' || self.limit.min <= self.limit.max\""
                 }
                 _ => "",
             };

@@ -1,4 +1,4 @@
-//! Fields of a status, none of which a definition requires.
+//! The fields of a status, which a definition does not require.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -23,7 +23,8 @@ pub(super) fn make_status_optional(definition: &mut CustomResourceDefinition) {
     }
 }
 
-/// Makes the fields of the children of a node optional. The alternatives of an enum keep the fields that tell them apart.
+/// Makes the fields of the children of a node optional. The variants of an enum keep what tells them apart: a tag, or else the
+/// fields that they require.
 fn make_children_optional(node: &mut JSONSchemaProps) {
     let keys = node.x_kubernetes_list_map_keys.clone().unwrap_or_default();
     if let Some(JSONSchemaPropsOrArray::Schema(item)) = &mut node.items
@@ -36,6 +37,10 @@ fn make_children_optional(node: &mut JSONSchemaProps) {
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut node.additional_properties {
         retain_required(values, &[]);
+    }
+    let parts = node.one_of.iter_mut().flatten().flat_map(|part| part.all_of.iter_mut().flatten());
+    for tagged in parts.filter(|part| part.properties.is_some()) {
+        tagged.required = None;
     }
 }
 

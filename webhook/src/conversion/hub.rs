@@ -271,8 +271,8 @@ fn convert_through_hub(
     partial::convert(object, schema, convert).ok_or_else(|| {
         format!(
             "{reason}. The object lacks {}, as objects do that the API server converts for server-side apply, and the \
-             conversion refuses every value for it: let the type of the field, `into_hub` and `from_hub` accept any value, or \
-             make the field optional",
+             conversion refuses every value for it: let the type of the field, `into_hub` and `from_hub` accept any \
+             value, or make the field optional",
             missing.join(", ")
         )
     })

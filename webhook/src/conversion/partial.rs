@@ -4,7 +4,10 @@
 //! metadata. A typed conversion needs the required fields, so [`convert`] fills them in from the schema, several times
 //! with different values, and keeps the fields on which all results agree: the others come from the values filled in.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    iter,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use serde_json::{Map, Value, json};
 
@@ -148,16 +151,20 @@ fn fill_in(value: &mut Value, schema: &Value, filling: &mut Filling) {
     }
 }
 
-/// Adds the tag of a variant to an object that has the fields of the variant.
+/// Adds the tag of a variant to an object that has the fields of the variant, and of no other one as many.
 fn add_tags(fields: &mut Map<String, Value>, schema: &Value) {
-    for alternative in ["oneOf", "anyOf"].iter().flat_map(|key| parts(schema, key)) {
-        let names = listed(alternative);
-        let is_satisfied = !names.is_empty() && names.iter().all(|name| fields.contains_key(name));
-        if is_satisfied && !is_excluded(alternative, fields) {
-            for (name, values) in restricted(alternative) {
-                if let [only] = &values[..] {
-                    fields.entry(name).or_insert_with(|| only.clone());
-                }
+    for alternatives in choices(schema) {
+        let has_fields = |alternative: &&Value| {
+            let names = listed(alternative);
+            !names.is_empty() && has_all(fields, &names) && !is_excluded(alternative, fields)
+        };
+        let satisfied: Vec<_> = alternatives.iter().filter(has_fields).collect();
+        let most = satisfied.iter().map(|alternative| listed(alternative).len()).max();
+        let mut closest = satisfied.iter().filter(|alternative| Some(listed(alternative).len()) == most);
+        let (Some(variant), None) = (closest.next(), closest.next()) else { continue };
+        for (name, values) in restricted(variant) {
+            if let [only] = &values[..] {
+                fields.entry(name).or_insert_with(|| only.clone());
             }
         }
     }
@@ -191,15 +198,25 @@ fn parts<'a>(schema: &'a Value, key: &str) -> &'a [Value] {
     schema[key].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
+/// Returns each `oneOf` and `anyOf` of a schema. Those of several flattened enums are in `allOf`.
+fn choices(schema: &Value) -> impl Iterator<Item = &[Value]> {
+    let schemas = iter::once(schema).chain(parts(schema, "allOf"));
+    schemas.flat_map(|schema| ["oneOf", "anyOf"].map(|key| parts(schema, key)))
+}
+
+fn has_all(fields: &Map<String, Value>, names: &[String]) -> bool {
+    names.iter().all(|name| fields.contains_key(name))
+}
+
 /// Returns the alternatives of which the object satisfies none: of each `oneOf` and `anyOf` those that its fields do not
 /// exclude, each with the names of the fields that it requires.
 fn open_choices(schema: &Value, fields: &Map<String, Value>) -> Vec<Vec<Vec<String>>> {
-    let has_all = |names: &Vec<String>| names.iter().all(|name| fields.contains_key(name));
-    let open = ["oneOf", "anyOf"].iter().map(|key| {
-        let possible = parts(schema, key).iter().filter(|alternative| !is_excluded(alternative, fields));
-        possible.map(listed).collect::<Vec<_>>()
-    });
-    open.filter(|choices| !choices.is_empty() && !choices.iter().any(has_all)).collect()
+    let possible = |alternatives: &[Value]| -> Vec<_> {
+        alternatives.iter().filter(|alternative| !is_excluded(alternative, fields)).map(listed).collect()
+    };
+    let is_open =
+        |names: &Vec<Vec<String>>| !names.is_empty() && !names.iter().any(|names| has_all(fields, names));
+    choices(schema).map(possible).filter(is_open).collect()
 }
 
 /// Returns true if a field of the object has a value that the alternative does not list, such as another tag.
@@ -306,7 +323,8 @@ mod tests {
     use super::*;
 
     fn schema() -> Value {
-        json!({"type": "object", "required": ["metadata", "spec"], "properties": {"metadata": {"type": "object"}, "spec": {
+        let metadata = json!({"type": "object"});
+        json!({"type": "object", "required": ["metadata", "spec"], "properties": {"metadata": metadata, "spec": {
             "type": "object", "required": ["watts", "room", "shade"], "properties": {
                 "watts": {"type": "integer", "minimum": 0, "maximum": 5000},
                 "room": {"type": "string", "minLength": 2},
@@ -359,6 +377,35 @@ mod tests {
         let partial = json!({"metadata": {}, "spec": {"colour": "red"}});
         let converted = convert(&partial, &schema(), picky).unwrap();
         assert_eq!(converted["spec"], json!({"colour": "red", "room": "1s"}), "no other room is accepted");
+    }
+
+    /// The schema of a tagged enum, as `structural` writes it.
+    fn tagged(variants: &[(&str, &[&str])]) -> Value {
+        let variant = |(tag, fields): &(&str, &[&str])| json!({"allOf": [{"properties": {"type": {"enum": [tag]}}, "required": fields}]});
+        json!({"type": "object", "required": ["type"], "oneOf": variants.iter().map(variant).collect::<Vec<_>>(),
+            "properties": {"type": {"type": "string", "enum": variants.iter().map(|(tag, _)| tag).collect::<Vec<_>>()},
+                "x": {"type": "integer"}, "y": {"type": "integer"}}})
+    }
+
+    #[test]
+    fn the_fields_of_a_variant_choose_its_tag_unless_another_variant_has_them_too() {
+        let filled = |schema: &Value, mut object: Value| {
+            add_tags(object.as_object_mut().unwrap(), schema);
+            object["type"].clone()
+        };
+        let nested = tagged(&[("A", &["x"]), ("B", &["x", "y"]), ("C", &[])]);
+        assert_eq!(filled(&nested, json!({"x": 1, "y": 2})), "B");
+        assert_eq!(filled(&nested, json!({"x": 1})), "A");
+        assert_eq!(filled(&nested, json!({"type": "C", "x": 1})), "C");
+        let equal = tagged(&[("A", &["x"]), ("D", &["x"])]);
+        assert_eq!(filled(&equal, json!({"x": 1})), Value::Null);
+        let mut flattened = nested.clone();
+        flattened["allOf"] = json!([{"oneOf": [{"required": ["u"]}, {"required": ["v"]}]}]);
+        flattened["properties"]["u"] = json!({"type": "integer"});
+        flattened["properties"]["v"] = json!({"type": "integer"});
+        let mut object = json!({"x": 1});
+        fill_in(&mut object, &flattened, &mut Filling::of(0));
+        assert!(!object["u"].is_null(), "{object}");
     }
 
     #[test]

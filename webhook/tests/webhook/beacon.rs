@@ -21,7 +21,7 @@ pub(crate) enum Light {
     Blinking { hertz: u32 },
 }
 
-/// What each version has.
+/// The fields that both versions have.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, JsonSchema)]
 pub(crate) struct Site {
     address: IpAddr,
