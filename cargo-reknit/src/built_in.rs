@@ -49,8 +49,8 @@ impl BuiltIn {
         }
     }
 
-    /// True if other rules of the program decide what the roles of the Kind are: those of its events, and of a shadow, which
-    /// reads neither events nor admission policies.
+    /// Returns true if the program or its shadow has further rules for this resource, so that only the code can generate the
+    /// roles: a program writes events, and a shadow reads neither events nor admission policies.
     pub(crate) fn has_roles_of_the_code(&self) -> bool {
         self.plural.as_str() == "events" || self.plural.as_str().contains("admissionpolic")
     }

@@ -100,7 +100,8 @@ impl Simulation {
         self
     }
 
-    /// Adds an object that exists from the start, such as the CustomResourceDefinition of a Kind. Discovery, for
+    /// Adds an object that exists from the start, such as the CustomResourceDefinition of a Kind: that of
+    /// [`definition_of`](reknit_apis::definition_of) or [`kubernetes_schema`](reknit_apis::kubernetes_schema), as in a cluster. Discovery, for
     /// references to any Kind, knows the defined Kinds, and the workloads, Services and maps of Kubernetes.
     pub fn given<K: Resource<DynamicType = ()> + Serialize + Clone + Send + Sync + 'static>(
         mut self,

@@ -29,7 +29,8 @@ pub(super) fn is_unchanged(old: &Value, new: &Value, schema: &Value) -> bool {
 /// compared as a whole.
 pub(super) fn old_item<'a>(old: &'a Value, item: &Value, schema: &Value) -> Option<&'a Value> {
     let mut items = old.as_array().filter(|_| is_map(schema))?.iter();
-    items.find(|old| keys_of(old, schema) == keys_of(item, schema))
+    let keys = keys_of(item, schema);
+    items.find(|old| keys_of(old, schema) == keys)
 }
 
 fn is_map(schema: &Value) -> bool {

@@ -12,7 +12,7 @@ const ORPHAN: &str = "orphan";
 
 impl<T: Cached> Owned<T> {
     /// Fails if the child must not be created: its name leaves no room for its dependents, or its owner is being deleted
-    /// and no controller finalizes it.
+    /// and gets no new child (see [`refusal_to_create`]).
     pub(super) fn check_creation(&self, owner: &impl Owner, desired: &Desired) -> ApplyResult<()> {
         self.check_length_of_name(desired)?;
         refuse(owner, desired, refusal_to_write(owner.meta()).or_else(|| refusal_to_create(owner.meta())))
@@ -43,18 +43,18 @@ fn refuse(owner: &impl Owner, desired: &Desired, advice: Option<&'static str>) -
     }
 }
 
-/// The reason why no child of the owner with this metadata is written, with what to do, if there is one.
+/// Returns why no child of the owner with this metadata is written, and what to do. `None` if children are written.
 ///
 /// While the owner has the finalizer `orphan`, children that exist are to stay as they are, and a new one could be orphaned,
 /// too.
 fn refusal_to_write(owner: &ObjectMeta) -> Option<&'static str> {
     is_deleted_with(owner, ORPHAN).then_some(
-        "the garbage collector takes the children from their owner, which are to stay as they are: this is over once it \
-         has removed its finalizer `orphan` from the owner",
+        "the children are to stay as they are, and the garbage collector is taking them from their owner. It then \
+         removes its finalizer `orphan`",
     )
 }
 
-/// The reason why no child is created for the owner with this metadata, with what to do, if there is one.
+/// Returns why no child is created for the owner with this metadata, and what to do. `None` if children are created.
 ///
 /// A finalizer of a controller keeps the owner, and so its children: the garbage collector deletes them once the owner is
 /// gone. With its own finalizer `foregroundDeletion`, it deletes them first. It removes that one also while others keep the

@@ -52,7 +52,8 @@ pub enum NotApplied {
         /// Kind and key of the owner.
         owner: String,
     },
-    /// The child has no name or no namespace, or does not serialize to a JSON object.
+    /// The child has no name, or one that is invalid or too long for its Kind, has no namespace, or does not serialize to a JSON
+    /// object.
     #[error("a {kind} {problem} cannot be applied: correct what the reconciler passes")]
     Unusable {
         /// The Kind of the child.

@@ -16,8 +16,9 @@ use crate::object_client::{ObjectKind, OnlyMetadata, status_code};
 pub(super) type ApplyResult<T> = Result<T, NotApplied>;
 
 /// The advice for a child that has lost its owner.
-const NOT_ADOPTED: &str = "the child has lost its owner and stays as it is, as `kubectl delete --cascade=orphan` asks for; \
-                           in finalize_kind, write only children that `Owned::of` lists";
+const NOT_ADOPTED: &str = "the child has lost its owner and stays as it is, as `kubectl delete --cascade=orphan` asks \
+                           for; the next reconcile sees that; in finalize_kind, write only children that `Owned::of` \
+                           lists";
 
 impl<T: Cached> Owned<T> {
     /// Returns the child from the cache, if it exists. Fails if the object of this name is not the owner's. Such an object is

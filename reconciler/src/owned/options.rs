@@ -33,6 +33,7 @@ impl OwnedOptions {
     /// | --- | --- |
     /// | [`apply`](crate::Owned::apply) | get, create, patch |
     /// | [`apply_or_replace`](crate::Owned::apply_or_replace) | get, create, patch, delete |
+    /// | [`get`](crate::Owned::get), [`get_in`](crate::Owned::get_in) | get |
     /// | [`create`](crate::Owned::create) | create |
     /// | [`create_or_update`](crate::Owned::create_or_update) | get, create, update |
     /// | [`claim`](crate::Owned::claim) | patch, and `get` on the owner |

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::CustomResourceExt;
+use reknit::apis::kubernetes_schema;
 use reknit::simulation::{Cluster, Simulation, deployments_roll_out, simulation};
 use serde_json::json;
 
@@ -34,8 +35,8 @@ fn sources_and_triggers() -> Simulation {
     let new_image = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
     let service = object::<Service>(json!({"metadata": {"name": "web", "namespace": "shop"}}));
     simulation([brokers, channels, container_sources, sink_bindings, subscriptions, triggers])
-        .given(Broker::crd())
-        .given(InMemoryChannel::crd())
+        .given(kubernetes_schema(Broker::crd()))
+        .given(kubernetes_schema(InMemoryChannel::crd()))
         .cluster(deployments_roll_out(secs(2)))
         .at(secs(1), move |cluster| cluster.create(source.clone()))
         .at(secs(2), move |cluster| cluster.create(short_lived.clone()))

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::CustomResourceExt;
+use reknit::apis::kubernetes_schema;
 use reknit::simulation::{Cluster, Simulation, simulation};
 use serde_json::{Value, json};
 
@@ -38,7 +39,7 @@ fn changing_sequence() -> Simulation {
     let mut short_lived = sequence_of(json!([step(0)]));
     short_lived.metadata.name = Some("short-lived".into());
     let simulation = simulation([sequences, subscriptions, channels])
-        .given(InMemoryChannel::crd())
+        .given(kubernetes_schema(InMemoryChannel::crd()))
         .at(secs(1), |cluster| cluster.create(sequence_of(json!([step(0), at_service()]))))
         .at(secs(2), move |cluster| cluster.create(short_lived.clone()))
         .at(secs(10), create_service)

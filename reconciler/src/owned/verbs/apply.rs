@@ -138,7 +138,8 @@ impl<T: Cached> Owned<T> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`apply`](Self::apply), and [`NotApplied::Refused`] if the deletion fails.
+    /// Returns the errors of [`apply`](Self::apply), and [`NotApplied::Refused`] if the deletion fails. A child that could not be
+    /// created anew, such as one whose name is too long for its Kind, is not replaced.
     pub async fn apply_or_replace<O>(
         &self,
         owner: &O,

@@ -46,6 +46,8 @@ impl<T: Cached> Owned<T> {
     /// }
     /// ```
     ///
+    /// The name of a StatefulSet or a CronJob is not checked: give it a `generateName` of at most 47 bytes.
+    ///
     /// # Errors
     ///
     /// Returns the error of the request.

@@ -109,7 +109,6 @@ impl<T: Cached + Serialize> Owned<T> {
         if !is_controlled_by(owner, &*cached) {
             self.check_owner_exists(owner, desired).await?;
         }
-        self.check_update(owner, desired)?;
         let child = self.mutated(owner, &desired.key, T::clone(&cached), mutate);
         let (before, body) = (self.json(&*cached, desired)?, self.json(&child, desired)?);
         let Some(change) = diff(&before, body.clone()) else { return Ok(Applied::Unchanged(cached)) };
@@ -117,6 +116,7 @@ impl<T: Cached + Serialize> Owned<T> {
         if self.shared.up_to_date.lock().get(&desired.key).is_some_and(|known| known.covers(no_effect)) {
             return Ok(Applied::Unchanged(cached));
         }
+        self.check_update(owner, desired)?;
         let body = self
             .with_unknown_fields(&cached, &before, &body)
             .map_err(|error| desired.refused(kube::Error::SerdeError(error)))?;

@@ -7,8 +7,9 @@
 //!    lacks.
 //! 3. A child that is up to date, or that is being deleted (`report_terminating`), needs no request.
 //! 4. `take_over` adopts a child that was restored from a backup, with the fields of its earlier managers.
-//! 5. The `ObjectClient` sends the request. Its answer enters the cache by itself.
-//! 6. `report_dropped` reports values that were not stored, and the metrics count the result.
+//! 5. `check_creation` or `check_update` refuses what a terminating owner, or the length of the name, forbids.
+//! 6. The `ObjectClient` sends the request. Its answer enters the cache by itself.
+//! 7. `report_dropped` reports values that were not stored, and the metrics count the result.
 //!
 //! `create` has no child to find, and `claim` and `delete` get the object that they write.
 //!
