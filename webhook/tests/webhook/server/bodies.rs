@@ -177,7 +177,7 @@ fn an_accepted_body_of_the_shortest_items_takes_no_more_memory_than_documented()
 /// Else an object that is stored would keep its finalizers for ever.
 #[tokio::test]
 async fn an_object_of_too_many_tiny_objects_can_be_deleted_and_lose_its_finalizers() {
-    let server = serve(lamp_webhook(Limits { body: 1 << 20, ..short_limits() })).await;
+    let server = serve(lamp_webhook(Limits { body: 1 << 20, ..Limits::default() })).await;
     let mut body: serde_json::Value = serde_json::from_str(&review_with_entries(20_000)).unwrap();
     let object = body["request"]["object"].clone();
     for (operation, object, old, expected) in [
@@ -248,7 +248,7 @@ async fn a_body_with_too_large_a_declared_length_is_refused_before_it_arrives() 
 
 #[tokio::test]
 async fn a_body_without_a_declared_length_is_answered_and_limited() {
-    let server = serve(lamp_webhook(Limits { bodies: 4 << 20, ..short_limits() })).await;
+    let server = serve(lamp_webhook(Limits { bodies: 4 << 20, ..Limits::default() })).await;
     let hall = review("hall").to_string();
     for (body, expected) in [(hall, 200), (review(&"r".repeat(7 << 20)).to_string(), 413)] {
         let mut stream = connect(&server).await;

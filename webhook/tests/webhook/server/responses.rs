@@ -32,7 +32,7 @@ async fn the_response_has_the_uid_and_the_decision() {
 
 #[tokio::test]
 async fn each_invalid_request_gets_its_status() {
-    let server = serve(lamp_webhook(short_limits())).await;
+    let server = serve(lamp_webhook(Limits::default())).await;
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     let deep = review("hall").to_string().replace("\"hall\"", &deep);
     let mut array = review("hall");
@@ -68,7 +68,7 @@ async fn each_invalid_request_gets_its_status() {
 
 #[tokio::test]
 async fn an_object_that_is_nested_too_deep_can_be_deleted_and_lose_its_finalizers() {
-    let server = serve(lamp_webhook(short_limits())).await;
+    let server = serve(lamp_webhook(Limits::default())).await;
     let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     for (operation, new, old, is_allowed) in [
         ("UPDATE", 200, 200, true),
@@ -99,7 +99,7 @@ async fn an_object_that_is_nested_too_deep_can_be_deleted_and_lose_its_finalizer
 
 #[tokio::test]
 async fn an_object_whose_status_and_managed_fields_are_nested_too_deep_can_be_changed() {
-    let server = serve(lamp_webhook(short_limits())).await;
+    let server = serve(lamp_webhook(Limits::default())).await;
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     for (watts, is_allowed) in [(40, true), (1000, false)] {
         let mut review = review("hall");
