@@ -171,7 +171,7 @@ impl CacheableRequest {
         }
     }
 
-    /// Whether the API server has executed a write that it did not refuse as a mistake of the client is not known.
+    /// Ends a write that the API server has refused as a mistake of the client. It may have executed any other one that failed.
     fn end_failed_write(&self, status: StatusCode) {
         let is_refused = status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT;
         if let Some((before, pass)) = self.write_of_pass().filter(|_| is_refused) {
