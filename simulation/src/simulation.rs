@@ -101,8 +101,9 @@ impl Simulation {
     }
 
     /// Adds an object that exists from the start, such as the CustomResourceDefinition of a Kind: that of
-    /// [`definition_of`](reknit_apis::definition_of) or [`kubernetes_schema`](reknit_apis::kubernetes_schema), as in a cluster. Discovery, for
-    /// references to any Kind, knows the defined Kinds, and the workloads, Services and maps of Kubernetes.
+    /// [`definition_of`](reknit_apis::definition_of) or [`kubernetes_schema`](reknit_apis::kubernetes_schema), as in a
+    /// cluster. Discovery, for references to any Kind, knows the defined Kinds, and the workloads, Services and maps of
+    /// Kubernetes.
     pub fn given<K: Resource<DynamicType = ()> + Serialize + Clone + Send + Sync + 'static>(
         mut self,
         object: K,

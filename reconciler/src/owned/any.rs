@@ -89,9 +89,9 @@ impl OwnedAny {
 
     /// Returns the children of this Kind. A change of a child enqueues its owner.
     ///
-    /// Call it in each pass: the informer of the Kind stays open as long as the last successful pass of any owner, or
-    /// the last failed one after it, has used the Kind. The API server reports whether the Kind is namespaced. The children are written as
-    /// [`DynamicObject`]s, whose `types` may be `None`.
+    /// Call it in each pass: the informer of the Kind stays open as long as the last successful pass of any owner, or the
+    /// last failed one after it, has used the Kind. The API server reports whether the Kind is namespaced. The children
+    /// are written as [`DynamicObject`]s, whose `types` may be `None`.
     ///
     /// # Errors
     ///

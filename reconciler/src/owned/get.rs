@@ -9,9 +9,11 @@ use reknit_injection::Cached;
 use super::{desired::key_of, error::NotApplied, existing::ApplyResult, lister::Owned, owner::Owner};
 
 impl<T: Cached> Owned<T> {
-    /// Returns the child of this name that [`apply`](Self::apply) would change (or, for an owner that is being deleted, refuse to
-    /// adopt), in the owner's namespace, or `None` if it would create it. So it also finds a child that was restored from a backup, and a child that the cache does not have
+    /// Returns the child of this name that [`apply`](Self::apply) would change, in the owner's namespace, or `None` if it
+    /// would create it. So it also finds a child that was restored from a backup, and a child that the cache does not have
     /// yet. [`of`](Self::of) lists neither. Use it to keep a value that was generated once, such as a password.
+    ///
+    /// For an owner that is being deleted, it also returns a child that has lost its owner, which `apply` refuses to adopt.
     ///
     /// A child that is being deleted is returned until it is gone. A child that the cache lacks is read from the API server,
     /// which takes a request, and enqueues the owner's key when it is created. Requires the verb get on the child.

@@ -381,10 +381,15 @@ mod tests {
 
     /// The schema of a tagged enum, as `structural` writes it.
     fn tagged(variants: &[(&str, &[&str])]) -> Value {
-        let variant = |(tag, fields): &(&str, &[&str])| json!({"allOf": [{"properties": {"type": {"enum": [tag]}}, "required": fields}]});
-        json!({"type": "object", "required": ["type"], "oneOf": variants.iter().map(variant).collect::<Vec<_>>(),
-            "properties": {"type": {"type": "string", "enum": variants.iter().map(|(tag, _)| tag).collect::<Vec<_>>()},
-                "x": {"type": "integer"}, "y": {"type": "integer"}}})
+        let variant = |(tag, fields): &(&str, &[&str])| {
+            let tag = json!({"enum": [tag]});
+            json!({"allOf": [{"properties": {"type": tag}, "required": fields}]})
+        };
+        let tags: Vec<_> = variants.iter().map(|(tag, _)| tag).collect();
+        let alternatives: Vec<_> = variants.iter().map(variant).collect();
+        let integer = json!({"type": "integer"});
+        json!({"type": "object", "required": ["type"], "oneOf": alternatives,
+            "properties": {"type": {"type": "string", "enum": tags}, "x": integer, "y": integer}})
     }
 
     #[test]
