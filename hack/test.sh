@@ -44,9 +44,22 @@ stage() {
   cat "$work/tests" >>"$work/all-tests"
 }
 
-# Lists the tests of this stage that failed, and cargo's summary of their targets: a target that crashes names no test.
+# Lists the tests of this stage that failed, each with the first lines of its message, which are far up in the output.
+# Cargo's summary of their targets comes last: a target that crashes names no test.
 failed_tests() {
-  sed -nE 's/^test (.*[^ ]) +\.\.\. FAILED.*/    \1/p; s/^    .(-p .*).$/    in \1/p' "$work/tests"
+  awk '
+    /^test .* \.\.\. FAILED/ { sub(/^test /, ""); sub(/ +\.\.\. FAILED.*/, ""); failed[++count] = $0; next }
+    /^---- .* stdout ----$/ { sub(/^---- /, ""); sub(/ stdout ----$/, ""); name = $0; lines = 0; failure = 0; next }
+    /^(failures|successes):$/ { name = "" }
+    /^ *([0-9]+: |at )|^stack backtrace:|^note: |^$/ { next }
+    /^thread .* panicked at|^Error: / && !failure { failure = 1; lines = 0; message[name] = "" }
+    name != "" && lines++ < 15 { message[name] = message[name] "        " substr($0, 1, 400) "\n" }
+    /^    .-p .*.$/ { targets = targets "    in " substr($0, 6, length($0) - 6) "\n" }
+    END {
+      for (i = 1; i <= count; i++) printf "    %s\n%s", failed[i], message[failed[i]]
+      printf "%s", targets
+    }
+  ' "$work/tests"
 }
 
 # The peer kube-runtime is a workspace of its own.

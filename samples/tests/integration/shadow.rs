@@ -37,7 +37,7 @@ fn pod(name: &str) -> serde_json::Result<Pod> {
 async fn start() -> TestResult<ControlPlane> {
     let plane = ControlPlane::builder().audited().start().await?;
     for folder in ["config", "config/shadow"] {
-        kubectl(&plane, &["apply", "-k", folder])?;
+        plane.apply_yaml(&kubectl(&plane, &["kustomize", folder])?).await?;
     }
     Ok(plane)
 }
@@ -61,11 +61,8 @@ async fn the_deployment_of_the_shadow_works_and_writes_nothing() -> TestResult {
     let shadow = variables.iter().fold(command, |command, (name, value)| command.env(name, value)).spawn();
     shadow.wait_until_ready().await;
     let controller = [("controller", "simpledeployments.samples.knative.dev")];
-    for (name, value) in [
-        ("reknit_shadow_uncompared_keys", 1.0),
-        ("reknit_shadow_differing_keys", 1.0),
-        ("reknit_shadow_uncompared_keys", 0.0),
-    ] {
+    // The keys are uncompared only for the first seconds, which a busy machine may miss.
+    for (name, value) in [("reknit_shadow_differing_keys", 1.0), ("reknit_shadow_uncompared_keys", 0.0)] {
         eventually(&format!("{name} {value}"), TIMEOUT, async || {
             if shadow.metric(name, &controller).await == value { Ok(()) } else { Err(shadow.last_lines()) }
         })
@@ -81,19 +78,17 @@ async fn the_deployment_of_the_shadow_works_and_writes_nothing() -> TestResult {
         Api::<Pod>::default_namespaced(client.clone()).list(&ListParams::default()).await?.items.is_empty()
     );
     assert!(
-        Api::<Lease>::namespaced(client.clone(), SYSTEM_NAMESPACE)
+        Api::<Lease>::namespaced(client, SYSTEM_NAMESPACE)
             .list(&ListParams::default())
             .await?
             .items
             .is_empty()
     );
-    // The API server itself records events when it repairs the addresses and the ports of Services.
-    let mut events = Api::<Event>::all(client).list(&ListParams::default()).await?.items;
-    let is_repair = |reporter: &String| reporter.ends_with("-repair-controller");
-    events.retain(|event| !event.reporting_controller.as_ref().is_some_and(is_repair));
-    assert!(events.is_empty(), "{events:#?}");
     assert!(deployments.get("web").await?.status.is_none());
-    let log = shadow.stop().await;
+    let mut log = shadow.stop().await;
+    log.retain(|line| line["severity"] == "ERROR" || line["severity"] == "WARNING");
+    assert!(log.is_empty(), "{log:#?}");
+    // The API server records events itself, so that only the audit log tells which the shadow records.
     let user = format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}");
     let mut writes = plane.audit_events()?;
     writes.retain(|event| {
@@ -103,7 +98,6 @@ async fn the_deployment_of_the_shadow_works_and_writes_nothing() -> TestResult {
     let is_dry_run = |event: &&Value| event["requestURI"].to_string().contains("dryRun=All");
     let (dry, real): (Vec<_>, Vec<_>) = writes.iter().partition(is_dry_run);
     assert!(real.is_empty() && !dry.is_empty(), "{real:#?}");
-    assert!(!log.iter().any(|line| line["severity"] == "ERROR" || line["severity"] == "WARNING"), "{log:#?}");
     Ok(())
 }
 
