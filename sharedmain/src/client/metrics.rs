@@ -108,6 +108,7 @@ impl RequestMetrics {
             is_apply: is_apply(request),
             unprompted: unprompted_writer(request),
             start: Instant::now(),
+            status: None,
             metrics: self,
         }
     }
@@ -147,7 +148,7 @@ impl RequestMetrics {
     }
 }
 
-/// A request that is being sent.
+/// A request that is being sent. It counts once, when it is dropped: also if it fails, or the caller gives it up.
 pub(super) struct Measured {
     metrics: Arc<RequestMetrics>,
     method: Method,
@@ -156,16 +157,24 @@ pub(super) struct Measured {
     /// The pass that makes the request, if it is a change that was not prompted.
     unprompted: Option<Arc<CurrentPass>>,
     start: Instant,
+    /// The status of the response, if there is one.
+    status: Option<StatusCode>,
 }
 
 impl Measured {
-    /// Records the status of the response, or `None` if there is none.
-    pub(super) fn record(self, status: Option<StatusCode>) {
-        let Self { metrics, method, uri, is_apply, unprompted, start } = self;
-        let labels = Labels::of(&method, &uri, is_apply);
-        metrics.record(labels, status, start.elapsed());
+    /// Ends the measurement with the status of the response.
+    pub(super) fn answered(mut self, status: StatusCode) {
+        self.status = Some(status);
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        let Self { metrics, method, uri, is_apply, unprompted, start, status } = self;
+        let labels = Labels::of(method, uri, *is_apply);
+        metrics.record(labels, *status, start.elapsed());
         // A refused request changes nothing, and may name a resource that does not exist.
-        if let Some(pass) = unprompted.filter(|_| status.is_some_and(|status| status.is_success())) {
+        if let Some(pass) = unprompted.as_ref().filter(|_| status.is_some_and(|status| status.is_success())) {
             pass.count_change();
             let resource = resource_name(labels.group, labels.resource, labels.subresource);
             metrics.unprompted.with_label_values(&[&*pass.controller, &resource]).inc();
@@ -243,7 +252,7 @@ mod tests {
         let metrics = Arc::new(RequestMetrics::new(&registry, &"https://10.0.0.1:6443".parse().unwrap()));
         let send = |method, uri: &str, body: &str| {
             let request = Request::builder().method(method).uri(uri).body(body.as_bytes().to_vec());
-            metrics.clone().measure(&request.unwrap().map(Body::from)).record(Some(StatusCode::OK));
+            metrics.clone().measure(&request.unwrap().map(Body::from)).answered(StatusCode::OK);
         };
         let send_all = || async {
             send(Method::PATCH, "/apis/apps/v1/namespaces/shop/deployments/web/status", "");
@@ -254,10 +263,7 @@ mod tests {
             send(Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/shop/leases/a", "");
             send(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "");
             send(Method::GET, "/api/v1/namespaces/shop/pods/web", "");
-            metrics
-                .clone()
-                .measure(&Request::delete("/api/v1/pods").body(Body::empty()).unwrap())
-                .record(None);
+            drop(metrics.clone().measure(&Request::delete("/api/v1/pods").body(Body::empty()).unwrap()));
         };
         send_all().await;
         for prompted in [true, false] {

@@ -76,6 +76,7 @@ pub(super) fn transport(
         let (current, credentials, metrics) = (current.clone(), credentials.clone(), metrics.clone());
         let origin = Origin::of(&mut request);
         async move {
+            let measured = metrics.measure(&request);
             let login = credentials.current().await?;
             let transport = {
                 let mut current = current.lock();
@@ -84,10 +85,8 @@ pub(super) fn transport(
                 }
                 current.0.clone()
             };
-            let measured = metrics.measure(&request);
-            let answer = transport.send(request).await;
-            measured.record(answer.as_ref().ok().map(Response::status));
-            let answer = answer?;
+            let answer = transport.send(request).await?;
+            measured.answered(answer.status());
             credentials.record(&login, answer.status());
             origin.check(&answer)?;
             Ok::<_, BoxError>(answer)

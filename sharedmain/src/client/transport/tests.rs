@@ -1,4 +1,5 @@
 //! Tests of the transport against local servers that send prepared bytes.
+mod measured;
 mod term;
 
 use std::sync::Arc;
@@ -37,8 +38,13 @@ const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\
 
 /// Creates a transport with this configuration.
 fn transport(config: Config) -> Transport {
+    measured_transport(config, &Registry::new())
+}
+
+/// Creates a transport with this configuration, whose metrics are in the registry.
+fn measured_transport(config: Config, registry: &Registry) -> Transport {
     let access = Access { config, ..Access::without_credentials(Uri::from_static("http://127.0.0.1:1")) };
-    let metrics = RequestMetrics::new(&Registry::new(), &access.config.cluster_url);
+    let metrics = RequestMetrics::new(registry, &access.config.cluster_url);
     super::transport(&Credentials::load(&access, "test").unwrap(), &Arc::new(metrics)).unwrap()
 }
 
