@@ -1,5 +1,8 @@
 //! Decides who may read the metrics: clients whose bearer token passes a TokenReview, and whose user may `get` the path by
 //! a SubjectAccessReview, as in kubebuilder's projects.
+//!
+//! The metrics have to report an API server that gives no answers. So a client that it accepted within the last hour goes on
+//! reading until it answers about that client again.
 use std::{
     hash::{BuildHasher, RandomState},
     sync::Arc,
@@ -13,6 +16,7 @@ use axum::{
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
 };
+use futures::FutureExt;
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
     authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
@@ -21,12 +25,20 @@ use kube::{Api, Client, api::PostParams};
 use parking_lot::Mutex;
 use reknit_injection::internal::LogLimit;
 use tokio::{
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep, timeout},
 };
 
+use crate::client::error::root_cause;
+
 /// The time for which an answer of the API server is used again.
 const VALIDITY: Duration = Duration::from_secs(60);
+/// The time after which an acceptance is forgotten, if the API server has given no answer about the client since.
+const MAX_AGE: Duration = Duration::from_secs(3_600);
+/// The time between two reviews of an accepted client without an answer to the first one.
+const REVIEW_INTERVAL: Duration = Duration::from_secs(30);
+/// The time for which an accepted client waits for an answer. A scrape may take ten seconds.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// The maximum number of remembered answers. Any client can send tokens, but few are accepted.
 const MAX_ANSWERS: usize = 64;
 /// The number of reviews that are sent at once: any client can cause them.
@@ -62,6 +74,29 @@ struct Answer {
     token: [u64; 2],
     status: StatusCode,
     since: Instant,
+    /// The time of the last review.
+    reviewed: Instant,
+}
+
+impl Answer {
+    fn is_valid(&self) -> bool {
+        self.since.elapsed() < VALIDITY
+    }
+
+    fn is_kept(&self) -> bool {
+        self.is_valid() || self.is_acceptance() && self.since.elapsed() < MAX_AGE
+    }
+
+    fn is_acceptance(&self) -> bool {
+        self.status == StatusCode::OK
+    }
+}
+
+/// What the last answer about a client means for its next request.
+enum Remembered {
+    Status(StatusCode),
+    /// The API server accepted the client, and is to be asked again.
+    ReviewDue,
 }
 
 async fn check(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
@@ -84,18 +119,35 @@ impl Access {
     /// The status for a client with this token: 200, 401 or 403, or 503 if the API server gives no answer.
     async fn status(self: Arc<Self>, token: &str, path: &str) -> StatusCode {
         let hash = self.hashers.each_ref().map(|hasher| hasher.hash_one((token, path)));
-        if let Some(status) = self.remembered(hash) {
-            return status;
+        match self.remembered(hash) {
+            Some(Remembered::Status(status)) => return status,
+            // Takes no permit: other clients can keep all of them, and there is one such review in half a minute.
+            Some(Remembered::ReviewDue) => {
+                let review = self.clone().spawn_review(token, path, hash, None);
+                return timeout(PATIENCE, review).await.unwrap_or_else(|_| self.status_without_answer(hash));
+            }
+            None => {}
         }
         let Ok(permit) = self.reviews.clone().acquire_owned().await else {
             return StatusCode::SERVICE_UNAVAILABLE;
         };
         // Another request with the token may have been answered meanwhile.
-        if let Some(status) = self.remembered(hash) {
+        if let Some(Remembered::Status(status)) = self.remembered(hash) {
             return status;
         }
+        self.spawn_review(token, path, hash, Some(permit)).await
+    }
+
+    /// Reviews the client in a task of its own: a client that closes its connection ends neither the review nor the pause
+    /// after a refusal. Returns the status for the client.
+    fn spawn_review(
+        self: Arc<Self>,
+        token: &str,
+        path: &str,
+        hash: [u64; 2],
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> impl Future<Output = StatusCode> + use<> {
         let (token, path) = (token.to_owned(), path.to_owned());
-        // In a task of its own, since a client that closes its connection would end the pause too.
         let review = tokio::spawn(async move {
             let status = self.answer(&token, &path, hash).await;
             let requests = if status == StatusCode::FORBIDDEN { 2 } else { 1 };
@@ -105,45 +157,57 @@ impl Access {
             drop(permit);
             status
         });
-        review.await.unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
+        review.map(|status| status.unwrap_or(StatusCode::SERVICE_UNAVAILABLE))
     }
 
-    /// Asks the API server, and remembers the answer.
+    /// Asks the API server, and remembers the answer. Without one, the last acceptance counts.
     async fn answer(&self, token: &str, path: &str, hash: [u64; 2]) -> StatusCode {
         let timed_out = |_| Err(kube::Error::Service("the API server did not answer in time".into()));
         match timeout(TIMEOUT, self.review(token, path)).await.unwrap_or_else(timed_out) {
             Ok(status) => {
-                self.remember(Answer { token: hash, status, since: Instant::now() });
+                self.remember(hash, status);
                 status
             }
             Err(error) => {
                 if self.failures.lock().allows(&()) {
-                    tracing::warn!(
-                        error = error.to_string(),
-                        "cannot check who reads the metrics: the service account needs `create` on tokenreviews and \
-                         subjectaccessreviews; this warning is repeated once a minute"
-                    );
+                    warn_of_failure(&error);
                 }
-                StatusCode::SERVICE_UNAVAILABLE
+                self.status_without_answer(hash)
             }
         }
     }
 
-    /// Remembers an answer. A refusal makes room, before any acceptance: else a client with many tokens would have the
-    /// token of the scraper forgotten.
-    fn remember(&self, answer: Answer) {
-        let mut answers = self.answers.lock();
-        if answers.len() >= MAX_ANSWERS {
-            let refused = answers.iter().position(|answer| answer.status != StatusCode::OK);
-            answers.remove(refused.unwrap_or(0));
+    /// The status for a client while the API server gives no answer: that of its last one.
+    fn status_without_answer(&self, hash: [u64; 2]) -> StatusCode {
+        match self.remembered(hash) {
+            Some(Remembered::Status(status)) => status,
+            Some(Remembered::ReviewDue) => StatusCode::OK,
+            None => StatusCode::SERVICE_UNAVAILABLE,
         }
-        answers.push(answer);
     }
 
-    fn remembered(&self, token: [u64; 2]) -> Option<StatusCode> {
+    /// Remembers an answer in place of the last one. A refusal makes room, before any acceptance: else a client with many
+    /// tokens would have the token of the scraper forgotten.
+    fn remember(&self, token: [u64; 2], status: StatusCode) {
+        let (mut answers, now) = (self.answers.lock(), Instant::now());
+        answers.retain(|answer| answer.token != token);
+        if answers.len() >= MAX_ANSWERS {
+            let refused = answers.iter().position(|answer| !answer.is_acceptance());
+            answers.remove(refused.unwrap_or(0));
+        }
+        answers.push(Answer { token, status, since: now, reviewed: now });
+    }
+
+    /// Returns what is remembered of a token. A review that is due counts as begun.
+    fn remembered(&self, token: [u64; 2]) -> Option<Remembered> {
         let mut answers = self.answers.lock();
-        answers.retain(|answer| answer.since.elapsed() < VALIDITY);
-        answers.iter().find(|answer| answer.token == token).map(|answer| answer.status)
+        answers.retain(Answer::is_kept);
+        let answer = answers.iter_mut().find(|answer| answer.token == token)?;
+        if answer.is_valid() || answer.reviewed.elapsed() < REVIEW_INTERVAL {
+            return Some(Remembered::Status(answer.status));
+        }
+        answer.reviewed = Instant::now();
+        Some(Remembered::ReviewDue)
     }
 
     async fn review(&self, token: &str, path: &str) -> kube::Result<StatusCode> {
@@ -174,6 +238,20 @@ impl Access {
     }
 }
 
+/// Logs why the API server gave no answer about a client. 403 is an answer about the account of this process.
+fn warn_of_failure(error: &kube::Error) {
+    let advice = match error {
+        kube::Error::Api(status) if status.code == 403 => {
+            "the service account needs `create` on tokenreviews and subjectaccessreviews"
+        }
+        _ => "the API server gives no answer; clients that it accepted within the last hour go on reading",
+    };
+    tracing::warn!(
+        error = root_cause(error),
+        "cannot check who reads the metrics: {advice}; this warning is repeated once a minute"
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
@@ -187,6 +265,43 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
+
+    /// How the API server answers reviews of the token `reader`.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Answers {
+        Accept,
+        Refuse,
+        /// It accepts the client after this time.
+        Late(Duration),
+        Fail(u16),
+        Never,
+    }
+
+    /// Metrics behind an API server that answers as the mutex says, and the number of reviews.
+    fn metrics_behind(answers: &Arc<Mutex<Answers>>) -> (Router, Arc<AtomicUsize>) {
+        let (accepting, _) = api_server();
+        let (answers, reviews) = (answers.clone(), Arc::new(AtomicUsize::new(0)));
+        let count = reviews.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let (accepting, answers) = (accepting.clone(), *answers.lock());
+            async move {
+                match answers {
+                    Answers::Accept => {}
+                    Answers::Refuse => {
+                        return Ok(answer(201, json!({"spec": {}, "status": {"authenticated": false}})));
+                    }
+                    Answers::Late(delay) => sleep(delay).await,
+                    Answers::Fail(code) => return Ok(answer(code, json!({}))),
+                    Answers::Never => std::future::pending().await,
+                }
+                let answered = accepting.send(request).await.unwrap();
+                Ok::<_, Infallible>(answered.map(Body::new))
+            }
+        });
+        let client = Client::new(service, "default");
+        (require_access(Router::new().route("/metrics", get(async || "values")), client), reviews)
+    }
 
     /// A client of an API server that knows the tokens `reader`, which may read metrics, and `other`, which may not. Also
     /// returns the number of reviews.
@@ -287,5 +402,72 @@ mod tests {
         }
         let (reviews, seconds) = (reviews.load(Ordering::Relaxed), start.elapsed().as_secs_f64());
         assert!(seconds > 1.0 && reviews as f64 <= 40.0 * seconds + 4.0, "{reviews} in {seconds} s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_accepted_client_reads_for_an_hour_while_the_api_server_gives_no_answer() {
+        let answers = Arc::new(Mutex::new(Answers::Accept));
+        for silence in [Answers::Never, Answers::Fail(403), Answers::Fail(429), Answers::Fail(500)] {
+            let (router, reviews) = metrics_behind(&answers);
+            let read = async |token: &str| {
+                let start = Instant::now();
+                let status = router.clone().oneshot(request(token)).await.unwrap().status();
+                (status.as_u16(), start.elapsed())
+            };
+            assert_eq!(read("reader").await.0, 200);
+            *answers.lock() = silence;
+            let (accepted, before) = (Instant::now(), reviews.load(Ordering::Relaxed));
+            tokio::time::advance(VALIDITY).await;
+            while accepted.elapsed() < Duration::from_secs(3_500) {
+                let (status, took) = read("reader").await;
+                assert!(status == 200 && took <= PATIENCE, "{silence:?}: {status} after {took:?}");
+                sleep(Duration::from_secs(15)).await;
+            }
+            let asked = reviews.load(Ordering::Relaxed) - before;
+            assert!((80..=116).contains(&asked), "{silence:?}: {asked} reviews");
+            assert_eq!(read("unknown").await.0, 503, "{silence:?}");
+            tokio::time::advance(MAX_AGE - accepted.elapsed()).await;
+            assert_eq!(read("reader").await.0, 503, "{silence:?}");
+            *answers.lock() = Answers::Accept;
+            assert_eq!(read("reader").await.0, 200, "{silence:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_about_an_accepted_client_counts_at_once_also_if_it_is_late() {
+        let answers = Arc::new(Mutex::new(Answers::Accept));
+        let (router, reviews) = metrics_behind(&answers);
+        let read = async || router.clone().oneshot(request("reader")).await.unwrap().status().as_u16();
+        assert_eq!(read().await, 200);
+        tokio::time::advance(VALIDITY).await;
+        *answers.lock() = Answers::Late(PATIENCE);
+        let (start, before) = (Instant::now(), reviews.load(Ordering::Relaxed));
+        assert_eq!((read().await, start.elapsed()), (200, PATIENCE));
+        sleep(PATIENCE * 2).await;
+        tokio::time::advance(REVIEW_INTERVAL).await;
+        assert_eq!((read().await, reviews.load(Ordering::Relaxed)), (200, before + 2), "the answer is used");
+        tokio::time::advance(VALIDITY).await;
+        *answers.lock() = Answers::Refuse;
+        assert_eq!(read().await, 401);
+        *answers.lock() = Answers::Never;
+        assert_eq!(read().await, 401);
+        tokio::time::advance(VALIDITY).await;
+        assert_eq!(read().await, 503, "a refused client is a stranger");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_do_not_keep_an_accepted_client_waiting_while_the_api_server_gives_no_answer() {
+        let answers = Arc::new(Mutex::new(Answers::Accept));
+        let (router, _) = metrics_behind(&answers);
+        let read = |token: &str| router.clone().oneshot(request(token));
+        assert_eq!(read("reader").await.unwrap().status(), 200);
+        *answers.lock() = Answers::Never;
+        tokio::time::advance(VALIDITY).await;
+        let strangers: Vec<_> =
+            (0..100).map(|number| tokio::spawn(read(&format!("unknown-{number}")))).collect();
+        tokio::task::yield_now().await;
+        let start = Instant::now();
+        assert_eq!((read("reader").await.unwrap().status().as_u16(), start.elapsed()), (200, PATIENCE));
+        assert!(strangers.iter().all(|stranger| !stranger.is_finished()));
     }
 }
