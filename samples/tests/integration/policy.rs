@@ -1,17 +1,19 @@
 //! The admission policy: what a stolen token of a service account of `config/` cannot do.
 
+mod release;
+
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use k8s_openapi::{
     api::{
-        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        admissionregistration::v1::ValidatingWebhookConfiguration,
         core::v1::{Namespace, Pod, Secret},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    Api,
+    api::{Patch, PatchParams, PostParams},
 };
 use reknit::{
     injection::{Permission, Verb},
@@ -20,207 +22,14 @@ use reknit::{
 };
 use serde_json::{Value, json};
 
+use self::release::Release;
 use crate::{
-    manifests::{
-        SYSTEM_NAMESPACE, TIMEOUT, TestResult, by_name, kubectl, kustomize, layer, objects, start_part,
-    },
+    manifests::{SYSTEM_NAMESPACE, TIMEOUT, TestResult, by_name, kubectl, kustomize, layer},
     webhook::refusal,
 };
 
 /// The beginning of a refusal by the policy.
 const POLICY: &str = "ValidatingAdmissionPolicy";
-
-/// A release of `config/` whose names have a suffix.
-struct Release<'a> {
-    plane: &'a ControlPlane,
-    namespace: &'a str,
-    suffix: &'a str,
-}
-
-impl Release<'_> {
-    fn secret(&self) -> String {
-        format!("webhook-certs{}", self.suffix)
-    }
-
-    fn configuration(&self, step: &str) -> String {
-        format!("{step}.webhook.samples.knative.dev{}", self.suffix)
-    }
-
-    async fn client(&self, account: &str) -> TestResult<Client> {
-        Ok(self.plane.client_as(self.namespace, &format!("{account}{}", self.suffix)).await?)
-    }
-
-    /// Deletes the Secret as the garbage collector does once it has an owner that does not exist.
-    async fn delete_secret(&self) -> TestResult {
-        let secrets: Api<Secret> = Api::namespaced(self.plane.client()?, self.namespace);
-        secrets.delete(&self.secret(), &DeleteParams::default()).await?;
-        Ok(())
-    }
-
-    /// Tries to create each Secret as this account, and returns those that were not refused with this text.
-    async fn created(&self, account: &str, text: &str) -> TestResult<Vec<String>> {
-        let secrets: Api<Secret> = Api::namespaced(self.client(account).await?, self.namespace);
-        let mut created = Vec::new();
-        for (what, object) in self.new_secrets() {
-            let secret = serde_json::from_value(object)?;
-            let message = refusal(secrets.create(&PostParams::default(), &secret).await);
-            created.extend((!message.contains(text)).then(|| format!("{what}: {message}")));
-        }
-        Ok(created)
-    }
-
-    /// Tries each change as this account, and returns those that were not refused with this text.
-    async fn changed(&self, account: &str, text: &str) -> TestResult<Vec<String>> {
-        let client = self.client(account).await?;
-        let mut changed = Vec::new();
-        for (what, resource, name, patch) in self.patches() {
-            let objects: Api<DynamicObject> = match &*resource.kind {
-                "Secret" => Api::namespaced_with(client.clone(), self.namespace, &resource),
-                _ => Api::all_with(client.clone(), &resource),
-            };
-            let patch: Patch<Value> = match patch.is_array() {
-                true => Patch::Json(serde_json::from_value(patch)?),
-                false => Patch::Merge(patch),
-            };
-            let message = refusal(objects.patch(&name, &PatchParams::default(), &patch).await);
-            changed.extend((!message.contains(text)).then(|| format!("{what}: {message}")));
-        }
-        Ok(changed)
-    }
-
-    /// The Secrets that no account may create, also after its own Secret was deleted.
-    fn new_secrets(&self) -> Vec<(&'static str, Value)> {
-        let own = self.secret();
-        let account = json!({"kubernetes.io/service-account.name": format!("controller{}", self.suffix)});
-        let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
-        vec![
-            ("another Secret", json!({"metadata": {"name": "other"}})),
-            ("a Secret with a generated name", json!({"metadata": {"generateName": own}})),
-            (
-                "its Secret as a token",
-                json!({"metadata": {"name": own, "annotations": account}, "type": "kubernetes.io/service-account-token"}),
-            ),
-            ("its Secret with an owner", json!({"metadata": {"name": own, "ownerReferences": owners}})),
-        ]
-    }
-
-    /// The changes that no account may make.
-    fn patches(&self) -> Vec<(&'static str, ApiResource, String, Value)> {
-        let add = |path: &str, value: Value| json!([{"op": "add", "path": path, "value": value}]);
-        let everything =
-            json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}]);
-        let entry = json!({
-            "name": "evil.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-            "clientConfig": {"url": "https://evil.example.com"}, "rules": everything,
-        });
-        let owner = |kind: &str, name: &str| {
-            let owner = json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": "gone"});
-            json!({"metadata": {"ownerReferences": [owner]}})
-        };
-        let secret = [
-            ("an owner of the Secret", owner("ConfigMap", "gone")),
-            ("a finalizer of the Secret", json!({"metadata": {"finalizers": ["evil.example.com/x"]}})),
-            ("an immutable Secret", json!({"immutable": true})),
-            ("no labels of the Secret", json!({"metadata": {"labels": null}})),
-        ];
-        let client = "/webhooks/0/clientConfig";
-        let configuration = [
-            ("a foreign server", add(client, json!({"url": "https://evil.example.com/defaulting"}))),
-            ("a foreign Service", add(&format!("{client}/service/name"), json!("evil"))),
-            (
-                "another namespace of the Service",
-                add(&format!("{client}/service/namespace"), json!("default")),
-            ),
-            ("another path", add(&format!("{client}/service/path"), json!("/evil"))),
-            ("rules for everything", add("/webhooks/0/rules", everything)),
-            ("no rules", add("/webhooks/0/rules", json!([]))),
-            ("another entry", add("/webhooks/-", entry)),
-            ("no entry", json!({"webhooks": []})),
-            ("a renamed entry", add("/webhooks/0/name", json!("evil.example.com"))),
-            ("failures that are ignored", add("/webhooks/0/failurePolicy", json!("Ignore"))),
-            (
-                "a condition",
-                add("/webhooks/0/matchConditions", json!([{"name": "never", "expression": "false"}])),
-            ),
-            ("no selector of namespaces", add("/webhooks/0/namespaceSelector", json!({}))),
-            (
-                "a selector of objects",
-                add("/webhooks/0/objectSelector", json!({"matchLabels": {"none": "none"}})),
-            ),
-            ("an owner of the configuration", owner("ConfigMap", "gone")),
-            ("another namespace as the owner", owner("Namespace", "default")),
-            ("a label of the configuration", json!({"metadata": {"labels": {"evil": "true"}}})),
-        ];
-        let mut patches: Vec<_> = secret
-            .into_iter()
-            .map(|(what, patch)| (what, ApiResource::erase::<Secret>(&()), self.secret(), patch))
-            .collect();
-        for (what, patch) in configuration {
-            let patch = |(resource, step)| (what, resource, self.configuration(step), patch.clone());
-            patches.extend(self.configurations().map(patch));
-        }
-        patches
-    }
-
-    /// Makes the namespace the owner of a configuration as the controller does, and asserts that the owner stays.
-    async fn assert_owner_stays(&self) -> TestResult {
-        let namespaces: Api<Namespace> = Api::all(self.plane.client()?);
-        let uid = namespaces.get(self.namespace).await?.metadata.uid;
-        let configurations: Api<MutatingWebhookConfiguration> = Api::all(self.client("controller").await?);
-        let own = async |owners: Value| {
-            let patch = Patch::Merge(json!({"metadata": {"ownerReferences": owners}}));
-            configurations.patch(&self.configuration("defaulting"), &PatchParams::default(), &patch).await
-        };
-        let owner =
-            |uid: &str| json!({"apiVersion": "v1", "kind": "Namespace", "name": self.namespace, "uid": uid});
-        own(json!([owner(&uid.unwrap_or_default())])).await?;
-        for owners in [json!([owner("gone")]), json!([])] {
-            let message = refusal(own(owners).await);
-            assert!(message.contains(POLICY), "{message}");
-        }
-        Ok(())
-    }
-
-    /// Runs the controllers until they have filled in the configurations, which the policy has to permit.
-    async fn register(&self, rendered: &str) -> TestResult {
-        let objects = by_name(objects(rendered)?)?;
-        let _controllers = start_part(self.plane, &objects, self.namespace, "controller").await?;
-        let client = self.plane.client()?;
-        for (resource, step) in self.configurations() {
-            let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            let name = self.configuration(step);
-            eventually(format!("{name} to be configured and owned"), TIMEOUT, async || {
-                let configuration = configurations.get(&name).await.map_err(|error| error.to_string())?;
-                let is_owned = configuration.metadata.owner_references.is_some();
-                let is_configured = configuration.data["webhooks"][0]["rules"].is_array();
-                if is_owned && is_configured { Ok(()) } else { Err(format!("{configuration:?}")) }
-            })
-            .await;
-        }
-        Ok(())
-    }
-
-    fn configurations(&self) -> [(ApiResource, &'static str); 3] {
-        [
-            (ApiResource::erase::<MutatingWebhookConfiguration>(&()), "defaulting"),
-            (ApiResource::erase::<ValidatingWebhookConfiguration>(&()), "validation"),
-            (ApiResource::erase::<ValidatingWebhookConfiguration>(&()), "config"),
-        ]
-    }
-
-    /// Waits until the policy is in effect.
-    async fn wait_for_policy(&self) -> TestResult {
-        let secrets: Api<Secret> = Api::namespaced(self.client("controller").await?, self.namespace);
-        let secret: Secret = serde_json::from_value(json!({"metadata": {"name": "other"}}))?;
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        eventually("a refusal by the policy", TIMEOUT, async || {
-            let message = refusal(secrets.create(&dry_run, &secret).await);
-            if message.contains(POLICY) { Ok(()) } else { Err(message) }
-        })
-        .await;
-        Ok(())
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stolen_token_yields_neither_another_account_nor_the_objects_of_others() -> TestResult {
@@ -376,6 +185,40 @@ async fn the_conversion_of_a_definition_is_bounded_too() -> TestResult {
     Ok(())
 }
 
+/// Its roles do not let the account create one, but those that a user adds may.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_and_a_definition_are_not_created_and_keep_what_others_have_set() -> TestResult {
+    let plane = ControlPlane::start().await?;
+    kubectl(&plane, &["apply", "-k", "config"])?;
+    let release = Release { plane: &plane, namespace: SYSTEM_NAMESPACE, suffix: "" };
+    release.wait_for_policy().await?;
+    plane.apply_yaml(CREATE_DEFINITIONS).await?;
+    let client = release.client("controller").await?;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let new = serde_json::from_value(json!({"metadata": {"name": "new"}}))?;
+    let message = refusal(configurations.create(&dry_run, &new).await);
+    assert!(message.contains(POLICY), "{message}");
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    let mut new = Api::<CustomResourceDefinition>::all(plane.client()?)
+        .get("addressableservices.samples.knative.dev")
+        .await?;
+    new.metadata = serde_json::from_value(json!({"name": "others.samples.knative.dev"}))?;
+    (new.spec.names.plural, new.spec.names.kind) = ("others".into(), "Other".into());
+    (new.spec.names.singular, new.spec.names.list_kind) = (None, None);
+    let message = refusal(definitions.create(&dry_run, &new).await);
+    assert!(message.contains(POLICY), "{message}");
+
+    let name = release.configuration("config");
+    let all: Api<ValidatingWebhookConfiguration> = Api::all(plane.client()?);
+    let (params, finalizers) = (PatchParams::default(), json!({"finalizers": ["example.com/keep"]}));
+    all.patch(&name, &params, &Patch::Merge(json!({"metadata": finalizers}))).await?;
+    let removed = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    let message = refusal(configurations.patch(&name, &params, &removed).await);
+    assert!(message.contains(POLICY), "{message}");
+    Ok(())
+}
+
 /// A controller that writes Secrets, in a program without a webhook.
 struct Keeper;
 
@@ -421,6 +264,15 @@ async fn a_program_without_a_webhook_writes_secrets_but_no_tokens() -> TestResul
     create(json!({"metadata": {"name": "keys"}})).await??;
     Ok(())
 }
+
+const CREATE_DEFINITIONS: &str =
+    "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: create},
+  rules: [{apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], verbs: [create]},
+    {apiGroups: [admissionregistration.k8s.io], resources: [validatingwebhookconfigurations], verbs: [create]}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: create},
+  subjects: [{kind: ServiceAccount, name: controller, namespace: knative-samples}],
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: create}}";
 
 const PATCH_DEFINITIONS: &str =
     "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: patch},
