@@ -46,8 +46,8 @@ pub(crate) enum Cause {
     /// external if `add_after` was called outside of a pass, and long if a second or more was asked for, however long the key was
     /// queued after that.
     After { is_external: bool, is_long: bool },
-    /// The last pass failed.
-    Retry { number: u32, error: Arc<str> },
+    /// The last pass failed. It is long if the backoff was a second or more.
+    Retry { number: u32, error: Arc<str>, is_long: bool },
     /// [`Queue::add`](crate::Queue::add), with the reason of the caller, and the pass that called it.
     Queue(Option<Arc<str>>, Option<Arc<CurrentPass>>),
 }
@@ -76,8 +76,8 @@ impl Cause {
         Self::Other { source, key: format!("shop/{name}").into(), change }
     }
 
-    pub(crate) fn retry(number: u32, error: &str) -> Self {
-        Self::Retry { number, error: bounded(error) }
+    pub(crate) fn retry(number: u32, error: &str, is_long: bool) -> Self {
+        Self::Retry { number, error: bounded(error), is_long }
     }
 
     /// An add to the queue, by the pass that the current task runs, if any.
@@ -136,14 +136,20 @@ impl Cause {
 
     /// The number of passes in a row up to the one that led to this cause, if only this process caused them. `None` for a
     /// cause from outside. `last` is the number of the last pass of the key. If `with_answers`, changes of other
-    /// clients to an object that this process has changed too are none from outside.
+    /// clients to an object that this process has changed too are none from outside. A retry limits nothing.
     fn in_a_row(&self, last: u32, with_answers: bool) -> Option<u32> {
         let pass = match self {
             Self::Object(change) | Self::Other { change, .. } if with_answers => change.last_writer(),
             Self::Object(change) | Self::Other { change, .. } => change.only_writer(),
             Self::Queue(_, pass) => pass.as_ref(),
             Self::After { is_external: false, .. } => return Some(last),
-            _ => None,
+            Self::Retry { .. } => return Some(u32::MAX),
+            Self::After { is_external: true, .. }
+            | Self::Kind(_)
+            | Self::Config(_)
+            | Self::Start
+            | Self::Resync
+            | Self::Leadership => None,
         };
         pass.map(|pass| pass.in_a_row())
     }
@@ -241,10 +247,10 @@ impl Causes {
     }
 
     /// The number of passes in a row up to those that led to these causes, if only this process caused them. `None` if one
-    /// of the causes came from outside. `last` is the number of the last pass of the key. If `with_answers`, changes
-    /// of other clients to an object that this process has changed too are none from outside.
+    /// of the causes came from outside, or all are retries. `last` is the number of the last pass of the key. If
+    /// `with_answers`, changes of other clients to an object that this process has changed too are none from outside.
     pub(super) fn in_a_row(&self, last: u32, with_answers: bool) -> Option<u32> {
-        if self.is_external || self.is_empty() {
+        if self.is_external || self.is_empty() || self.is_retry() {
             return None;
         }
         let mut each = self.iter().map(|cause| cause.in_a_row(last, with_answers));
@@ -275,9 +281,18 @@ impl Causes {
         self.iter().any(|cause| others.iter().any(|other| other.is_repeated_by(cause)))
     }
 
-    /// Returns true if the end of a long wait is the only cause.
+    /// Returns true if the end of a long wait, or of a long backoff, is the only cause.
     pub(super) fn is_long_wait(&self) -> bool {
-        self.iter().all(|cause| matches!(cause, Cause::After { is_long: true, .. }))
+        let is_long = |cause: &Cause| {
+            matches!(cause, Cause::After { is_long: true, .. } | Cause::Retry { is_long: true, .. })
+        };
+        self.iter().all(is_long)
+    }
+
+    /// Returns true if a retry is the only cause.
+    pub(super) fn is_retry(&self) -> bool {
+        let is_retry = |cause: &Cause| matches!(cause, Cause::Retry { .. });
+        !self.is_external && !self.is_empty() && self.iter().all(is_retry)
     }
 
     /// Declares the pass to be prompted, for a reason that is not among the causes.
@@ -327,7 +342,7 @@ impl fmt::Display for Cause {
             Self::Resync => f.write_str("resync"),
             Self::Leadership => f.write_str("leadership changed"),
             Self::After { .. } => f.write_str("after a wait"),
-            Self::Retry { number, error } => write!(f, "retry {number} after: {error}"),
+            Self::Retry { number, error, .. } => write!(f, "retry {number} after: {error}"),
             Self::Queue(None, _) => f.write_str("added to the queue"),
             Self::Queue(Some(reason), _) => write!(f, "added to the queue: {reason}"),
         }
@@ -364,7 +379,7 @@ mod tests {
             Cause::Start => Cause::Resync,
             Cause::Resync => Cause::Leadership,
             Cause::Leadership => Cause::After { is_external: false, is_long: false },
-            Cause::After { .. } => Cause::retry(1, "no"),
+            Cause::After { .. } => Cause::retry(1, "no", false),
             Cause::Retry { .. } => Cause::queue(None),
             Cause::Queue(..) => return None,
         })
@@ -385,7 +400,7 @@ mod tests {
     fn a_prompt_is_not_lost_with_the_cause_that_is_not_kept() {
         let mut causes = Causes::default();
         add(&mut causes, Cause::Start);
-        add(&mut causes, Cause::retry(1, "no"));
+        add(&mut causes, Cause::retry(1, "no", false));
         assert!(!causes.is_prompted());
         (0..20).for_each(|n| add(&mut causes, Cause::Kind(n.to_string().into())));
         assert!(!causes.is_prompted());
@@ -420,7 +435,7 @@ mod tests {
             ("another object", 2, &|| Cause::other(&source, &change)),
             ("a Kind", 1, &|| Cause::Kind("services".into())),
             ("a wait", 0, &|| Cause::After { is_external: false, is_long: false }),
-            ("a retry", 1, &|| Cause::retry(1, "no")),
+            ("a retry", 1, &|| Cause::retry(1, "no", false)),
             ("an add", 0, &|| Cause::queue(None)),
             ("an add for a reason", 1, &|| Cause::queue(Some("the probe ended"))),
         ];
@@ -439,7 +454,7 @@ mod tests {
         add(&mut causes, object("2"));
         assert_eq!((causes.to_string().as_str(), causes.others.is_empty()), ("the object changed (2)", true));
         (0..2).for_each(|_| add(&mut causes, service("a")));
-        add(&mut causes, Cause::retry(3, "no"));
+        add(&mut causes, Cause::retry(3, "no", false));
         assert_eq!(
             causes.to_string(),
             "the object changed (2); services default/a deleted, tracked; retry 3 after: no"
@@ -452,7 +467,7 @@ mod tests {
         (0..20).for_each(|n| add(&mut causes, service(&n.to_string())));
         assert_eq!(causes.iter().count(), MAX_CAUSES);
         assert!(causes.to_string().ends_with("services default/15 deleted, tracked; and 4 more"), "{causes}");
-        let Cause::Retry { error, .. } = Cause::retry(1, &"ä".repeat(1000)) else { unreachable!() };
+        let Cause::Retry { error, .. } = Cause::retry(1, &"ä".repeat(1000), false) else { unreachable!() };
         assert_eq!(error.len(), MAX_TEXT);
     }
 }

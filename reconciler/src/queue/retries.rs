@@ -69,10 +69,9 @@ impl Retries {
         prompted: bool,
         now: Instant,
     ) -> bool {
-        let (least, most) = wait.into_inner();
         let has_ticket = self.tickets.contains_key(key);
         let is_early = has_ticket || self.waiting.contains(key);
-        let wait = self.backoff.failed(key, error, prompted, is_early).clamp(least, most);
+        let wait = self.backoff.failed(key, wait, error, prompted, is_early);
         !has_ticket && self.waiting.add(key.clone(), now + wait, Delay::default())
     }
 

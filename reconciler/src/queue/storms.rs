@@ -5,7 +5,10 @@
 //! keys or two controllers that cause each other's passes are a storm too, and an object that waits for thousands of others
 //! is none. A pass for another object than those before is progress, of which few passes count: a controller that creates an
 //! object of a new name in each pass is a storm nevertheless. A wait of a second or more is meant, and any cause from
-//! outside is a reason of its own: both begin a new count. Retries have their own backoff.
+//! outside is a reason of its own: both begin a new count.
+//!
+//! A retry neither counts nor begins a new count: it has its own backoff, and what it does continues the pass that failed. So a
+//! storm in which a pass fails now and then is one, and a key that only fails is none.
 //!
 //! If another client changes an object that the last pass has changed, that is no reason of its own either: it may be
 //! a controller that answers each write. It may as well be the progress that the pass waits for, so few of these
@@ -60,7 +63,7 @@ struct Row {
     /// The number of those to which another client answered, as far as was known at their end.
     answered: u32,
     since: Instant,
-    /// The end of the last pass.
+    /// The end of the last pass that was no retry.
     ended: Instant,
     /// The causes so far.
     causes: Causes,
@@ -68,6 +71,8 @@ struct Row {
     slowed: u32,
     /// True if the next pass is, or was, held.
     is_held: bool,
+    /// True if the last pass was a retry, which is none of the row.
+    is_retry: bool,
 }
 
 /// The place of a pass among those that only this process has caused.
@@ -116,6 +121,9 @@ impl Storms {
         writers: &Writers,
     ) -> InARow {
         self.sweep(now);
+        if causes.is_retry() {
+            return self.begin_retry(key, causes.is_long_wait());
+        }
         let last = self.rows.get(key).map_or(0, |row| row.passes);
         match causes.in_a_row(last, false) {
             Some(causing) => self.count(key, causes, causing, false, now, writers),
@@ -143,10 +151,24 @@ impl Storms {
         }
     }
 
+    /// Returns the place of the retry of a failed pass, which is that of the failed one. A long backoff ends the count, as any
+    /// wait does that is meant.
+    fn begin_retry(&mut self, key: &Key, is_long: bool) -> InARow {
+        let Some(row) = self.rows.get_mut(key) else { return InARow::default() };
+        if is_long && row.slowed == 0 {
+            self.rows.remove(key);
+            return InARow::default();
+        }
+        row.is_retry = true;
+        InARow { passes: row.passes, ..InARow::default() }
+    }
+
     /// Begins a new count at a pass that has a cause from outside.
     fn begin_anew(&mut self, key: &Key, now: Instant) -> InARow {
         match self.rows.get_mut(key) {
-            Some(row) if row.goes_on(now) => (row.passes, row.slowed, row.is_held) = (0, 1, false),
+            Some(row) if row.goes_on(now) => {
+                (row.passes, row.slowed, row.is_held, row.is_retry) = (0, 1, false, false);
+            }
             Some(_) => drop(self.rows.remove(key)),
             None => {}
         }
@@ -181,7 +203,7 @@ impl Storms {
             row.passes = row.passes.min(causing).saturating_add(1);
         }
         row.causes.merge(causes.clone(), writers);
-        row.is_held = false;
+        (row.is_held, row.is_retry) = (false, false);
         let is_new = row.slowed == 0;
         if is_new && row.passes < STORM {
             return InARow { passes: row.passes, storm: None, is_open: false };
@@ -200,9 +222,9 @@ impl Storms {
         }
     }
 
-    /// Records the end of a pass.
+    /// Records the end of a pass, unless it was a retry.
     pub(super) fn ended(&mut self, key: &Key, now: Instant) {
-        if let Some(row) = self.rows.get_mut(key) {
+        if let Some(row) = self.rows.get_mut(key).filter(|row| !row.is_retry) {
             row.ended = now;
         }
     }
@@ -253,6 +275,7 @@ impl Row {
             causes: Causes::default(),
             slowed: 0,
             is_held: false,
+            is_retry: false,
         }
     }
 

@@ -36,7 +36,9 @@ enum Mistake {
     Alternates,
     /// Writes the time into the status of another object.
     Stamps,
-    /// Does the same, and another client then changes the object while the reconcile still runs.
+    /// Does the same, and each tenth reconcile fails.
+    StampsAndFails,
+    /// Writes the time too, and another client then changes the object while the reconcile still runs.
     StampsWithAnswer,
     /// Creates an object of a new name each time, since it looks for another name.
     Creates,
@@ -122,7 +124,7 @@ impl ReconcileKind for Mistaken {
                 assert_ne!(wanted, *stored, "the API server has stored the written form");
                 api.replace(&name, &PostParams::default(), &wanted).await?;
             }
-            Mistake::Stamps | Mistake::StampsWithAnswer => {
+            Mistake::Stamps | Mistake::StampsAndFails | Mistake::StampsWithAnswer => {
                 let Some(_) = self.deployments.get(map, &name) else {
                     let wanted = serde_json::from_value(deployment(&name, 0))?;
                     api.create(&PostParams::default(), &wanted).await?;
@@ -133,6 +135,9 @@ impl ReconcileKind for Mistaken {
                 api.patch_status(&name, &PatchParams::default(), &patch).await?;
                 if self.mistake == Mistake::StampsWithAnswer {
                     self.answer(map, &name, &pass.to_string()).await?;
+                }
+                if self.mistake == Mistake::StampsAndFails && pass.is_multiple_of(10) {
+                    return Err("the tenth reconcile".into());
                 }
             }
             Mistake::Creates => {
@@ -173,6 +178,15 @@ async fn messages(fixture: &Fixture, map: &ConfigMap, reason: &str) -> Vec<Strin
     events.filter_map(|event| event.note).collect()
 }
 
+/// The first message about a storm of the object.
+async fn storm(fixture: &Fixture, map: &ConfigMap, passes: &AtomicUsize) -> String {
+    eventually("an event", TIMEOUT, async || {
+        let found = messages(fixture, map, "ReconcileStorm").await.into_iter().next();
+        found.ok_or_else(|| format!("{} passes", passes.load(Ordering::Relaxed)))
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_is_reported_with_its_cause_and_slowed_and_changes_from_outside_are_not() {
     for (mistake, part, cause, source) in [
@@ -188,11 +202,7 @@ async fn a_storm_is_reported_with_its_cause_and_slowed_and_changes_from_outside_
         let passes = Arc::<AtomicUsize>::default();
         let (controller, metrics) = measured(mistaken(&fixture, mistake, &passes));
         let running = Controllers::new(fixture.client.clone()).controller(controller).start();
-        let message = eventually(format!("{mistake:?}: an event"), TIMEOUT, async || {
-            let found = messages(&fixture, &map, "ReconcileStorm").await.into_iter().next();
-            found.ok_or_else(|| format!("{} passes", passes.load(Ordering::Relaxed)))
-        })
-        .await;
+        let message = storm(&fixture, &map, &passes).await;
         println!("{mistake:?}: {message}");
         assert!(message.contains(part), "{message}");
         let labels = [("controller", "configmaps"), ("cause", cause), ("source", source)];
@@ -212,6 +222,23 @@ async fn a_storm_is_reported_with_its_cause_and_slowed_and_changes_from_outside_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_storm_in_which_each_tenth_reconcile_fails_is_reported_and_slowed() {
+    let fixture = Fixture::new("storm").await;
+    fixture.create("a", &[]).await;
+    let map = fixture.merge("a", json!({"metadata": {"labels": {"app": "a"}}})).await;
+    let passes = Arc::<AtomicUsize>::default();
+    let controller = mistaken(&fixture, Mistake::StampsAndFails, &passes);
+    let running = Controllers::new(fixture.client.clone()).controller(controller).start();
+    let message = storm(&fixture, &map, &passes).await;
+    println!("{message}");
+    assert!(message.contains("although nothing changed from outside"), "{message}");
+    let before = passes.load(Ordering::Relaxed);
+    sleep(Duration::from_secs(3)).await;
+    assert!(passes.load(Ordering::Relaxed) <= before + 2, "the storm is not slowed");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_storm_is_reported_if_another_client_answers_each_write() {
     let fixture = Fixture::new("storm").await;
     fixture.create("a", &[]).await;
@@ -219,11 +246,7 @@ async fn a_storm_is_reported_if_another_client_answers_each_write() {
     let passes = Arc::<AtomicUsize>::default();
     let controller = mistaken(&fixture, Mistake::StampsWithAnswer, &passes);
     let running = Controllers::new(fixture.client.clone()).controller(controller).start();
-    let message = eventually("an event", TIMEOUT, async || {
-        let found = messages(&fixture, &map, "ReconcileStorm").await.into_iter().next();
-        found.ok_or_else(|| format!("{} passes", passes.load(Ordering::Relaxed)))
-    })
-    .await;
+    let message = storm(&fixture, &map, &passes).await;
     println!("{message}");
     assert!(message.contains("another client answers"), "{message}");
     assert!(message.contains("status.conditions[0].message from"), "{message}");

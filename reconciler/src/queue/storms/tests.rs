@@ -81,6 +81,44 @@ async fn a_storm_of_any_own_cause_is_slowed_to_a_pass_in_ten_seconds_and_then_in
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_storm_in_which_each_tenth_pass_fails_is_slowed() {
+    let (queue, number) = (Queue::new(), AtomicU64::new(0)); // other tests of this process begin passes too
+    queue.add(key("a"));
+    let (passes, storms) = run(&queue, |claimed, pass| {
+        queue.add_for(Key::clone(claimed), own_write(pass));
+        let is_retried = claimed.causes.iter().any(|cause| matches!(cause, Cause::Retry { .. }));
+        if number.fetch_add(1, Ordering::Relaxed) % 10 == 9 {
+            queue.retry(claimed, ANY_WAIT, "a conflict");
+        } else if is_retried {
+            queue.succeeded(claimed); // a worker that waits has taken the retry during the pass before
+        }
+    })
+    .await;
+    assert!((20..40).contains(&passes[0]), "{passes:?}");
+    assert!(passes[1..].iter().all(|passes| (1..=7).contains(passes)), "{passes:?}");
+    assert_eq!(storms, 1);
+}
+
+/// The pass that writes is the retry of one that found a conflict, so the next one has the write alone as its cause.
+#[tokio::test(start_paused = true)]
+async fn a_storm_in_which_each_second_pass_is_a_retry_is_slowed() {
+    let queue = Queue::new();
+    queue.add(key("a"));
+    let (passes, storms) = run(&queue, |claimed, pass| {
+        if claimed.causes.iter().any(|cause| matches!(cause, Cause::Retry { .. })) || pass.in_a_row() == 0 {
+            queue.succeeded(claimed);
+            queue.add_for(Key::clone(claimed), own_write(pass));
+        } else {
+            queue.retry(claimed, ANY_WAIT, "a conflict");
+        }
+    })
+    .await;
+    assert!((40..70).contains(&passes[0]), "{passes:?}");
+    assert!(passes[1..].iter().all(|passes| (1..=7).contains(passes)), "{passes:?}");
+    assert_eq!(storms, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_keys_that_cause_the_passes_of_each_other_are_a_storm() {
     let queue = Queue::new();
     queue.add(key("a"));
@@ -226,7 +264,7 @@ async fn a_storm_ends_when_nothing_is_held_any_more() {
 #[tokio::test(start_paused = true)]
 async fn polls_retries_rollouts_and_progress_are_no_storms() {
     type Act = fn(&Queue, &ClaimedKey, &Arc<CurrentPass>);
-    let acts: [(&str, usize, Act); 4] = [
+    let acts: [(&str, usize, Act); 5] = [
         ("a Job each second", 1000, |queue, claimed, pass| {
             queue.continue_after(claimed, Duration::from_secs(1));
             if claimed.in_a_row.passes == 0 || claimed.causes.is_long_wait() {
@@ -242,6 +280,12 @@ async fn polls_retries_rollouts_and_progress_are_no_storms() {
             }
         }),
         ("retries", 10, |queue, claimed, _| queue.retry(claimed, ANY_WAIT, "no")),
+        ("retries each two seconds that write", 500, |queue, claimed, pass| {
+            queue.retry(claimed, Duration::ZERO..=Duration::from_secs(2), "not ready");
+            if claimed.in_a_row.passes == 0 || claimed.causes.is_retry() {
+                queue.add_for(Key::clone(claimed), own_write(pass));
+            }
+        }),
     ];
     for (name, least, act) in acts {
         let queue = Queue::new();
