@@ -395,7 +395,7 @@ mod tests {
 
     fn begin(log: &PassLog, name: &str) -> LoggedPass {
         let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", name).into(), true);
-        log.begin(&pass, &Arc::new(Cause::Resync.into()), Some("a.json".into()))
+        log.begin(&pass, &Arc::new(Cause::resync().into()), Some("a.json".into()))
     }
 
     #[tokio::test(start_paused = true)]

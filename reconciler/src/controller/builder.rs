@@ -169,7 +169,7 @@ impl<K> Builder<K> {
     /// slow lane.
     pub fn config<T: FromConfigMap>(&mut self) -> Config<T> {
         let queue = self.queue();
-        self.config_with(move |_| queue.resync_for(&Cause::Config(T::NAME)))
+        self.config_with(move |_| queue.resync_for(&Cause::config(T::NAME)))
     }
 
     /// Reads a ConfigMap as [`config`](Self::config) does, but calls `on_changed` with each new value instead of

@@ -205,7 +205,7 @@ impl Controller {
         while !self.parts.resync.is_zero() {
             let wait = jittered(format_args!("resync/{}", self.parts.name), self.parts.resync, 0.1);
             tokio::time::sleep(wait).await;
-            self.parts.queue.resync_for(&Cause::Resync);
+            self.parts.queue.resync_for(&Cause::resync());
         }
         std::future::pending().await
     }

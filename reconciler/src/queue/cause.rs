@@ -34,12 +34,12 @@ pub(crate) enum Cause {
     Other { source: Arc<Source>, key: Arc<str>, change: StateChange },
     /// A Kind that the key uses was listed, cannot be listed, or is served in another way.
     Kind(Arc<str>),
-    /// A ConfigMap changed.
-    Config(&'static str),
+    /// A ConfigMap changed, by this pass, if the handler of the change ran in one.
+    Config(&'static str, Option<Arc<CurrentPass>>),
     /// The key was added when the controller was built.
     Start,
-    /// A resync of all keys, or of some.
-    Resync,
+    /// A resync of all keys, or of some, and the pass that called [`Queue::resync`](crate::Queue::resync).
+    Resync(Option<Arc<CurrentPass>>),
     /// This process leads the key now, or leads it no longer.
     Leadership,
     /// The wait of [`Outcome::after`](crate::Outcome::after) or [`Queue::add_after`](crate::Queue::add_after) is over. It is
@@ -80,6 +80,16 @@ impl Cause {
         Self::Retry { number, error: bounded(error), is_long }
     }
 
+    /// The change of a ConfigMap, by the pass that the current task runs, if any.
+    pub(crate) fn config(name: &'static str) -> Self {
+        Self::Config(name, CurrentPass::get())
+    }
+
+    /// A resync, by the pass that the current task runs, if any.
+    pub(crate) fn resync() -> Self {
+        Self::Resync(CurrentPass::get())
+    }
+
     /// An add to the queue, by the pass that the current task runs, if any.
     pub(crate) fn queue(reason: Option<&str>) -> Self {
         Self::Queue(reason.map(bounded), CurrentPass::get())
@@ -91,9 +101,9 @@ impl Cause {
             Self::Object(_) => ["object", ""],
             Self::Other { source, .. } => [source.relation, &source.resource],
             Self::Kind(resource) => ["kind", resource],
-            Self::Config(name) => ["config", name],
+            Self::Config(name, _) => ["config", name],
             Self::Start => ["start", ""],
-            Self::Resync => ["resync", ""],
+            Self::Resync(_) => ["resync", ""],
             Self::Leadership => ["leadership", ""],
             Self::After { .. } => ["after", ""],
             Self::Retry { .. } => ["retry", ""],
@@ -125,7 +135,7 @@ impl Cause {
 
     /// Returns true if the cause, other than a change of an object, is prompted by what user code follows now.
     pub(super) fn is_prompted_now(&self) -> bool {
-        matches!(self, Self::Config(_) | Self::Queue(..)) && is_user_prompted()
+        matches!(self, Self::Config(..) | Self::Queue(..)) && is_user_prompted()
     }
 
     /// Returns true unless only this process led to the cause.
@@ -141,15 +151,10 @@ impl Cause {
         let pass = match self {
             Self::Object(change) | Self::Other { change, .. } if with_answers => change.last_writer(),
             Self::Object(change) | Self::Other { change, .. } => change.only_writer(),
-            Self::Queue(_, pass) => pass.as_ref(),
+            Self::Queue(_, pass) | Self::Resync(pass) | Self::Config(_, pass) => pass.as_ref(),
             Self::After { is_external: false, .. } => return Some(last),
             Self::Retry { .. } => return Some(u32::MAX),
-            Self::After { is_external: true, .. }
-            | Self::Kind(_)
-            | Self::Config(_)
-            | Self::Start
-            | Self::Resync
-            | Self::Leadership => None,
+            Self::After { is_external: true, .. } | Self::Kind(_) | Self::Start | Self::Leadership => None,
         };
         pass.map(|pass| pass.in_a_row())
     }
@@ -161,7 +166,7 @@ impl Cause {
                 source == other_source && key == other_key
             }
             (Self::Kind(name), Self::Kind(other)) => name == other,
-            (Self::Config(name), Self::Config(other)) => name == other,
+            (Self::Config(name, _), Self::Config(other, _)) => name == other,
             (Self::Queue(reason, _), Self::Queue(other, _)) => reason == other,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
@@ -337,9 +342,9 @@ impl fmt::Display for Cause {
                 write!(f, ", {}", source.relation)
             }
             Self::Kind(kind) => write!(f, "the state of the Kind {kind} changed"),
-            Self::Config(name) => write!(f, "{name} changed"),
+            Self::Config(name, _) => write!(f, "{name} changed"),
             Self::Start => f.write_str("start"),
-            Self::Resync => f.write_str("resync"),
+            Self::Resync(_) => f.write_str("resync"),
             Self::Leadership => f.write_str("leadership changed"),
             Self::After { .. } => f.write_str("after a wait"),
             Self::Retry { number, error, .. } => write!(f, "retry {number} after: {error}"),
@@ -374,10 +379,10 @@ mod tests {
         Some(match cause {
             Cause::Object(_) => service("a"),
             Cause::Other { .. } => Cause::Kind("services".into()),
-            Cause::Kind(_) => Cause::Config("config-a"),
-            Cause::Config(_) => Cause::Start,
-            Cause::Start => Cause::Resync,
-            Cause::Resync => Cause::Leadership,
+            Cause::Kind(_) => Cause::config("config-a"),
+            Cause::Config(..) => Cause::Start,
+            Cause::Start => Cause::resync(),
+            Cause::Resync(_) => Cause::Leadership,
             Cause::Leadership => Cause::After { is_external: false, is_long: false },
             Cause::After { .. } => Cause::retry(1, "no", false),
             Cause::Retry { .. } => Cause::queue(None),

@@ -10,7 +10,8 @@ pub(super) type KeySources = Vec<Box<dyn Fn(&mut Vec<Key>) + Send + Sync>>;
 
 impl Queue {
     /// Enqueues every key of the controller in the slow lane, for a change that concerns many of its objects and that
-    /// no watch reports. Knative: `GlobalResync`.
+    /// no watch reports. Knative: `GlobalResync`. A reconciler that calls it in each pass reconciles all objects for ever,
+    /// and is slowed as one that calls [`add`](Self::add) for its own key is.
     pub fn resync(&self) {
         self.resync_where(|_| true);
     }
@@ -27,7 +28,8 @@ impl Queue {
     /// ```
     pub fn resync_where(&self, mut admits: impl FnMut(&Key) -> bool) {
         let (keys, prompted) = (self.all_keys().into_iter().filter(|key| admits(key)), is_user_prompted());
-        keys.for_each(|key| self.add_slow_continuing(key, Cause::Resync, prompted));
+        let cause = Cause::resync();
+        keys.for_each(|key| self.add_slow_continuing(key, cause.clone(), prompted));
     }
 
     /// Enqueues every key of the controller in the slow lane, for this cause.
@@ -53,7 +55,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
-    use reknit_injection::{Context, Features, Informer, select};
+    use reknit_injection::{Context, Features, Informer, internal::CurrentPass, select};
     use reknit_testing::{ApiServer, InformerExt};
     use serde_json::{Value, json};
 
@@ -96,6 +98,35 @@ mod tests {
         assert_eq!(queue.take_all(), []);
     }
 
+    fn features_informer(cx: &Context) -> Informer<ConfigMap> {
+        cx.informer(select().namespace("system").field("metadata.name", "config-features"))
+    }
+
+    #[tokio::test]
+    async fn a_resync_or_a_change_of_a_config_map_in_a_pass_is_none_from_outside() {
+        let cx = context();
+        let mut build = builder(&cx);
+        let (_config, queue, configs) = (build.config::<Features>(), build.queue(), features_informer(&cx));
+        let in_a_row = || queue.take_all_with_causes().iter().map(|(_, causes)| causes.in_a_row(9, false)).next();
+        let change = |text: &str| {
+            let features = map("system", "config-features", &json!({"x": text}));
+            configs.insert(serde_json::from_value::<ConfigMap>(features).unwrap());
+        };
+        change("Enabled");
+        assert_eq!(in_a_row(), Some(None), "a user has changed it");
+        queue.resync();
+        assert_eq!(in_a_row(), Some(None), "the program has called it");
+        let pass = CurrentPass::begin(&"web".into(), &Key::new("shop", "a").into(), false);
+        pass.set_in_a_row(3);
+        let acts = async {
+            change("Disabled");
+            assert_eq!(in_a_row(), Some(Some(3)), "the pass has changed it");
+            queue.resync();
+            assert_eq!(in_a_row(), Some(Some(3)), "the pass has called it");
+        };
+        pass.scope(acts).await;
+    }
+
     #[tokio::test]
     async fn a_change_of_a_config_map_enqueues_every_key_or_those_that_the_callback_selects() {
         let cx = context();
@@ -106,8 +137,7 @@ mod tests {
             let is_enabled = features.is_enabled("x");
             queue.resync_where(|key| is_enabled && key.namespace.as_deref() == Some("other"));
         });
-        let configs: Informer<ConfigMap> =
-            cx.informer(select().namespace("system").field("metadata.name", "config-features"));
+        let configs = features_informer(&cx);
         let set = |text: &str| {
             let features = map("system", "config-features", &json!({"x": text}));
             configs.insert(serde_json::from_value::<ConfigMap>(features).unwrap());

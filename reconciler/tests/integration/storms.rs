@@ -14,7 +14,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use reknit_injection::{Context, select};
-use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKind, Result, Tracked};
+use reknit_reconciler::{Controller, Outcome, Owned, Queue, ReconcileKind, Result, Tracked};
 use reknit_testing::{Controllers, eventually};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -26,6 +26,8 @@ use crate::{Fixture, TIMEOUT, count, measured};
 enum Mistake {
     /// Milliseconds instead of seconds.
     Requeues,
+    /// Enqueues all keys.
+    Resyncs,
     /// Writes a quantity and leaves out a default, each through the client and in its own form, with a timestamp.
     Rewrites,
     /// Writes a quantity in another form than the API server stores it.
@@ -48,6 +50,7 @@ struct Mistaken {
     mistake: Mistake,
     client: Client,
     other_client: Client,
+    queue: Queue,
     deployments: Tracked<Deployment>,
     maps: Owned<ConfigMap>,
     passes: Arc<AtomicUsize>,
@@ -95,6 +98,7 @@ impl ReconcileKind for Mistaken {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &namespace);
         match self.mistake {
             Mistake::Requeues => return Ok(Outcome::after(Duration::from_millis(30))),
+            Mistake::Resyncs => self.queue.resync(),
             Mistake::Rewrites => {
                 let wanted: Deployment = serde_json::from_value(deployment(&name, pass))?;
                 match self.deployments.get(map, &name) {
@@ -166,8 +170,10 @@ fn mistaken(
     move |cx| {
         let selection = select().namespace(&namespace).label("app", "a");
         let mut build = Controller::selected::<ConfigMap>(cx, selection);
-        let (client, deployments, maps) = (build.client(), build.track(), build.owns());
-        Ok(build.reconciler(Mistaken { mistake, client, other_client, deployments, maps, passes }).build())
+        let (client, queue, deployments, maps) =
+            (build.client(), build.queue(), build.track(), build.owns());
+        let mistaken = Mistaken { mistake, client, other_client, queue, deployments, maps, passes };
+        Ok(build.reconciler(mistaken).build())
     }
 }
 
@@ -191,6 +197,7 @@ async fn storm(fixture: &Fixture, map: &ConfigMap, passes: &AtomicUsize) -> Stri
 async fn a_storm_is_reported_with_its_cause_and_slowed_and_changes_from_outside_are_not() {
     for (mistake, part, cause, source) in [
         (Mistake::Requeues, "after a wait", "after", ""),
+        (Mistake::Resyncs, "resync", "resync", ""),
         (Mistake::Rewrites, "metadata.annotations.synced from", "tracked", "deployments.apps"),
         (Mistake::Alternates, "data.color from", "object", ""),
         (Mistake::Stamps, "status.conditions[0].message from", "tracked", "deployments.apps"),

@@ -218,9 +218,9 @@ async fn what_continues_a_pass_is_prompted_if_the_pass_was() {
     pass.scope(async { maps.patch("a", &PatchParams::default(), &write).await.unwrap() }).await;
     let causes = causes_of_a(&queue);
     assert!(causes.starts_with("the object changed (") && causes.ends_with(&by), "{causes}");
-    queue.resync_for(&Cause::Resync);
+    queue.resync_for(&Cause::resync());
     assert_eq!(take_prompts(&queue), [("a".into(), false)]);
-    queue.resync_for(&Cause::Resync);
+    queue.resync_for(&Cause::resync());
     maps.patch("a", &PatchParams::default(), &Patch::Merge(json!({"data": {"by": "a user"}}))).await.unwrap();
     assert_eq!(take_prompts(&queue), [("a".into(), true)], "a write outside of passes");
 }

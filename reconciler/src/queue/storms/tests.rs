@@ -19,6 +19,11 @@ fn from_outside() -> Cause {
     Cause::child("web", StateChange::to(Some("7")))
 }
 
+/// Does this in the pass.
+fn within(pass: &Arc<CurrentPass>, act: impl FnOnce()) {
+    let _ = futures::FutureExt::now_or_never(pass.clone().scope(async { act() }));
+}
+
 /// Runs passes, each of which takes 20 ms, for ten minutes. Returns the number of passes of each minute, and the number
 /// of storms that began.
 async fn run(queue: &Queue, act: impl Fn(&ClaimedKey, &Arc<CurrentPass>)) -> ([usize; 10], usize) {
@@ -50,21 +55,19 @@ async fn run_between(
 #[tokio::test(start_paused = true)]
 async fn a_storm_of_any_own_cause_is_slowed_to_a_pass_in_ten_seconds_and_then_in_a_minute() {
     type Act = fn(&Queue, &ClaimedKey, &Arc<CurrentPass>);
-    let acts: [(&str, Act); 6] = [
+    let acts: [(&str, Act); 8] = [
         ("own writes", |queue, claimed, pass| queue.add_for(Key::clone(claimed), own_write(pass))),
         ("two children in turn", |queue, claimed, pass| {
             let child = if pass.number % 2 == 0 { "red" } else { "blue" };
             queue.add_for(Key::clone(claimed), Cause::child(child, StateChange::by(pass)));
         }),
         ("waits", |queue, claimed, _| queue.continue_after(claimed, Duration::from_millis(30))),
-        ("adds", |queue, claimed, pass| {
-            let add = async { queue.add(Key::clone(claimed)) };
-            let _ = futures::FutureExt::now_or_never(pass.clone().scope(add));
-        }),
+        ("adds", |queue, claimed, pass| within(pass, || queue.add(Key::clone(claimed)))),
         ("delayed adds", |queue, claimed, pass| {
-            let add = async { queue.add_after(Key::clone(claimed), Duration::from_millis(30)) };
-            let _ = futures::FutureExt::now_or_never(pass.clone().scope(add));
+            within(pass, || queue.add_after(Key::clone(claimed), Duration::from_millis(30)));
         }),
+        ("resyncs", |queue, _, pass| within(pass, || queue.resync())),
+        ("changes of a ConfigMap", |queue, _, pass| within(pass, || queue.resync_for(&Cause::config("config-a")))),
         ("own writes besides a poll", |queue, claimed, pass| {
             queue.add_for(Key::clone(claimed), own_write(pass));
             queue.continue_after(claimed, Duration::from_secs(2));
@@ -72,6 +75,7 @@ async fn a_storm_of_any_own_cause_is_slowed_to_a_pass_in_ten_seconds_and_then_in
     ];
     for (name, act) in acts {
         let queue = Queue::new();
+        queue.add_key_source(|keys| keys.push(key("a")));
         queue.add(key("a"));
         let (passes, storms) = run(&queue, |claimed, pass| act(&queue, claimed, pass)).await;
         assert!((20..30).contains(&passes[0]), "{name}: {passes:?}");
@@ -139,7 +143,7 @@ async fn writes_that_the_watch_reports_before_their_responses_arrive_are_a_storm
     queue.add(key("a"));
     let respond = || {
         if let Some((state, pass)) = in_flight.lock().take() {
-            let _ = futures::FutureExt::now_or_never(pass.scope(async { writers.record(Some(state)) }));
+            within(&pass, || writers.record(Some(state)));
         }
     };
     let (passes, storms) = run_between(&queue, respond, |claimed, pass| {
@@ -331,6 +335,37 @@ async fn keys_that_are_delayed_outside_of_a_pass_are_no_storm_and_are_not_slowed
     };
     let ((passes, storms), ()) = tokio::join!(run(&queue, |_, _| {}), messages);
     assert_eq!((passes.iter().sum::<usize>(), storms), (1000, 0), "{passes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn resyncs_by_an_interval_or_a_user_are_no_storm_and_are_not_slowed() {
+    let queue = Queue::new();
+    queue.add_key_source(|keys| keys.extend(["a", "b"].map(key)));
+    let resyncs = async {
+        for _ in 0..6000 {
+            queue.resync();
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    // Each change of `a` resyncs all keys once.
+    let resync = |claimed: &ClaimedKey, pass: &Arc<CurrentPass>| {
+        if claimed.name == "a" && claimed.in_a_row.passes == 0 {
+            within(pass, || queue.resync());
+        }
+    };
+    let ((passes, storms), ()) = tokio::join!(run(&queue, resync), resyncs);
+    assert_eq!(storms, 0, "{passes:?}");
+    assert!(passes.iter().all(|passes| *passes >= 1190), "{passes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn resyncs_in_passes_are_storms_of_all_keys() {
+    let queue = Queue::new();
+    queue.add_key_source(|keys| keys.extend(["a", "b", "c", "d", "e"].map(key)));
+    queue.resync();
+    let (passes, storms) = run(&queue, |_, pass| within(pass, || queue.resync())).await;
+    assert_eq!(storms, 5, "{passes:?}");
+    assert!(passes[1..].iter().all(|passes| *passes <= 5 * 7), "{passes:?}");
 }
 
 #[tokio::test(start_paused = true)]
