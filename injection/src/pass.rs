@@ -65,6 +65,8 @@ pub struct CurrentPass {
     last_change: Mutex<Option<FieldChange>>,
     /// The fields that its writes have restored in fights.
     restored: Mutex<Vec<Restored>>,
+    /// The number of objects that the pass has created, of Kinds that informers cache.
+    creations: AtomicU32,
     /// The group and the resource of each object that a write has left as it was.
     no_op_writes: Mutex<Vec<[Box<str>; 2]>>,
     /// Counts the changes that the pass makes without being prompted.
@@ -94,6 +96,7 @@ impl CurrentPass {
             in_a_row: AtomicU32::new(0),
             last_change: Mutex::default(),
             restored: Mutex::default(),
+            creations: AtomicU32::new(0),
             no_op_writes: Mutex::default(),
         })
     }
@@ -189,6 +192,16 @@ impl CurrentPass {
     /// Removes and returns the fields that the writes of the pass have restored in fights.
     pub fn take_restored(&self) -> Vec<Restored> {
         std::mem::take(&mut *self.restored.lock())
+    }
+
+    /// Counts an object that the pass has created.
+    pub fn count_creation(&self) {
+        self.creations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The number of objects that the pass has created, of Kinds that informers cache.
+    pub fn creations(&self) -> u32 {
+        self.creations.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add_no_op_write(&self, resource: [&str; 2]) {

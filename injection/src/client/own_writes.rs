@@ -99,6 +99,7 @@ impl CacheableRequest {
         }
         let (head, body) = response.into_parts();
         let body = collect_body(body).await?;
+        self.count_creation(head.status);
         if let Some(path) = ResourcePath::parse(self.request.path())
             && let Err(unknown_keys) = self.deliver_body(&path, &body, informers)
         {
@@ -176,6 +177,17 @@ impl CacheableRequest {
         let is_refused = status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT;
         if let Some((before, pass)) = self.write_of_pass().filter(|_| is_refused) {
             before.end_refused_write(&pass.controller);
+        }
+    }
+
+    /// Counts an object that the pass has created, also by an apply.
+    fn count_creation(&self, status: StatusCode) {
+        let is_object = |path: ResourcePath<'_>| path.subresource().is_none();
+        if status == StatusCode::CREATED
+            && ResourcePath::parse(self.request.path()).is_some_and(is_object)
+            && let Some(pass) = CurrentPass::get()
+        {
+            pass.count_creation();
         }
     }
 

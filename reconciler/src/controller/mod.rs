@@ -42,7 +42,7 @@ use crate::{
     outcome::Next,
     pass_log::{LoggedPass, PassLog},
     per_key::PerKeyStores,
-    queue::{Causes, InARow, Storm},
+    queue::{Causes, InARow, Storm, StormKind},
 };
 
 /// The longest wait for the retry of a pass in a namespace whose objects cannot be listed.
@@ -257,7 +257,8 @@ impl Controller {
                 return std::future::pending().await; // the worker drops the pass, whose error may be the lost lead
             }
             let result = self.report_lasting_conflict(key, result);
-            let in_a_row = self.parts.queue.decide(&current, causes, in_a_row);
+            let mut in_a_row = self.parts.queue.decide(&current, causes, in_a_row);
+            self.parts.queue.count_creations(&current, causes, result.is_err(), &mut in_a_row);
             self.report_fights(key, causes, &current, &mut logged);
             for resource in current.take_no_op_writes() {
                 self.metrics.record_no_op_write(resource.each_ref().map(|name| &**name));
@@ -337,11 +338,14 @@ impl Controller {
         pass: &CurrentPass,
         logged: &mut LoggedPass,
     ) {
-        let Some(Storm { passes, within, gap, is_new, is_answered }) = &in_a_row.storm else { return };
+        let Some(Storm { passes, within, gap, is_new, kind }) = &in_a_row.storm else { return };
         let (seconds, gap) = (within.as_secs().max(1), gap.as_millis());
-        let reason = match is_answered {
-            true => "because it writes an object, and another client answers each write with another one",
-            false => "although nothing changed from outside",
+        let reason = match kind {
+            StormKind::Alone => "although nothing changed from outside",
+            StormKind::Answered => {
+                "because it writes an object, and another client answers each write with another one"
+            }
+            StormKind::Creating => "because each time it creates an object, which leads to the next time",
         };
         let storm = format!(
             "reconciled {passes} times in {seconds} s, last {gap} ms after the time before, {reason}"
@@ -357,14 +361,18 @@ impl Controller {
         if *is_new {
             // Without the numbers of passes, by which two runs of a simulation would differ.
             let message = format!("{storm}: {causes:#}{change}");
-            match is_answered {
-                true => tracing::warn!(
+            match kind {
+                StormKind::Alone => {
+                    tracing::warn!(storm = message, "the key is reconciled again and again, and is slowed")
+                }
+                StormKind::Answered => tracing::warn!(
                     storm = message,
                     "the key is reconciled again and again: another client answers its writes"
                 ),
-                false => {
-                    tracing::warn!(storm = message, "the key is reconciled again and again, and is slowed")
-                }
+                StormKind::Creating => tracing::warn!(
+                    storm = message,
+                    "the key is reconciled again and again: each time it creates an object"
+                ),
             }
             self.record_event(key, Event::warning("ReconcileStorm", message));
         }

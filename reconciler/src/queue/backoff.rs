@@ -74,9 +74,13 @@ mod tests {
     #[test]
     fn a_key_waits_5_ms_and_twice_as_long_after_each_failure_up_to_1000_s() {
         let (mut backoff, key) = (Backoff::default(), Arc::new(Key::new("default", "a")));
-        let waits: Vec<_> = (0..5).map(|_| backoff.failed(&key, ANY_WAIT, "no", false, false).as_millis()).collect();
+        let waits: Vec<_> =
+            (0..5).map(|_| backoff.failed(&key, ANY_WAIT, "no", false, false).as_millis()).collect();
         assert_eq!(waits, [5, 10, 20, 40, 80]);
-        assert_eq!((0..40).map(|_| backoff.failed(&key, ANY_WAIT, "no", false, false)).last(), Some(MAX_WAIT));
+        assert_eq!(
+            (0..40).map(|_| backoff.failed(&key, ANY_WAIT, "no", false, false)).last(),
+            Some(MAX_WAIT)
+        );
     }
 
     #[test]

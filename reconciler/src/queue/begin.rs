@@ -52,6 +52,24 @@ impl Queue {
         pass.set_in_a_row(in_a_row.passes);
         in_a_row
     }
+
+    /// Counts a pass, which ends now, if it creates objects. If it belongs to a storm of such passes and to no other one, sets that
+    /// storm.
+    pub(crate) fn count_creations(
+        &self,
+        pass: &CurrentPass,
+        causes: &Causes,
+        has_failed: bool,
+        in_a_row: &mut InARow,
+    ) {
+        let mut state = self.0.state.lock();
+        let state = &mut *state;
+        let storm = state.storms.count_creations(pass, causes, has_failed, &state.writers);
+        if in_a_row.storm.is_none() && storm.is_some() {
+            in_a_row.storm = storm;
+            state.count_storm_pass(causes, in_a_row);
+        }
+    }
 }
 
 impl State {

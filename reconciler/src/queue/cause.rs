@@ -9,6 +9,7 @@
 
 use std::{fmt, sync::Arc};
 
+use reknit_apis::Key;
 use reknit_injection::{
     Cached, Change, Informer,
     internal::{CurrentPass, Writers, is_initial},
@@ -159,6 +160,11 @@ impl Cause {
         pass.map(|pass| pass.in_a_row())
     }
 
+    /// Returns true if the cause is the end of a wait that is meant.
+    fn is_long_wait(&self) -> bool {
+        matches!(self, Self::After { is_long: true, .. } | Self::Retry { is_long: true, .. })
+    }
+
     /// Returns true if the other cause differs only in the state, so that the later one replaces the earlier one.
     fn is_repeated_by(&self, other: &Self) -> bool {
         match (self, other) {
@@ -281,17 +287,27 @@ impl Causes {
         })
     }
 
-    /// Returns true if one of these causes repeats one of the others.
+    /// Returns true if one of these causes, other than a retry or a long wait, repeats one of the others.
     pub(super) fn repeats(&self, others: &Self) -> bool {
-        self.iter().any(|cause| others.iter().any(|other| other.is_repeated_by(cause)))
+        let can_repeat = |cause: &&Cause| !cause.is_long_wait() && !matches!(cause, Cause::Retry { .. });
+        let mut causes = self.iter().filter(can_repeat);
+        causes.any(|cause| others.iter().any(|other| other.is_repeated_by(cause)))
     }
 
     /// Returns true if the end of a long wait, or of a long backoff, is the only cause.
     pub(super) fn is_long_wait(&self) -> bool {
-        let is_long = |cause: &Cause| {
-            matches!(cause, Cause::After { is_long: true, .. } | Cause::Retry { is_long: true, .. })
-        };
-        self.iter().all(is_long)
+        self.iter().all(Cause::is_long_wait)
+    }
+
+    /// Returns true if the end of a long wait, or of a long backoff, is one of the causes.
+    pub(super) fn has_long_wait(&self) -> bool {
+        self.iter().any(Cause::is_long_wait)
+    }
+
+    /// Returns true if a pass of the key has made one of the changes.
+    pub(super) fn follow_pass_of(&self, key: &Key) -> bool {
+        let mut changes = self.iter().filter_map(Cause::change);
+        changes.any(|change| change.last_writer().is_some_and(|pass| *pass.key == *key))
     }
 
     /// Returns true if a retry is the only cause.

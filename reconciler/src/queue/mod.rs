@@ -50,7 +50,7 @@ pub(crate) use self::{
     claimed::ClaimedKey,
     delayed::{Delay, Delayed},
     source::{DeletedChild, Source, resource_of},
-    storms::{InARow, Storm},
+    storms::{InARow, Storm, StormKind},
 };
 use crate::metrics::{Metrics, QueueMetrics, ScrapedQueue};
 

@@ -107,7 +107,8 @@ mod tests {
         let cx = context();
         let mut build = builder(&cx);
         let (_config, queue, configs) = (build.config::<Features>(), build.queue(), features_informer(&cx));
-        let in_a_row = || queue.take_all_with_causes().iter().map(|(_, causes)| causes.in_a_row(9, false)).next();
+        let in_a_row =
+            || queue.take_all_with_causes().iter().map(|(_, causes)| causes.in_a_row(9, false)).next();
         let change = |text: &str| {
             let features = map("system", "config-features", &json!({"x": text}));
             configs.insert(serde_json::from_value::<ConfigMap>(features).unwrap());

@@ -16,18 +16,26 @@
 //! count. If the pass restores the same field each time, the other client is the reason: that is a fight, and no
 //! storm.
 //!
+//! Passes that are no progress are a storm only within a minute. Those that are progress are one also later, if there is one
+//! in three seconds on average.
+//!
+//! Passes that [create objects](creations) which other clients then write are counted on their own. Such a storm is reported and
+//! not slowed.
+//!
 //! In a storm, a key whose pass only this process causes is held until it is due. Any other cause is served at once, and
 //! does not end the storm: that ends when a pass comes later than it is due.
 
+mod creations;
 #[cfg(test)]
 mod tests;
 
 use std::{sync::Arc, time::Duration};
 
 use reknit_apis::{Key, internal::HashMap};
-use reknit_injection::internal::Writers;
+use reknit_injection::internal::{CurrentPass, Writers};
 use tokio::time::Instant;
 
+use self::creations::Creations;
 use super::{Causes, Delay, Delayed};
 use crate::capacity::shrink;
 
@@ -36,6 +44,8 @@ const STORM: u32 = 20;
 const WITHIN: Duration = Duration::from_secs(60);
 /// Of the passes that are progress, one in this number counts.
 const PROGRESS: u32 = 15;
+/// The average time of passes that are progress from which on they are no storm. It is that of 20 passes within a minute.
+const PACE: Duration = Duration::from_secs(3);
 /// Another client counts as the reason of a storm if it answered more than one in this number of passes. Fewer answers may be
 /// own writes whose responses came late.
 const ANSWERED: u32 = 4;
@@ -52,6 +62,7 @@ pub(super) struct Storms {
     rows: HashMap<Arc<Key>, Row>,
     held: Delayed,
     swept: Option<Instant>,
+    creations: Creations,
 }
 
 /// The passes of a key that only this process has caused.
@@ -97,8 +108,18 @@ pub(crate) struct Storm {
     pub(crate) gap: Duration,
     /// True if the storm begins with this pass.
     pub(crate) is_new: bool,
-    /// True if another client changes what the passes have changed.
-    pub(crate) is_answered: bool,
+    pub(crate) kind: StormKind,
+}
+
+/// The reason for which the passes of a storm follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StormKind {
+    /// Only this process has caused them.
+    Alone,
+    /// Another client changes what the passes have changed.
+    Answered,
+    /// Each pass creates as many objects as the one before.
+    Creating,
 }
 
 impl Storms {
@@ -188,17 +209,20 @@ impl Storms {
     ) -> InARow {
         let row = self.rows.entry(key.clone()).or_insert_with(|| Row::new(now));
         let gap = now - row.ended;
+        let is_progress = is_answered || !causes.repeats(&row.causes);
         let is_over = if row.slowed > 0 {
             !row.goes_on(now) // it is slower by itself
         } else {
-            causes.is_long_wait() || now - row.since > WITHIN
+            // In a full queue, the end of a wait that is meant comes together with the own write of the pass before.
+            let is_paced = is_progress && !causes.has_long_wait();
+            let within = if is_paced { WITHIN.max(PACE * row.all) } else { WITHIN };
+            causes.is_long_wait() || now - row.since > within
         };
         if is_over {
             *row = Row::new(now);
         }
         row.all = row.all.saturating_add(1);
         row.answered = row.answered.saturating_add(is_answered.into());
-        let is_progress = is_answered || !causes.repeats(&row.causes);
         if row.causes.is_empty() || !is_progress || row.all.is_multiple_of(PROGRESS) {
             row.passes = row.passes.min(causing).saturating_add(1);
         }
@@ -212,14 +236,24 @@ impl Storms {
         InARow {
             passes: row.passes,
             is_open: false,
-            storm: Some(Storm {
-                passes: row.all,
-                within: now - row.since,
-                gap,
-                is_new,
-                is_answered: row.answered > row.all / ANSWERED,
-            }),
+            storm: Some(Storm { passes: row.all, within: now - row.since, gap, is_new, kind: row.kind() }),
         }
+    }
+
+    /// Counts the pass, which ends now, if it creates objects. Returns the storm of such passes, if there is one.
+    pub(super) fn count_creations(
+        &mut self,
+        pass: &CurrentPass,
+        causes: &Causes,
+        has_failed: bool,
+        writers: &Writers,
+    ) -> Option<Storm> {
+        if !self.creations.concerns(pass) {
+            return None;
+        }
+        let mut causes = causes.clone();
+        causes.find_writers(writers);
+        self.creations.count(pass, &causes, has_failed)
     }
 
     /// Records the end of a pass, unless it was a retry.
@@ -260,6 +294,7 @@ impl Storms {
             self.swept = Some(now);
             self.rows.retain(|_, row| now - row.ended < MAX_AGE);
             shrink(&mut self.rows);
+            self.creations.sweep(now);
         }
     }
 }
@@ -277,6 +312,10 @@ impl Row {
             is_held: false,
             is_retry: false,
         }
+    }
+
+    fn kind(&self) -> StormKind {
+        if self.answered > self.all / ANSWERED { StormKind::Answered } else { StormKind::Alone }
     }
 
     /// The time of the next pass of the storm, if there is one.

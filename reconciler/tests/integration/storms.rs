@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -44,6 +44,8 @@ enum Mistake {
     StampsWithAnswer,
     /// Creates an object of a new name each time, since it looks for another name.
     Creates,
+    /// Does the same, and another client then changes the object that the last reconcile has created.
+    CreatesWithAnswer,
 }
 
 struct Mistaken {
@@ -53,6 +55,7 @@ struct Mistaken {
     queue: Queue,
     deployments: Tracked<Deployment>,
     maps: Owned<ConfigMap>,
+    last_child: Mutex<Option<String>>,
     passes: Arc<AtomicUsize>,
 }
 
@@ -67,6 +70,19 @@ impl Mistaken {
             let cached = self.deployments.get(map, name);
             cached
                 .is_some_and(|cached| cached.annotations().get("answer").is_some_and(|known| known == answer))
+        })
+        .await;
+        Ok(())
+    }
+
+    /// Changes the child as another client, until the cache has it.
+    async fn change_child(&self, map: &ConfigMap, name: &str) -> Result<()> {
+        let api: Api<ConfigMap> =
+            Api::namespaced(self.other_client.clone(), &map.namespace().unwrap_or_default());
+        let patch = Patch::Merge(json!({"data": {"state": "seen"}}));
+        api.patch(name, &PatchParams::default(), &patch).await?;
+        eventually("the change in the cache", TIMEOUT, async || {
+            self.maps.of(map).any(|child| child.name_any() == name && child.data.is_some())
         })
         .await;
         Ok(())
@@ -144,6 +160,15 @@ impl ReconcileKind for Mistaken {
                     return Err("the tenth reconcile".into());
                 }
             }
+            Mistake::CreatesWithAnswer => {
+                let last = self.last_child.lock().unwrap().take();
+                let child = json!({"metadata": {"generateName": format!("{name}-")}});
+                let child = self.maps.create(map, serde_json::from_value(child)?).await?;
+                if let Some(last) = last {
+                    self.change_child(map, &last).await?;
+                }
+                *self.last_child.lock().unwrap() = Some(child.name_any());
+            }
             Mistake::Creates => {
                 if !self.maps.of(map).any(|child| child.name_any() == name) {
                     let child = json!({"metadata": {"generateName": format!("{name}-")}});
@@ -170,9 +195,10 @@ fn mistaken(
     move |cx| {
         let selection = select().namespace(&namespace).label("app", "a");
         let mut build = Controller::selected::<ConfigMap>(cx, selection);
-        let (client, queue, deployments, maps) =
-            (build.client(), build.queue(), build.track(), build.owns());
-        let mistaken = Mistaken { mistake, client, other_client, queue, deployments, maps, passes };
+        let (client, queue, deployments, maps) = (build.client(), build.queue(), build.track(), build.owns());
+        let last_child = Mutex::default();
+        let mistaken =
+            Mistaken { mistake, client, other_client, queue, deployments, maps, last_child, passes };
         Ok(build.reconciler(mistaken).build())
     }
 }
@@ -242,6 +268,22 @@ async fn a_storm_in_which_each_tenth_reconcile_fails_is_reported_and_slowed() {
     let before = passes.load(Ordering::Relaxed);
     sleep(Duration::from_secs(3)).await;
     assert!(passes.load(Ordering::Relaxed) <= before + 2, "the storm is not slowed");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_object_in_each_reconcile_is_a_storm_also_if_another_client_changes_each() {
+    let fixture = Fixture::new("storm").await;
+    fixture.create("a", &[]).await;
+    let map = fixture.merge("a", json!({"metadata": {"labels": {"app": "a"}}})).await;
+    let passes = Arc::<AtomicUsize>::default();
+    let controller = mistaken(&fixture, Mistake::CreatesWithAnswer, &passes);
+    let running = Controllers::new(fixture.client.clone()).controller(controller).start();
+    eventually("300 reconciles", 10 * TIMEOUT, async || passes.load(Ordering::Relaxed) > 300).await;
+    let message = storm(&fixture, &map, &passes).await;
+    println!("{message}");
+    assert!(message.contains("each time it creates an object"), "{message}");
+    assert!(message.contains("configmaps"), "{message}");
     running.stop().await;
 }
 

@@ -162,6 +162,31 @@ async fn the_object_in_the_response_to_a_deletion_shows_whether_it_still_exists(
 }
 
 #[tokio::test]
+async fn the_objects_that_a_pass_creates_are_counted() {
+    let mut process = Process::start().await;
+    let (api, pass) =
+        (process.api.clone(), CurrentPass::begin(&"web".into(), &Key::new("n", "a").into(), true));
+    let (params, created) = (PostParams::default(), config_map(map("b", "")));
+    let writes = async {
+        let create = api.create(&params, &created);
+        process.write(create, |request| request.respond(201, map("b", "11"))).await.unwrap();
+        let (params, patch) = (PatchParams::default(), data_patch());
+        process
+            .write(api.patch("a", &params, &patch), |request| request.respond(200, map("a", "12")))
+            .await
+            .unwrap();
+        assert_eq!(CurrentPass::get().map(|pass| pass.creations()), Some(1), "an object was changed");
+        let (apply, patch) = (PatchParams::apply("web"), Patch::Apply(json!({"data": {}})));
+        process
+            .write(api.patch("c", &apply, &patch), |request| request.respond(201, map("c", "13")))
+            .await
+            .unwrap();
+    };
+    pass.clone().scope(writes).await;
+    assert_eq!(pass.creations(), 2);
+}
+
+#[tokio::test]
 async fn a_delayed_deletion_is_that_of_the_pass_that_asked_for_it() {
     let mut process = Process::start().await;
     let api = process.api.clone();

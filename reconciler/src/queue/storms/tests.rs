@@ -1,3 +1,5 @@
+mod creations;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -27,12 +29,14 @@ fn within(pass: &Arc<CurrentPass>, act: impl FnOnce()) {
 /// Runs passes, each of which takes 20 ms, for ten minutes. Returns the number of passes of each minute, and the number
 /// of storms that began.
 async fn run(queue: &Queue, act: impl Fn(&ClaimedKey, &Arc<CurrentPass>)) -> ([usize; 10], usize) {
-    run_between(queue, || {}, act).await
+    run_for(queue, Duration::from_millis(20), || {}, act).await
 }
 
-/// Like [`run`]. In each pass, `before_decision` is called before it is decided whether only this process caused the pass.
-async fn run_between(
+/// Like [`run`]. Each pass takes as long as `took`, and `before_decision` is called in it before it is decided whether only
+/// this process caused the pass.
+async fn run_for(
     queue: &Queue,
+    took: Duration,
     before_decision: impl Fn(),
     act: impl Fn(&ClaimedKey, &Arc<CurrentPass>),
 ) -> ([usize; 10], usize) {
@@ -43,11 +47,13 @@ async fn run_between(
         *passes += 1;
         let pass = CurrentPass::begin(&"web".into(), &claimed.key, false);
         pass.set_in_a_row(claimed.in_a_row.passes);
-        sleep(Duration::from_millis(20)).await;
+        sleep(took).await;
         before_decision();
         claimed.in_a_row = queue.decide(&pass, &claimed.causes, &claimed.in_a_row);
-        storms += usize::from(claimed.in_a_row.storm.as_ref().is_some_and(|storm| storm.is_new));
         act(&claimed, &pass);
+        let has_failed = queue.failures(&claimed) > 0;
+        queue.count_creations(&pass, &claimed.causes.clone(), has_failed, &mut claimed.in_a_row);
+        storms += usize::from(claimed.in_a_row.storm.as_ref().is_some_and(|storm| storm.is_new));
     }
     (passes, storms)
 }
@@ -67,7 +73,9 @@ async fn a_storm_of_any_own_cause_is_slowed_to_a_pass_in_ten_seconds_and_then_in
             within(pass, || queue.add_after(Key::clone(claimed), Duration::from_millis(30)));
         }),
         ("resyncs", |queue, _, pass| within(pass, || queue.resync())),
-        ("changes of a ConfigMap", |queue, _, pass| within(pass, || queue.resync_for(&Cause::config("config-a")))),
+        ("changes of a ConfigMap", |queue, _, pass| {
+            within(pass, || queue.resync_for(&Cause::config("config-a")))
+        }),
         ("own writes besides a poll", |queue, claimed, pass| {
             queue.add_for(Key::clone(claimed), own_write(pass));
             queue.continue_after(claimed, Duration::from_secs(2));
@@ -146,7 +154,7 @@ async fn writes_that_the_watch_reports_before_their_responses_arrive_are_a_storm
             within(&pass, || writers.record(Some(state)));
         }
     };
-    let (passes, storms) = run_between(&queue, respond, |claimed, pass| {
+    let (passes, storms) = run_for(&queue, Duration::from_millis(20), respond, |claimed, pass| {
         let other = if claimed.name == "a" { "b" } else { "a" };
         let version = pass.number.to_string();
         *in_flight.lock() = WrittenState::version(&version).map(|state| (state, pass.clone()));
@@ -207,7 +215,7 @@ async fn a_storm_is_one_of_answers_unless_few_passes_have_one() {
         queue.add(key("a"));
         run(&queue, |claimed, pass| {
             if let Some(storm) = &claimed.in_a_row.storm {
-                first.lock().get_or_insert(storm.is_answered);
+                first.lock().get_or_insert(storm.kind == StormKind::Answered);
             }
             queue.add_for(Key::clone(claimed), Cause::child("web", StateChange::by(pass)));
             if number.fetch_add(1, Ordering::Relaxed).is_multiple_of(each) {
