@@ -199,7 +199,9 @@ impl<'a> View<'a> {
         }
         if !self.is_announced() {
             let unowned = leaders.iter().filter(|leader| leader.is_none()).count();
-            return (unowned, led); // a process that stops is assigned nothing
+            // A process that stops is assigned nothing. A member whose watch is silent does not know what it is assigned.
+            let is_silent = self.balance.candidate.is_member(self.now);
+            return (unowned, if is_silent { 0 } else { led });
         }
         let live: BTreeSet<_> = self.replicas().map(|(identity, ..)| identity).chain([self.me()]).collect();
         let is_unowned = |leader: &&Option<&str>| leader.is_none_or(|leader| !live.contains(leader));

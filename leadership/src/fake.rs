@@ -147,6 +147,11 @@ impl FakeApi {
         candidate
     }
 
+    /// Lets the present watches report nothing any more.
+    pub(crate) fn silence_watches(&self) {
+        self.state.lock().informers.clear();
+    }
+
     /// The bodies of all requests with this method so far.
     pub(crate) fn requests(&self, method: &Method) -> Vec<Value> {
         let state = self.state.lock();

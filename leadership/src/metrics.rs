@@ -54,7 +54,8 @@ impl ElectionMetrics {
             )?,
             unowned: gauge(
                 "reknit_leader_election_buckets_unowned",
-                "Buckets that no live replica leads, as this process observes their leases",
+                "Buckets that no live replica leads, as this process observes their leases. One that is cut off observes \
+                 none: take the minimum over the replicas",
                 "controller",
             )?,
             in_transition: gauge(

@@ -14,23 +14,31 @@ use crate::{
     internal::{Candidate, Electors, Identity},
 };
 
+const UNOWNED: &str = "reknit_leader_election_buckets_unowned";
+
+fn two_buckets() -> LeaderElectionConfig {
+    LeaderElectionConfig { buckets: 2, ..LeaderElectionConfig::default() }
+}
+
 /// The value of a gauge of the controller `lamps`.
 fn gauge(registry: &Registry, name: &str) -> f64 {
+    gauge_of(registry, "lamps", name)
+}
+
+/// The value of a gauge of this controller.
+fn gauge_of(registry: &Registry, controller: &str, name: &str) -> f64 {
     let families = registry.gather();
     let family = families.iter().find(|family| family.name() == name).unwrap();
-    let metric = family.get_metric().iter().find(|metric| metric.get_label()[0].value() == "lamps").unwrap();
+    let is_of = |metric: &&prometheus::proto::Metric| metric.get_label()[0].value() == controller;
+    let metric = family.get_metric().iter().find(is_of).unwrap();
     assert_eq!(metric.get_label()[0].name(), "controller");
     metric.get_gauge().get_value()
 }
 
 /// The numbers of buckets that are led, unowned and in transition.
 fn counts(registry: &Registry) -> [f64; 3] {
-    [
-        "reknit_leader_election_buckets_led",
-        "reknit_leader_election_buckets_unowned",
-        "reknit_leader_election_buckets_in_transition",
-    ]
-    .map(|name| gauge(registry, name))
+    ["reknit_leader_election_buckets_led", UNOWNED, "reknit_leader_election_buckets_in_transition"]
+        .map(|name| gauge(registry, name))
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,6 +72,29 @@ async fn a_bucket_is_unowned_once_its_leader_has_stopped_renewing() {
     api.set_down(false);
     wait_for_shares(&[&replicas[0], &replicas[1]], &[1, 1]).await;
     assert_eq!(counts(&replicas[0].registry)[..2], [1.0, 0.0]);
+}
+
+/// So an alert takes the minimum over the replicas for unowned buckets, and the maximum for those in transition.
+#[tokio::test(start_paused = true)]
+async fn a_replica_whose_watch_is_silent_sees_no_other_leader_and_no_transition() {
+    let api = FakeApi::default();
+    let silent = Replica::start_with(&api, "a", 2, &["lamps"]);
+    wait_for_shares(&[&silent], &[2]).await;
+    api.silence_watches();
+    let other = Replica::start_with(&api, "b", 2, &["lamps"]);
+    sleep(LEASE + RETRY).await;
+    assert_eq!(counts(&silent.registry), [2.0, 0.0, 0.0]);
+    assert_eq!(counts(&other.registry), [0.0, 0.0, 1.0]);
+
+    let leader = Replica::start_with(&api, "c", 2, &["bulbs"]);
+    while leader.led() < 2 {
+        sleep(RETRY).await;
+    }
+    api.silence_watches();
+    let standby = Replica::start_watching(&api, "d", &two_buckets(), &["bulbs"], true);
+    sleep(LEASE + RETRY).await;
+    let bulbs = |replica: &Replica| gauge_of(&replica.registry, "bulbs", UNOWNED);
+    assert_eq!((bulbs(&leader), bulbs(&standby)), (0.0, 2.0));
 }
 
 /// A client that may write Leases can name any holder and any duration.
