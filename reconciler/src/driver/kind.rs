@@ -418,7 +418,10 @@ impl<R: ReconcileKind> KindDriver<R> {
             {
                 writer.replace(unreadable, after).await
             }
-            Ok(None) => return Ok(Some(object.meta().into())),
+            Ok(None) => {
+                unstored.nothing_to_store(&Key::of(object));
+                return Ok(Some(object.meta().into()));
+            }
             Ok(Some(change)) => writer.write(stored, change).await,
             Err(error) => Err(error),
         };

@@ -36,7 +36,8 @@ impl Metrics {
     fn new(registry: &Registry) -> Self {
         let events_dropped = Counter::new(
             "reknit_events_dropped_total",
-            "Events that were not recorded: too many waited, or the API server refused them",
+            "Events that were not recorded: too many waited, there were too many about one object, or the API server \
+             refused them",
         );
         Self {
             queues: QueueFamilies::new(registry),

@@ -1,10 +1,14 @@
 //! The metrics of the passes of a controller.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
+use parking_lot::Mutex;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 use reknit_apis::Key;
-use reknit_injection::internal::register_durations;
+use reknit_injection::internal::{register_durations, register_scraped};
 
 use super::{counted_keys::CountedKeys, counters, gauges};
 use crate::{Outcome, Result, limits::PassAborted, outcome::Next};
@@ -80,8 +84,11 @@ pub(super) struct PassFamilies {
     paused: IntGaugeVec,
     status_writes: IntCounterVec,
     dropped_status_fields: IntCounterVec,
+    keys_with_dropped_status_fields: IntGaugeVec,
     fight_writes: IntCounterVec,
     no_op_writes: IntCounterVec,
+    /// The controllers whose failures are measured at each scrape.
+    measured: Arc<Mutex<Vec<Weak<Series>>>>,
 }
 
 /// The metrics of the passes of one controller. Their labels are looked up once, since a pass may take microseconds.
@@ -102,6 +109,7 @@ struct Series {
     successful_status_writes: IntCounter,
     failed_status_writes: IntCounter,
     dropped_status_fields: IntCounter,
+    keys_with_dropped_status_fields: CountedKeys,
     fight_writes: IntCounterVec,
     no_op_writes: IntCounterVec,
     controller: String,
@@ -113,6 +121,8 @@ impl PassFamilies {
         let by_result = |name: &str, help: &str| counters(registry, name, help, &["controller", "result"]);
         let gauge = |name: &str, help: &str| gauges(registry, name, help, &["controller"]);
         let durations = |name: &str, help: &str| register_durations(registry, name, help, &["controller"]);
+        let measured = Arc::default();
+        register_measured(registry, Arc::clone(&measured));
         Self {
             passes: by_result(
                 "controller_runtime_reconcile_total",
@@ -160,6 +170,10 @@ impl PassFamilies {
                 "reknit_status_fields_dropped_total",
                 "Number of status writes of which the API server did not store all fields",
             ),
+            keys_with_dropped_status_fields: gauge(
+                "reknit_status_fields_dropped_keys",
+                "Keys of whose last status the API server did not store all fields",
+            ),
             fight_writes: counters(
                 registry,
                 "reknit_fight_writes_total",
@@ -172,13 +186,14 @@ impl PassFamilies {
                 "Number of writes that left an object as it was",
                 &["controller", "group", "resource"],
             ),
+            measured,
         }
     }
 
     pub(super) fn of(&self, controller: &str) -> PassMetrics {
         let by_controller = [controller];
         let status_writes = |result| self.status_writes.with_label_values(&[controller, result]);
-        PassMetrics(Arc::new(Series {
+        let series = Arc::new(Series {
             passes: RESULTS.map(|result| self.passes.with_label_values(&[controller, result])),
             errors: self.errors.with_label_values(&by_controller),
             terminal_errors: self.terminal_errors.with_label_values(&by_controller),
@@ -192,11 +207,30 @@ impl PassFamilies {
             successful_status_writes: status_writes("success"),
             failed_status_writes: status_writes("error"),
             dropped_status_fields: self.dropped_status_fields.with_label_values(&by_controller),
+            keys_with_dropped_status_fields: CountedKeys::new(
+                self.keys_with_dropped_status_fields.with_label_values(&by_controller),
+            ),
             fight_writes: self.fight_writes.clone(),
             no_op_writes: self.no_op_writes.clone(),
             controller: controller.into(),
-        }))
+        });
+        self.measured.lock().push(Arc::downgrade(&series));
+        PassMetrics(series)
     }
+}
+
+/// Registers the gauge of the oldest failure, which grows between two passes.
+fn register_measured(registry: &Registry, controllers: Arc<Mutex<Vec<Weak<Series>>>>) {
+    let help = "How many seconds has the key that has failed longest failed in each reconcile; conflicts do not count";
+    let gauge = ("reknit_oldest_failing_seconds", help, &["controller"][..]);
+    register_scraped(registry, [gauge], move |[oldest]| {
+        controllers.lock().retain(|series| {
+            let Some(series) = series.upgrade() else { return false };
+            let seconds = series.failing.longest().as_secs_f64();
+            oldest.with_label_values(&[&series.controller]).set(seconds);
+            true
+        });
+    });
 }
 
 impl PassMetrics {
@@ -268,6 +302,7 @@ impl PassMetrics {
     pub(crate) fn drop_where(&self, is_lost: impl Fn(&Key) -> bool) {
         self.0.failing.remove_where(&is_lost);
         self.0.paused.remove_where(&is_lost);
+        self.0.keys_with_dropped_status_fields.remove_where(&is_lost);
     }
 
     pub(crate) fn record_status_write(&self, succeeded: bool) {
@@ -277,6 +312,11 @@ impl PassMetrics {
 
     pub(crate) fn record_dropped_status_fields(&self) {
         self.0.dropped_status_fields.inc();
+    }
+
+    /// The keys of whose last status the API server did not store all fields.
+    pub(crate) fn with_dropped_status_fields(&self) -> &CountedKeys {
+        &self.0.keys_with_dropped_status_fields
     }
 }
 
@@ -311,5 +351,22 @@ mod tests {
         assert_eq!(count("controller_runtime_reconcile_timeouts_total"), Some(1.0));
         assert_eq!(count("controller_runtime_reconcile_time_seconds"), Some(8.0));
         assert_eq!(count("reknit_requeue_after_seconds"), Some(1.0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_failure_is_that_of_the_key_that_has_failed_longest_without_a_success() {
+        let registry = Registry::new();
+        let metrics = PassFamilies::new(&registry).of("a");
+        let oldest = || value(&registry, "reknit_oldest_failing_seconds", &[("controller", "a")]);
+        assert_eq!(oldest(), Some(0.0));
+        for number in 0..20 {
+            // Another key fails each minute, and the next one succeeds again.
+            metrics.failing().add(&Key::new("shop", &number.to_string()));
+            tokio::time::advance(Duration::from_secs(60)).await;
+            metrics.failing().remove(&Key::new("shop", &(number - 1).to_string()));
+            assert_eq!(oldest(), Some(60.0));
+        }
+        tokio::time::advance(Duration::from_secs(900)).await;
+        assert_eq!(oldest(), Some(960.0));
     }
 }

@@ -25,24 +25,37 @@ pub(crate) struct UnstoredChanges {
     recorder: Recorder,
     metrics: PassMetrics,
     hash_builder: RandomState,
-    hashes: Mutex<HashMap<Key, (u64, Instant)>>,
+    changes: Mutex<HashMap<Key, Unstored>>,
     logged: Mutex<LogLimit<String>>,
+}
+
+/// The change of one object that was not stored.
+struct Unstored {
+    hash: u64,
+    since: Instant,
+    /// True if the API server dropped fields. It may also have stored other values.
+    is_dropped: bool,
 }
 
 impl UnstoredChanges {
     pub(crate) fn new(recorder: Recorder, metrics: PassMetrics) -> Self {
         let hash_builder = RandomState::new();
-        Self { recorder, metrics, hash_builder, hashes: Mutex::default(), logged: Mutex::default() }
+        Self { recorder, metrics, hash_builder, changes: Mutex::default(), logged: Mutex::default() }
     }
 
     /// Returns true if the API server has lately not stored this very change of the object.
     pub(super) fn contains<K: Kind>(&self, object: &K, change: &Value) -> bool {
-        let hashes = self.hashes.lock();
-        if hashes.is_empty() {
+        let changes = self.changes.lock();
+        if changes.is_empty() {
             return false;
         }
-        let Some((hash, since)) = hashes.get(&Key::of(object)) else { return false };
-        since.elapsed() < SEND_AGAIN_AFTER && *hash == self.hash(object, change)
+        let key = Key::of(object);
+        let Some(known) = changes.get(&key) else { return false };
+        let contains = known.since.elapsed() < SEND_AGAIN_AFTER && known.hash == self.hash(object, change);
+        if contains && known.is_dropped {
+            self.metrics.with_dropped_status_fields().add(&key);
+        }
+        contains
     }
 
     /// Compares the change with the status in the answer, and remembers the part that was not stored.
@@ -53,18 +66,29 @@ impl UnstoredChanges {
         let mut expected = answered.clone();
         json_patch::merge(&mut expected, change);
         let Some(unstored) = diff(answered, expected) else { return self.forget(&Key::of(object)) };
-        self.hashes.lock().insert(Key::of(object), (self.hash(object, &unstored), Instant::now()));
         let mut fields = dropped_fields(&json!({ "status": unstored }), &json!({ "status": answered }));
+        let (key, hash, is_dropped) = (Key::of(object), self.hash(object, &unstored), !fields.is_empty());
+        match is_dropped {
+            true => self.metrics.with_dropped_status_fields().add(&key),
+            false => self.metrics.with_dropped_status_fields().remove(&key),
+        };
+        self.changes.lock().insert(key, Unstored { hash, since: Instant::now(), is_dropped });
         fields.truncate(MAX_FIELDS);
-        if !fields.is_empty() {
+        if is_dropped {
             self.report(object, &fields.join(", "));
         }
     }
 
+    /// Records that the pass changes nothing in the status. The API server need not be asked again if a later one does.
+    pub(crate) fn nothing_to_store(&self, key: &Key) {
+        self.metrics.with_dropped_status_fields().remove(key);
+    }
+
     pub(crate) fn forget(&self, key: &Key) {
-        let mut hashes = self.hashes.lock();
-        if !hashes.is_empty() {
-            hashes.remove(key);
+        self.nothing_to_store(key);
+        let mut changes = self.changes.lock();
+        if !changes.is_empty() {
+            changes.remove(key);
         }
     }
 

@@ -11,6 +11,7 @@ use kube::{
     api::{ListParams, PostParams},
     client::Body,
 };
+use prometheus::Registry;
 use reknit_apis::{StatusConditions, definition_of, kind};
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Key, Outcome, ReconcileKind, Recorder, Result};
@@ -60,6 +61,7 @@ struct Meters {
     fixture: Fixture,
     controller: Controller,
     recorder: Recorder,
+    registry: Registry,
     wanted: Arc<Mutex<MeterStatus>>,
     patches: Arc<Mutex<usize>>,
 }
@@ -71,13 +73,13 @@ impl Meters {
         let meter = meters(&fixture).create(&PostParams::default(), &Meter::new("x", MeterSpec {})).await;
         let (client, patches) = counting_client(&fixture.client);
         let (wanted, cached) = (Arc::<Mutex<MeterStatus>>::default(), json!(meter.unwrap()));
-        let (controller, recorder) = {
+        let (controller, recorder, registry) = {
             let cx = Context::preloaded("test", client, vec![cached]);
             let build = Controller::of::<Meter>(&cx);
             let recorder = build.recorder();
-            (build.reconciler(Measuring(wanted.clone())).build(), recorder)
+            (build.reconciler(Measuring(wanted.clone())).build(), recorder, cx.metrics().clone())
         };
-        Self { fixture, controller, recorder, wanted, patches }
+        Self { fixture, controller, recorder, registry, wanted, patches }
     }
 
     /// Runs a pass, and returns the number of its status patches and the stored status.
@@ -85,6 +87,13 @@ impl Meters {
         let _ = self.controller.once(&Key::new(self.fixture.namespace.as_str(), "x")).await.unwrap();
         let stored = meters(&self.fixture).get("x").await.unwrap();
         (std::mem::take(&mut *self.patches.lock().unwrap()), stored.status.unwrap_or_default())
+    }
+
+    /// The number of keys whose status lacks fields, as a scrape reads it.
+    fn keys_with_dropped_fields(&self) -> f64 {
+        let families = self.registry.gather();
+        let dropped = families.iter().find(|family| family.name() == "reknit_status_fields_dropped_keys");
+        dropped.unwrap().get_metric()[0].get_gauge().get_value()
     }
 }
 
@@ -146,6 +155,7 @@ async fn a_field_that_the_schema_lacks_is_reported_and_not_sent_again() {
     *meters.wanted.lock().unwrap() = MeterStatus { watts: 60, volts: Some(230), ..MeterStatus::default() };
     let (patches, stored) = meters.pass().await;
     assert_eq!((patches, stored.watts, stored.volts), (1, 60, None));
+    assert_eq!(meters.keys_with_dropped_fields(), 1.0);
     assert_eq!(meters.pass().await.0, 0);
     meters.wanted.lock().unwrap().watts = 70;
     let (patches, stored) = meters.pass().await;
@@ -153,6 +163,15 @@ async fn a_field_that_the_schema_lacks_is_reported_and_not_sent_again() {
     assert_eq!(meters.pass().await.0, 0);
     meters.wanted.lock().unwrap().volts = Some(231);
     assert_eq!(meters.pass().await.0, 1, "another value is not tried");
+    assert_eq!(meters.keys_with_dropped_fields(), 1.0);
+    let volts = meters.wanted.lock().unwrap().volts.take();
+    assert_eq!(
+        (meters.pass().await.0, meters.keys_with_dropped_fields()),
+        (0, 0.0),
+        "nothing is to be stored"
+    );
+    meters.wanted.lock().unwrap().volts = volts;
+    assert_eq!((meters.pass().await.0, meters.keys_with_dropped_fields()), (0, 1.0), "the change is known");
 
     meters.recorder.flush().await;
     let uid = self::meters(&meters.fixture).get("x").await.unwrap().uid().unwrap();

@@ -1,5 +1,7 @@
 //! A real Prometheus that scrapes the sample: dashboards find data, and alerts can be evaluated.
 
+mod alerts;
+
 use std::{
     env, fs,
     path::Path,
