@@ -169,6 +169,7 @@ async fn the_conversion_of_a_definition_is_bounded_too() -> TestResult {
         ("a foreign server", client(json!({"service": null, "url": "https://evil.example.com/"}))),
         ("a foreign Service", client(json!({"service": {"name": "evil"}}))),
         ("another path", client(json!({"service": {"path": "/evil"}}))),
+        ("other versions", json!({"conversion": {"webhook": {"conversionReviewVersions": ["v1", "v2"]}}})),
         ("no conversion", json!({"conversion": {"strategy": "None", "webhook": null}})),
         ("another name", json!({"names": {"shortNames": ["evil"]}})),
         ("no objects stored", json!({"preserveUnknownFields": null, "scope": "Cluster"})),
@@ -177,6 +178,10 @@ async fn the_conversion_of_a_definition_is_bounded_too() -> TestResult {
         let is_refused = message.contains(POLICY) || message.contains("field is immutable");
         assert!(is_refused, "{what}: {message}");
     }
+    let owner = json!({"apiVersion": "v1", "kind": "Namespace", "name": SYSTEM_NAMESPACE, "uid": "gone"});
+    let owned = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
+    let message = refusal(definitions.patch(name, &PatchParams::default(), &owned).await);
+    assert!(message.contains(POLICY), "{message}");
     let kubeconfig = kubectl(&plane, &["config", "view", "--raw", "--flatten", "--output=json"])?;
     let kubeconfig: Value = serde_json::from_str(&kubeconfig)?;
     let ca = &kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"];
@@ -213,9 +218,24 @@ async fn a_configuration_and_a_definition_are_not_created_and_keep_what_others_h
     let all: Api<ValidatingWebhookConfiguration> = Api::all(plane.client()?);
     let (params, finalizers) = (PatchParams::default(), json!({"finalizers": ["example.com/keep"]}));
     all.patch(&name, &params, &Patch::Merge(json!({"metadata": finalizers}))).await?;
-    let removed = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    let message = refusal(configurations.patch(&name, &params, &removed).await);
-    assert!(message.contains(POLICY), "{message}");
+    let owned = |kind: &str, name: &str, version: &str| {
+        let owner = json!({"apiVersion": version, "kind": kind, "name": name, "uid": "gone"});
+        Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}))
+    };
+    let blocking = json!({"apiVersion": "v1", "kind": "Namespace", "name": SYSTEM_NAMESPACE, "uid": "gone",
+        "blockOwnerDeletion": true});
+    let path = "/webhooks/0/namespaceSelector/matchLabels";
+    for (what, patch) in [
+        ("no finalizer", Patch::Merge(json!({"metadata": {"finalizers": null}}))),
+        ("another namespace as the owner", owned("Namespace", "default", "v1")),
+        ("an owner of another Kind", owned("ConfigMap", SYSTEM_NAMESPACE, "v1")),
+        ("an owner of another version", owned("Namespace", SYSTEM_NAMESPACE, "v2")),
+        ("an owner that blocks", Patch::Merge(json!({"metadata": {"ownerReferences": [blocking]}}))),
+        ("no label", Patch::Json(serde_json::from_value(json!([{"op": "remove", "path": path}]))?)),
+    ] {
+        let message = refusal(configurations.patch(&name, &params, &patch).await);
+        assert!(message.contains(POLICY), "{what}: {message}");
+    }
     Ok(())
 }
 

@@ -137,6 +137,14 @@ impl Release<'_> {
                 add("/webhooks/0/matchConditions", json!([{"name": "never", "expression": "false"}])),
             ),
             ("no selector of namespaces", add("/webhooks/0/namespaceSelector", json!({}))),
+            ("no exclusion", add("/webhooks/0/namespaceSelector/matchExpressions", json!([]))),
+            (
+                "another expression",
+                add(
+                    "/webhooks/0/namespaceSelector/matchExpressions/-",
+                    json!({"key": "evil", "operator": "Exists"}),
+                ),
+            ),
             (
                 "a selector of objects",
                 add("/webhooks/0/objectSelector", json!({"matchLabels": {"none": "none"}})),
@@ -167,8 +175,9 @@ impl Release<'_> {
         };
         let owner =
             |uid: &str| json!({"apiVersion": "v1", "kind": "Namespace", "name": self.namespace, "uid": uid});
-        own(json!([owner(&uid.unwrap_or_default())])).await?;
-        for owners in [json!([owner("gone")]), json!([])] {
+        let uid = uid.unwrap_or_default();
+        own(json!([owner(&uid)])).await?;
+        for owners in [json!([owner("gone")]), json!([]), json!([owner(&uid), owner("gone")])] {
             let message = refusal(own(owners).await);
             assert!(message.contains(POLICY), "{message}");
         }
