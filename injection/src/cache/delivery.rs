@@ -24,6 +24,12 @@ impl Update {
         Self(UPDATE.with_borrow(Clone::clone))
     }
 
+    /// Returns true if handlers of this thread are called with an update that a list has brought although the
+    /// resourceVersion is the same: the API server reads the stored state in another way than before.
+    pub fn is_reread() -> bool {
+        UPDATE.with_borrow(|update| update.as_ref().is_some_and(|[old, new]| old.is_same_state(&new.state())))
+    }
+
     /// The parts in which the object changed. This reads both states, which costs more than most handlers.
     pub fn parts(&self) -> Parts {
         self.0.as_ref().map(|[old, new]| Parts::between(old, new)).unwrap_or_default()

@@ -5,7 +5,7 @@ use reknit_apis::Key;
 use super::{Cache, delivery::notifying, delta::Delta, store::Store};
 use crate::{
     informer::{cached::Cached, handle::InformerState},
-    object::RawObject,
+    object::{Object, RawObject},
 };
 
 impl<K: Cached> Cache<K> {
@@ -28,7 +28,9 @@ impl<K: Cached> Cache<K> {
         // Called before the item is decoded: if decoding fails, the object must not count as absent from the list.
         let mark_listed = || {
             let mut stores = self.stores.write();
-            stores.in_namespace_mut(state.namespace).is_some_and(|store| store.mark_listed(&state))
+            stores
+                .in_namespace_mut(state.namespace)
+                .is_some_and(|store| store.mark_listed(&state, |cached| self.has_content_of(cached, raw)))
         };
         let is_stale = mark_listed();
         if is_stale {
@@ -40,6 +42,16 @@ impl<K: Cached> Cache<K> {
             }
             Err(why) => self.add_undecodable(raw, &why, mark_listed),
         });
+    }
+
+    /// Returns true if the cached object has the content of the item. The response to an own write may have the fields in
+    /// another order than a list, so values are compared if the texts differ.
+    fn has_content_of(&self, cached: &Object, raw: &RawObject<'_>) -> bool {
+        let has_value_of = |item: &Object| {
+            cached.to_value(&self.kind).is_some_and(|value| item.to_value(&self.kind) == Some(value))
+        };
+        raw.is_encoded_as::<K>(cached, self.selection.keeps_managed_fields())
+            || self.encode(raw).is_ok_and(|item| has_value_of(&item))
     }
 
     /// Returns true if a list of the namespace has ended.

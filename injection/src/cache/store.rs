@@ -6,7 +6,9 @@
 //!
 //! - A list replaces all cached objects, except those that this process has written since the list began. Lists are
 //!   consistent reads, so they contain everything that was written before they began. A list is applied even if its
-//!   version is lower than before, so the cache follows a server that was restored from a backup.
+//!   version is lower than before, so the cache follows a server that was restored from a backup. An item of the cached
+//!   version replaces the object if its content differs: the API server applies defaults, pruning and conversion when it
+//!   reads, so a changed definition changes what it returns for a stored state.
 //! - Of two states of an object, the state with the higher resourceVersion is newer. An older state, or one of the same
 //!   version (an echo), is dropped. An object with another uid under the same name is another object.
 //! - The watch has reported everything up to the version `reached`. If an own write has a version up to `reached` and
@@ -63,7 +65,7 @@ impl Store {
 
     /// Applies an item of the current list.
     pub(crate) fn apply_listed(&mut self, item: Object) -> Deltas {
-        if self.mark_listed(&item.state()) {
+        if self.mark_listed(&item.state(), |cached| cached.is_identical(&item)) {
             return NO_DELTAS;
         }
         self.put(item, NOT_OWN_WRITE)
@@ -72,14 +74,20 @@ impl Store {
     /// Marks the cached object of an item of the current list as listed. Returns true if the item is stale: it is the
     /// cached state, or this process has, since the list began, deleted the object or written a state that is not older
     /// than the item.
-    pub(crate) fn mark_listed(&mut self, item: &ObjectState<'_>) -> bool {
+    ///
+    /// `has_content_of` returns true if the cached object of the same version has the content of the item.
+    pub(crate) fn mark_listed(
+        &mut self,
+        item: &ObjectState<'_>,
+        has_content_of: impl FnOnce(&Object) -> bool,
+    ) -> bool {
         if self.tombstones.mark_listed(item) {
             return true;
         }
         let lists = self.lists;
         let Some(entry) = self.entries.mark_listed(item, lists) else { return false };
-        entry.object.is_same_state(item)
-            || (entry.written == lists && !is_older(entry.version(), item.version()))
+        let is_own_write = entry.written == lists && !is_older(entry.version(), item.version());
+        is_own_write || (entry.object.is_same_state(item) && has_content_of(&entry.object))
     }
 
     /// Ends the current list, and removes and returns the objects that it did not contain.

@@ -17,7 +17,8 @@ use reknit_apis::Key;
 pub enum Change<K> {
     /// An object that was not cached before.
     Added(Arc<K>),
-    /// A new version of a cached object.
+    /// A new version of a cached object. After a list, it may have the resourceVersion of the old state: the API server
+    /// applies defaults, pruning and conversion when it reads, so a changed definition changes what it returns.
     Updated {
         /// The state before the change.
         old: Old<K>,

@@ -117,6 +117,11 @@ impl Object {
         !resource_version.is_empty() && resource_version == state.resource_version && uid == state.uid
     }
 
+    /// Returns true if the other object has the same text.
+    pub(crate) fn is_identical(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
     /// Returns true if the object is being deleted and has a grace period.
     pub(crate) fn is_terminating(&self) -> bool {
         self.has_flag(TERMINATING)

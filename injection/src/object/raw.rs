@@ -118,6 +118,17 @@ impl<'a> RawObject<'a> {
         encoded.ok_or_else(|| "it is too large".into())
     }
 
+    /// Returns true if the cached object is the [encoding](Self::encode) of this one, apart from the fields of its
+    /// [state](Self::state). Copies nothing, unlike an encoding, and so returns false if the name of a field has an escape.
+    pub(crate) fn is_encoded_as<K: Cached>(&self, cached: &Object, keep_managed_fields: bool) -> bool {
+        let [metadata, rest] = cached.fields();
+        let managed_fields = self.metadata.managed_fields.filter(|_| keep_managed_fields);
+        let managed_fields = managed_fields.map(|value| (Cow::Borrowed("managedFields"), value));
+        let rest_fields: &[_] = if K::metadata_api() { &[] } else { &self.rest };
+        are_written_as(self.metadata.rest.iter().chain(&managed_fields), metadata)
+            && are_written_as(rest_fields.iter(), rest)
+    }
+
     fn try_encode<K: Cached>(&self, keep_managed_fields: bool) -> serde_json::Result<Option<Object>> {
         let managed_fields = self.metadata.managed_fields.filter(|_| keep_managed_fields);
         let mut metadata = write_fields(&self.metadata.rest)?;
@@ -154,6 +165,19 @@ fn append_field(text: &mut Vec<u8>, key: &str, value: &str) -> serde_json::Resul
     text.push(b':');
     text.extend_from_slice(value.as_bytes());
     Ok(())
+}
+
+/// Returns true if the text consists of these fields, as [`write_fields`] writes them, and no name has an escape.
+fn are_written_as<'a>(fields: impl Iterator<Item = &'a (Cow<'a, str>, &'a str)>, text: &str) -> bool {
+    let mut left = Some(text);
+    for (number, (key, value)) in fields.enumerate() {
+        let field = if number == 0 { left } else { left.and_then(|left| left.strip_prefix(',')) };
+        let Cow::Borrowed(key) = key else { return false };
+        let at_colon =
+            field.and_then(|field| field.strip_prefix('"')?.strip_prefix(key)?.strip_prefix("\":"));
+        left = at_colon.and_then(|left| left.strip_prefix(value));
+    }
+    left == Some("")
 }
 
 impl<'a> Metadata<'a> {
@@ -244,6 +268,24 @@ mod tests {
         let raw = RawObject::scan_text(MAP).unwrap();
         let kept: ConfigMap = decode(&raw, KEEP).unwrap();
         assert_eq!(kept.metadata.managed_fields.as_ref().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn an_object_is_compared_with_its_encoding_as_it_is_written() {
+        let encoded = |keep| {
+            RawObject::scan_text(MAP).unwrap().encode::<ConfigMap>(&kind::<ConfigMap>(), keep).unwrap()
+        };
+        let is_encoded_as = |text: &str, cached: &Object, keep| {
+            RawObject::scan_text(text).unwrap().is_encoded_as::<ConfigMap>(cached, keep)
+        };
+        for keep in [KEEP, DROP] {
+            assert!(is_encoded_as(MAP, &encoded(keep), keep) && !is_encoded_as(MAP, &encoded(keep), !keep));
+        }
+        for (from, to) in
+            [(":\"v\"", ":\"w\""), (":\"b\"", ":\"c\""), ("\"data\"", "\"binaryData\""), ("}}", "},\"x\":1}")]
+        {
+            assert!(!is_encoded_as(&MAP.replace(from, to), &encoded(DROP), DROP), "{to}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::{
 
 mod namespaces;
 mod refused;
+mod reread;
 mod undecodable;
 
 /// The calls of handlers as words: `+a@5`, `~a@6` and `-a@6` if `a` was added, updated or deleted, with its version,

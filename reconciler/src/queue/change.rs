@@ -11,7 +11,8 @@ use reknit_injection::{
 #[derive(Clone, Debug)]
 pub(crate) struct StateChange {
     kind: ChangeKind,
-    /// The new state. `None` if its resourceVersion is not a number, or the uid of a deleted object is unknown.
+    /// The new state. `None` if its resourceVersion is not a number, if the uid of a deleted object is unknown, or if the
+    /// state was read anew, for which no pass is responsible.
     state: Option<WrittenState>,
     /// The parts that changed.
     parts: Parts,
@@ -44,6 +45,8 @@ struct ChangesBefore {
 enum ChangeKind {
     Added,
     Changed,
+    /// A list has brought other content of the same resourceVersion.
+    Reread,
     Deleted,
 }
 
@@ -78,9 +81,11 @@ impl StateChange {
     }
 
     fn new(kind: ChangeKind, version: Option<&str>, uid: Option<&str>) -> Self {
+        let kind = if kind == ChangeKind::Changed && Update::is_reread() { ChangeKind::Reread } else { kind };
         let state = match kind {
             ChangeKind::Deleted => uid.map(WrittenState::deleted),
             ChangeKind::Added | ChangeKind::Changed => version.and_then(WrittenState::version),
+            ChangeKind::Reread => None,
         };
         Self { kind, state, parts: Parts::default(), is_initial: is_initial(), writer: None, before: None }
     }
@@ -105,7 +110,7 @@ impl StateChange {
 
     /// Makes this the last change after an earlier one of the same object, whose writer may be known by now.
     pub(super) fn follow(&mut self, earlier: &mut Self, writers: &Writers) {
-        if self.kind == ChangeKind::Changed {
+        if matches!(self.kind, ChangeKind::Changed | ChangeKind::Reread) {
             self.parts = self.parts.and(earlier.parts);
         }
         earlier.find_writer(writers);
@@ -205,11 +210,13 @@ impl fmt::Display for StateChange {
         f.write_str(match self.kind {
             ChangeKind::Added => "added",
             ChangeKind::Changed => "changed",
+            ChangeKind::Reread => "listed again with other content of the same resourceVersion",
             ChangeKind::Deleted => "deleted",
         })?;
         match self.state {
             Some(WrittenState::Version(version)) if self.parts.is_empty() => write!(f, " ({version})")?,
             Some(WrittenState::Version(version)) => write!(f, " ({version}: {})", self.parts)?,
+            None if self.kind == ChangeKind::Reread => write!(f, " ({})", self.parts)?,
             _ => {}
         }
         match &self.writer {

@@ -16,10 +16,10 @@ use kube::{
     },
 };
 use reknit_apis::{KReference, kind};
-use reknit_injection::{Context, select};
+use reknit_injection::{Context, Informer, internal::CurrentPass, select};
 use reknit_reconciler::{
     Controller, FinalizeKind, Key, Kinds, Outcome, OwnedAny, OwnedOptions, ReconcileKind, Result, TrackedAny,
-    controller_reference,
+    controller_reference, internal::take_queued_with_causes,
 };
 use reknit_testing::{ControlPlane, ControllerExt, Controllers, eventually};
 use schemars::JsonSchema;
@@ -253,4 +253,67 @@ async fn an_object_whose_version_is_not_served_for_a_while_is_finalized_afterwar
     assert!(widgets.get("w").await.unwrap().metadata.finalizers.is_some());
     let _done = controller.once(&Key::of(&terminating)).await.unwrap();
     assert!(widgets.get_opt("w").await.unwrap().is_none());
+}
+
+/// A Kind of another vendor, whose definition gets a default for `mode` later.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+#[kube(group = "defaulted.reknit.dev", version = "v1", kind = "Modal", namespaced)]
+struct ModalSpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
+}
+
+kind!(Modal {});
+
+/// A reconciler of Modals that has nothing to do.
+struct Reader;
+
+impl ReconcileKind for Reader {
+    type Kind = Modal;
+    async fn reconcile_kind(&self, _: &Modal, _: &mut ()) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+/// The API server sets the default when it reads the stored object, whose resourceVersion stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_default_that_a_definition_gets_reaches_the_cache_and_enqueues_the_keys_of_unchanged_objects() {
+    let plane = ControlPlane::shared().await.unwrap();
+    let (client, namespace) = (plane.client().unwrap(), plane.namespace("defaulted").await.unwrap());
+    plane.install_crd(Modal::crd()).await.unwrap();
+    let modals: Api<Modal> = Api::namespaced(client.clone(), &namespace);
+    let stored =
+        modals.create(&PostParams::default(), &Modal::new("m", ModalSpec { mode: None })).await.unwrap();
+    let (cx, key) = (Context::new("test", client.clone()), Key::of(&stored));
+    let build = Controller::selected::<Modal>(&cx, select().namespace(&namespace));
+    let controller = build.reconciler(Reader).build();
+    let informer: Informer<Modal> = cx.informer(select().namespace(&namespace));
+    cx.informers().start();
+    informer.synced().await;
+    let label = Patch::Merge(json!({"metadata": {"labels": {"written": "by-a-pass"}}}));
+    let write = async {
+        let modals: Api<Modal> = Api::namespaced(cx.client(), &namespace);
+        modals.patch("m", &PatchParams::default(), &label).await.unwrap()
+    };
+    let pass = CurrentPass::begin(&"modals".into(), &key.clone().into(), false);
+    let written = pass.scope(write).await;
+    take_queued_with_causes(&controller);
+
+    let mut versions = json!(Modal::crd().spec.versions);
+    let mode = "/0/schema/openAPIV3Schema/properties/spec/properties/mode";
+    versions.pointer_mut(mode).unwrap()["default"] = json!("fast");
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    let patch = Patch::Merge(json!({"spec": {"versions": versions}}));
+    definitions.patch(Modal::crd_name(), &PatchParams::default(), &patch).await.unwrap();
+    let queued = eventually("the key of the object to be enqueued", TIMEOUT, async || {
+        Some(take_queued_with_causes(&controller)).filter(|queued| !queued.is_empty())
+    })
+    .await;
+    let cause = "the object listed again with other content of the same resourceVersion (spec)";
+    assert_eq!(queued, [(key.clone(), cause.to_owned())]);
+    let cached = informer.get(&key).unwrap();
+    assert_eq!(
+        (cached.spec.mode.as_deref(), &cached.metadata.resource_version),
+        (Some("fast"), &written.metadata.resource_version)
+    );
 }

@@ -297,8 +297,25 @@ fn if_versions_cannot_be_ordered_own_writes_wait_for_the_watch() {
 fn an_object_whose_list_item_is_not_decoded_is_not_removed() {
     let mut store = store_after_list();
     store.start_list();
-    let is_stale = store.mark_listed(&state_a("u", "15"));
+    let is_stale = store.mark_listed(&state_a("u", "15"), |_| false);
     assert!(!is_stale);
     assert!(store.finish_list("20").is_empty());
     assert_eq!(cached_version(&store), Some("5"));
+}
+
+#[test]
+fn a_listed_object_of_the_cached_version_replaces_it_if_its_content_differs() {
+    let mut defaulted = config_map("a", "u", "5");
+    defaulted.immutable = Some(true);
+    let mut store = store_after_list();
+    store.start_list();
+    assert_eq!(words(store.apply_listed(encoded(&defaulted))), "~5>5");
+    assert_eq!(words(store.apply_listed(encoded(&defaulted))), "");
+    assert_eq!(words(store.apply_watched(map("a", "u", "5"))), "", "an echo");
+    assert_eq!(words(store.apply_own_write(map("a", "u", "12"), SELECTED)), "~5>12");
+    let mut written = config_map("a", "u", "12");
+    written.immutable = Some(true);
+    assert_eq!(words(store.apply_listed(encoded(&written))), "", "written since the list began");
+    store.start_list();
+    assert_eq!(words(store.apply_listed(encoded(&written))), "~12>12");
 }
