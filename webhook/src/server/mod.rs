@@ -66,7 +66,7 @@ pub fn serve<S: Future<Output = ()> + Send + 'static>(
             stop.await;
             drain.drain(quiet_period).await;
         });
-        // Only for some seconds, even if nothing can be read.
+        // Not for long if nothing can be read: the objects may need this webhook.
         let is_prepared = async { tokio::join!(values.wait_until_synced(), rules.wait_until_synced()) };
         tokio::select! {
             biased;

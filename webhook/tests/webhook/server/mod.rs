@@ -3,6 +3,7 @@
 mod bodies;
 mod connections;
 mod draining;
+mod first_lists;
 mod responses;
 mod slow_code;
 
