@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     change::Change,
     decoding::{Decoded, Decoder},
-    denial::{Denial, deny},
+    denial::Denial,
     group_version_kind::GroupVersionKind,
     outcome::{ReviewOutcome, allow_with_patch},
     review::Review,
@@ -101,7 +101,7 @@ impl Defaulting {
             return response.into();
         };
         let Some(handler) = self.kinds.get(&kind) else {
-            return deny(response, format!("mutation failed: unhandled kind: {kind}")).into();
+            return ReviewOutcome::unhandled(response, "mutation failed: ", &kind);
         };
         match (handler.make_patch)(&change, self.user_annotations) {
             Ok(patch) => allow_with_patch(response, patch),

@@ -93,7 +93,7 @@ pub(crate) fn mutate(
     Review { mut response, kind, change, .. }: Review,
 ) -> ReviewOutcome {
     if !selects(mutator, &kind) {
-        return deny(response, format!("unhandled kind: {kind}")).into();
+        return ReviewOutcome::unhandled(response, "", &kind);
     }
     let Some(Change { request, object: Some(object), old }) = change else { return response.into() };
     match caches.check_first_lists() {

@@ -22,11 +22,13 @@ pub(crate) type PendingRule = BoxFuture<'static, Verdict>;
 pub(crate) struct ReviewOutcome {
     pub(crate) response: AdmissionResponse,
     pub(crate) rules: Vec<PendingRule>,
+    /// True if this release does not handle the Kind.
+    pub(crate) is_unhandled: bool,
 }
 
 impl From<AdmissionResponse> for ReviewOutcome {
     fn from(response: AdmissionResponse) -> Self {
-        Self { response, rules: Vec::new() }
+        Self { response, rules: Vec::new(), is_unhandled: false }
     }
 }
 
@@ -40,6 +42,16 @@ pub(crate) fn allow_with_patch(response: AdmissionResponse, patch: json_patch::P
 }
 
 impl ReviewOutcome {
+    /// Denies a review of a Kind that this release does not handle. The message begins with `failed`, as Knative's. The
+    /// API server sends such reviews if the controllers of another release have registered the Kind.
+    pub(crate) fn unhandled(response: AdmissionResponse, failed: &str, kind: &GroupVersionKind) -> Self {
+        let reason = format!(
+            "{failed}unhandled kind: {kind}: this replica of the webhook is of another release than the controllers that \
+             have registered the Kind: repeat the request once the webhook is rolled out"
+        );
+        Self { is_unhandled: true, ..deny(response, reason).into() }
+    }
+
     /// Evaluates the pending rules of an allowed request, one after another until one refuses it.
     pub(crate) async fn finish(
         self,
@@ -47,7 +59,7 @@ impl ReviewOutcome {
         name: &str,
         limit: Duration,
     ) -> AdmissionResponse {
-        let Self { mut response, rules } = self;
+        let Self { mut response, rules, .. } = self;
         if !response.allowed {
             return response;
         }

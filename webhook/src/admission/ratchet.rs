@@ -54,7 +54,7 @@ pub(crate) fn ratchet(
         Some(of_stored) => ratchet_rule(rule, of_stored),
         None => rule,
     });
-    ReviewOutcome { response: outcome.response, rules: rules.collect() }
+    ReviewOutcome { rules: rules.collect(), ..outcome }
 }
 
 /// Returns the stored object as it would be stored today, if the update leaves its spec alone: all fields but

@@ -11,7 +11,7 @@ use super::{
     change::Change,
     decoding::Decoder,
     deletion_validators::{self, DeletionValidator},
-    denial::{Denial, deny},
+    denial::Denial,
     group_version_kind::GroupVersionKind,
     outcome::{PendingRule, ReviewOutcome, judge},
     review::Review,
@@ -83,7 +83,7 @@ impl Validation {
     pub(crate) fn review(&self, review: Review) -> ReviewOutcome {
         let Review { response, kind, change, .. } = review;
         let Some(handler) = self.kinds.get(&kind) else {
-            return deny(response, format!("decoding request failed: unhandled kind: {kind}")).into();
+            return ReviewOutcome::unhandled(response, "decoding request failed: ", &kind);
         };
         let Some(change) = change else { return response.into() };
         let name = &change.request.name;
@@ -98,7 +98,7 @@ impl Validation {
                 Ok(checked) => checked,
                 Err(denial) => return refuse(response, denial.context("decoding request failed")),
             };
-        ReviewOutcome { response: judge(response, &kind, name, faults), rules }
+        ReviewOutcome { rules, ..judge(response, &kind, name, faults).into() }
     }
 }
 

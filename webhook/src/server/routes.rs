@@ -65,6 +65,8 @@ struct Shared {
     log_limit: Arc<Mutex<LogLimit>>,
     /// Of warnings of paths that are not served.
     path_log_limit: Arc<Mutex<LogLimit>>,
+    /// Of warnings of Kinds that this release does not handle.
+    kind_log_limit: Arc<Mutex<LogLimit>>,
 }
 
 impl Shared {
@@ -77,6 +79,16 @@ impl Shared {
             );
         }
         Refusal(StatusCode::UNAUTHORIZED, REASON.into()).into_response()
+    }
+
+    fn warn_of_unhandled(&self, kind: &GroupVersionKind) {
+        if self.kind_log_limit.lock().allows(&()) {
+            tracing::warn!(
+                %kind,
+                "refused a review of a Kind that this release does not handle: the controllers of another release have \
+                 registered it; wait for the rollout of the webhook, and roll it out before the controllers"
+            );
+        }
     }
 }
 
@@ -99,6 +111,8 @@ struct Received {
 /// The result of decoding and checking a body.
 enum CheckedBody {
     Answered(Response),
+    /// A refusal, since this release does not handle the Kind.
+    Unhandled(GroupVersionKind, Response),
     /// Rules that read other objects have to be evaluated before the response is sent.
     Pending(Box<PendingReview>),
 }
@@ -117,7 +131,7 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     let (limits, health) = (&webhook.limits, Health::new(webhook.running.clone(), &webhook.limits));
     let (bodies, work) = (BodyBudget::new(limits.bodies), WorkBudget::new(limits.decoded_bodies));
     let pending = PendingBudget::new(limits.decoded_bodies);
-    let (log_limit, path_log_limit) = (Arc::default(), Arc::default());
+    let [log_limit, path_log_limit, kind_log_limit] = <[Arc<Mutex<LogLimit>>; 3]>::default();
     let shared = Shared {
         webhook: webhook.clone(),
         metrics,
@@ -128,6 +142,7 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
         drain,
         log_limit,
         path_log_limit,
+        kind_log_limit,
     };
     let route = |path, max_bytes| Route { path, max_bytes, shared: shared.clone() };
     let mut router = Router::new();
@@ -205,18 +220,22 @@ fn header_text(headers: &HeaderMap, name: HeaderName) -> &str {
 }
 
 /// Refuses a request for a path that no step of this program has. The API server sends such requests because of a webhook
-/// configuration that another release has left, and refuses what its clients ask for. Nothing else shows the reason. Any
-/// client can cause the line, so it is logged once a minute.
+/// configuration that another release has left, or that a newer one has registered before its webhook is rolled out. It
+/// refuses what its clients ask for, and nothing else shows the reason. Any client can cause the line, so it is logged once a
+/// minute.
 fn unknown_path(path: &str, limit: &Mutex<LogLimit>) -> Refusal {
     if limit.lock().allows(&()) {
         let path = &path[..path.floor_char_boundary(MAX_LOGGED_PATH)];
         tracing::warn!(
             path,
-            "refused a review, because this program has no webhook at its path: if the API server sent it, a webhook \
-             configuration of another release is left; delete it, or its entry with this path"
+            "refused a review, because this program has no webhook at its path: if the API server sent it, the controllers \
+             of another release have registered it; wait for the rollout of the webhook, or, if that release is gone, \
+             delete the webhook configuration, or its entry with this path"
         );
     }
-    Refusal(StatusCode::BAD_REQUEST, format!("no controller registered for: {path}"))
+    let advice =
+        "if the controllers of another release have registered it, wait for the rollout of the webhook";
+    Refusal(StatusCode::BAD_REQUEST, format!("no controller registered for: {path}; {advice}"))
 }
 
 /// Creates a route that receives and answers requests within the limits. `check` runs on a blocking thread.
@@ -337,6 +356,10 @@ async fn process(
     let check = move || check(&webhook, body, decoded_size);
     let pending = match run_blocking(shared, client, weight, check).await?? {
         CheckedBody::Answered(response) => return Ok(response),
+        CheckedBody::Unhandled(kind, response) => {
+            shared.warn_of_unhandled(&kind);
+            return Ok(response);
+        }
         CheckedBody::Pending(pending) => *pending,
     };
     let PendingReview { outcome, kind, converted_from, name, namespace } = pending;
@@ -382,8 +405,12 @@ fn check_review(
     let name = request.map(|request| request.name.clone()).unwrap_or_default();
     let namespace = request.and_then(|request| request.namespace.clone()).unwrap_or_default();
     let outcome = handler(webhook, review);
+    let is_refused = outcome.is_unhandled && !outcome.response.allowed;
     Ok(match outcome.rules.is_empty() {
-        true => CheckedBody::Answered(admission(outcome.response, &kind, converted_from.as_deref())),
+        true => {
+            let response = admission(outcome.response, &kind, converted_from.as_deref());
+            if is_refused { CheckedBody::Unhandled(kind, response) } else { CheckedBody::Answered(response) }
+        }
         false => {
             CheckedBody::Pending(PendingReview { outcome, kind, converted_from, name, namespace }.into())
         }

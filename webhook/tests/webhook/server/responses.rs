@@ -63,7 +63,10 @@ async fn each_invalid_request_gets_its_status() {
             .await;
     assert_eq!(other_content_type.0, 415);
     let unknown_path = post(&server, "/nowhere", b"{}").await;
-    assert_eq!(unknown_path, (400, "no controller registered for: /nowhere\n".into()));
+    assert_eq!(unknown_path.0, 400);
+    let (begin, advice) =
+        ("no controller registered for: /nowhere; ", "wait for the rollout of the webhook\n");
+    assert!(unknown_path.1.starts_with(begin) && unknown_path.1.ends_with(advice), "{}", unknown_path.1);
 }
 
 #[tokio::test]
@@ -170,6 +173,38 @@ async fn a_review_at_a_path_that_is_not_served_is_logged_once_a_minute() {
     let log = log.text();
     assert_eq!(log.matches("this program has no webhook at its path").count(), 1, "{log}");
     assert!(log.contains("path=\"/bindings\""), "{log}");
+}
+
+/// The API server sends them if the controllers of another release have registered the Kind.
+#[tokio::test]
+async fn reviews_of_a_kind_of_another_release_are_denied_with_advice_and_logged_once_a_minute() {
+    let log = Log::default();
+    let _guard = log.record();
+    let server = serve(lamp_webhook(short_limits())).await;
+    let mut review = review("hall");
+    review["request"]["kind"]["kind"] = "Room".into();
+    let kind = "unhandled kind: tests.reknit.dev/v1, Kind=Room: ";
+    for (path, failed) in
+        [("/defaulting", "mutation failed"), ("/resource-validation", "decoding request failed")]
+    {
+        let (status, answer) = post(&server, path, review.to_string().as_bytes()).await;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let (response, message) = (&answer["response"], answer["response"]["status"]["message"].as_str());
+        assert_eq!(
+            (status, &response["allowed"], &response["status"]["code"]),
+            (200, &json!(false), &json!(400))
+        );
+        let message = message.unwrap();
+        assert!(message.starts_with(&format!("{failed}: {kind}")), "{message}");
+        assert!(message.ends_with("repeat the request once the webhook is rolled out"), "{message}");
+    }
+    let log = log.text();
+    assert_eq!(
+        log.matches("refused a review of a Kind that this release does not handle").count(),
+        1,
+        "{log}"
+    );
+    assert!(log.contains("kind=tests.reknit.dev/v1, Kind=Room"), "{log}");
 }
 
 #[tokio::test]
