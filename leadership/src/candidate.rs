@@ -19,6 +19,7 @@ use crate::{
     error::Error,
     heartbeat::Heartbeat,
     identity::Identity,
+    last_writes::LastWrites,
     lease::{Guard, LeaseWatch, RunningControllers, asked_wait},
     metrics::ElectionMetrics,
     moment::Deadline,
@@ -171,11 +172,11 @@ impl Candidate {
         Ok(names.into_iter().map(Arc::from).collect())
     }
 
-    /// Creates the lock on a Lease. Every write adds the metadata to the Lease. Call this function within a tokio
-    /// runtime.
-    pub(crate) fn lock(&self, lease: &str, metadata: Value) -> LeaseLock {
-        let guard =
-            Guard::new(self.client.clone(), lease, self.identity.as_str(), self.watch.clone(), metadata);
+    /// Creates the lock on a Lease. Every write adds the metadata to the Lease, and a release the last writes. Call this
+    /// function within a tokio runtime.
+    pub(crate) fn lock(&self, lease: &str, metadata: Value, last_writes: Arc<LastWrites>) -> LeaseLock {
+        let (client, watch) = (self.client.clone(), self.watch.clone());
+        let guard = Guard::new(client, lease, self.identity.as_str(), watch, metadata, last_writes);
         guard.lock(&self.namespace, &self.config)
     }
 

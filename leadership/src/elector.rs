@@ -18,6 +18,7 @@ use crate::{
     balance::{Balance, Step},
     bucket::BucketWriter,
     candidate::Candidate,
+    last_writes::LastWrites,
     lease::LeaseError,
     moment::Moment,
 };
@@ -37,6 +38,7 @@ pub(crate) struct Elector {
     pub(crate) balance: Arc<Balance>,
     bucket: BucketWriter,
     lock: LeaseLock,
+    pub(crate) last_writes: Arc<LastWrites>,
     /// True if the lease may name this process as its holder: the lease was acquired, an attempt is running, or the
     /// answer to an attempt was lost.
     may_hold: bool,
@@ -51,12 +53,14 @@ pub(crate) struct Elector {
 
 impl Elector {
     pub(crate) fn new(candidate: Candidate, balance: Arc<Balance>, bucket: BucketWriter) -> Self {
-        let lock = candidate.lock(bucket.lease(), Value::Null);
+        let last_writes = Arc::<LastWrites>::default();
+        let lock = candidate.lock(bucket.lease(), Value::Null, last_writes.clone());
         Self {
             candidate,
             balance,
             bucket,
             lock,
+            last_writes,
             may_hold: false,
             last_attempt: Instant::now(),
             conflicts: 0,
@@ -216,6 +220,10 @@ impl Elector {
             }
             Ok(LeaseLockResult::Acquired(_)) => {
                 let is_renewal = self.bucket.is_in_term();
+                if !is_renewal {
+                    let limit = self.candidate.config.renew_deadline / 2;
+                    self.last_writes.wait_until_seen(self.bucket.lease(), limit).await;
+                }
                 self.bucket.lead(start.after(self.candidate.config.renew_deadline), &reason);
                 self.reset_errors();
                 let retry_period = self.candidate.config.retry_period;

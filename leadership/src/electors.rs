@@ -3,6 +3,7 @@
 use std::{future::Future, sync::Arc};
 
 use futures::{FutureExt, future::join_all};
+use reknit_injection::InformerHandle;
 
 use crate::{
     balance::Balance, bucket::Buckets, candidate::Candidate, elector::Elector, error::Error,
@@ -44,6 +45,14 @@ impl Electors {
     /// because the size of annotations is limited.
     pub fn selecting(mut self, selects: &str) -> Self {
         self.selects = Some(shorten(selects));
+        self
+    }
+
+    /// Sets the informers that the passes read. A leader that releases a lease then names its last writes in it, and this
+    /// process begins to lead once these informers have those of the last leader, but at the latest half of the renew
+    /// deadline after it acquired the lease.
+    pub fn reading(self, informers: &[Arc<dyn InformerHandle>]) -> Self {
+        self.electors.iter().for_each(|elector| elector.last_writes.set_informers(informers));
         self
     }
 

@@ -124,6 +124,10 @@ impl FakeApi {
         lease.map_or(Value::Null, |lease| lease.data["spec"].clone())
     }
 
+    pub(crate) fn annotations(&self, name: &str) -> Value {
+        self.lease(name).map_or(Value::Null, |lease| json!(lease.metadata.annotations))
+    }
+
     pub(crate) fn holder(&self, name: &str) -> String {
         self.spec(name)["holderIdentity"].as_str().unwrap_or_default().into()
     }

@@ -30,6 +30,7 @@ mod error;
 mod fake;
 mod heartbeat;
 mod identity;
+mod last_writes;
 mod leadership;
 mod lease;
 mod member;

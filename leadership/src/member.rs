@@ -1,6 +1,6 @@
 //! Announces this process to the other replicas, by a Lease of its own.
 
-use std::{future::Future, mem, time::Duration};
+use std::{future::Future, mem, sync::Arc, time::Duration};
 
 use kube::api::DeleteParams;
 use kube_leader_election::{LeaseLock, LeaseLockResult};
@@ -148,7 +148,7 @@ impl Member {
         if let Some(owner) = &self.candidate.owner {
             metadata["ownerReferences"] = json!([owner]);
         }
-        self.candidate.lock(&self.lease, metadata)
+        self.candidate.lock(&self.lease, metadata, Arc::default())
     }
 
     async fn delete(&self, lease: &str, deletion: &DeleteParams) {

@@ -51,7 +51,10 @@ impl Election {
             Self::Leases(candidate) => {
                 let (leadership, electors) =
                     Electors::new(candidate, controller.name()).map_err(Failure::new)?;
-                Ok((leadership, Some(electors.selecting(controller.selects()))))
+                Ok((
+                    leadership,
+                    Some(electors.selecting(controller.selects()).reading(controller.informers())),
+                ))
             }
         }
     }

@@ -8,6 +8,7 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 use reknit::testing::eventually;
+use serde_json::json;
 
 use crate::{
     signals::lease_holders,
@@ -59,6 +60,26 @@ async fn only_the_leader_writes_and_the_other_replica_takes_over_when_the_leader
     );
     second.stop().await;
     assert_eq!(lease_holders(&objects).await, [""; 0]);
+}
+
+/// The Pods have generated names, so a leader that did not see them would create them again.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_leader_counts_the_pods_of_the_last_one_although_its_watch_has_not_reported_them() {
+    let server = Server::shared().await;
+    let objects = server.objects_in_new_namespace("late-leader").await;
+    shorten_lease_durations(&objects).await;
+    let (first, _first_proxy) = start_replica(&server, &objects, "one").await;
+    let (second, second_proxy) = start_replica(&server, &objects, "two").await;
+    let gate = second_proxy.hold_lines(|line| line.resource == "pods");
+    let object = objects.create_deployment("web", "registry.k8s.io/pause:3.10", 3).await;
+    objects.wait_for_alive_pods(&object, 3).await;
+    first.stop().await;
+
+    objects.patch_deployment_spec("web", json!({ "replicas": 4 })).await;
+    objects.wait_for_alive_pods(&object, 4).await;
+    assert_eq!(second_proxy.count_requests(|request| request.is("create", "pods")), 1);
+    gate.open();
+    second.stop().await;
 }
 
 /// Returns true for writes that only a leader sends: all except writes of leases.

@@ -20,14 +20,12 @@ use parking_lot::{Mutex, RwLock};
 use reknit_apis::Key;
 
 use self::delta::{Delta, Deltas};
-use self::{
-    delivery::notifying_of, handlers::Handlers, stores::Stores, undecodable::Undecodable, waiters::Waiters,
-};
+use self::{delivery::notifying_of, handlers::Handlers, undecodable::Undecodable, waiters::Waiters};
 pub use self::{
     delivery::{Update, is_initial},
     undecodable::DecodeError,
 };
-pub(crate) use self::{handlers::ChangeHandler, store::Store};
+pub(crate) use self::{handlers::ChangeHandler, store::Store, stores::Stores};
 use crate::{
     client::{Writers, WrittenState},
     fights::{FieldChange, Fights, Restored, Write, WriteRequest},

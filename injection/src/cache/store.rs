@@ -46,6 +46,8 @@ pub(crate) struct Store {
     reached: String,
     /// The highest version seen since the last list.
     highest: String,
+    /// The highest version of an own write or read that the watch will report, or has reported. Empty before the first.
+    written: String,
     /// True if the version of the last list cannot be ordered.
     unordered: bool,
 }
@@ -105,6 +107,9 @@ impl Store {
         self.unordered = snapshot.is_none();
         self.tombstones.finish_list(snapshot);
         version.clone_into(&mut self.reached);
+        if is_older(ResourceVersion::parse(&highest), ResourceVersion::parse(&self.written)) {
+            self.written.clear(); // of a server that was restored since
+        }
         self.highest = highest;
         removed
     }
@@ -158,6 +163,9 @@ impl Store {
     /// object that leaves the selection is removed.
     pub(crate) fn apply_own_write(&mut self, item: Object, is_selected: bool) -> Deltas {
         let state = item.state();
+        if is_selected {
+            raise(&mut self.written, state.version());
+        }
         if !self.is_new_own_write(&state) {
             return NO_DELTAS;
         }
@@ -208,6 +216,7 @@ impl Store {
         if self.unordered || self.has_reached(Some(version)) || self.entries.get(key).is_some_and(is_newer) {
             return NO_DELTAS;
         }
+        raise(&mut self.written, Some(version));
         self.tombstones.add_version(key, version);
         self.remove(key)
     }
@@ -251,6 +260,18 @@ impl Store {
     #[cfg(test)]
     pub(crate) fn tombstones(&self) -> usize {
         self.tombstones.len()
+    }
+
+    /// The highest version of an own write that the watch will report, or has reported. `None` before the first.
+    pub(crate) fn written(&self) -> Option<&str> {
+        Some(self.written.as_str()).filter(|version| !version.is_empty())
+    }
+
+    /// Returns true if the lists and watches have reported everything up to this version. A version that cannot be
+    /// ordered counts as reported.
+    pub(crate) fn has_all(&self, version: &str) -> bool {
+        let version = ResourceVersion::parse(version);
+        self.unordered || version.is_none() || self.has_reached(version)
     }
 
     /// The highest version seen since the last list. A server whose version is lower has been restored from a backup.

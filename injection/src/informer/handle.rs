@@ -1,10 +1,10 @@
 //! An informer without its type, and its progress.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, future::pending, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use super::metrics::GaugeShare;
 use crate::ordered_watch as watch;
@@ -43,6 +43,23 @@ pub trait InformerHandle: Send + Sync {
     fn unwatched(&self) -> Option<Unwatched> {
         None
     }
+
+    /// Returns the version up to which the watch will report this process's own writes, for each part of the selection
+    /// in which it has written.
+    #[doc(hidden)]
+    fn last_writes(&self) -> Vec<(usize, String)> {
+        Vec::new()
+    }
+
+    /// Waits until the cache has everything up to this version. Completes immediately for a part that is not synced.
+    #[doc(hidden)]
+    fn reached(&self, _part: usize, _version: &str) -> BoxFuture<'static, ()> {
+        Box::pin(ready(()))
+    }
+
+    /// Ends the watch of a part, so that a list replaces what is cached.
+    #[doc(hidden)]
+    fn list_again(&self, _part: usize) {}
 }
 
 /// The reason why no watch is open of objects that were listed.
@@ -96,6 +113,8 @@ pub(crate) struct Progress {
     parts: watch::Sender<Vec<InformerState>>,
     /// The parts that were listed and of which no watch is open, because of failures.
     unwatched: Mutex<BTreeMap<usize, Unwatched>>,
+    /// The requests to list the parts again.
+    lists: Vec<Notify>,
     /// The number of parts that are not synced.
     unsynced: GaugeShare,
 }
@@ -105,6 +124,7 @@ impl Progress {
         Self {
             parts: watch::Sender::new(vec![InformerState::NotStarted; parts]),
             unwatched: Mutex::default(),
+            lists: (0..parts).map(|_| Notify::new()).collect(),
             unsynced,
         }
     }
@@ -193,6 +213,18 @@ impl Progress {
     /// The part that has been without a watch for the longest time.
     pub(crate) fn unwatched(&self) -> Option<Unwatched> {
         self.unwatched.lock().values().min_by_key(|unwatched| unwatched.since).cloned()
+    }
+
+    pub(crate) fn request_list(&self, part: usize) {
+        self.lists.get(part).into_iter().for_each(Notify::notify_one);
+    }
+
+    /// Waits until somebody requests another list of the part.
+    pub(crate) async fn list_requested(&self, part: usize) {
+        match self.lists.get(part) {
+            Some(requests) => requests.notified().await,
+            None => pending().await,
+        }
     }
 
     pub(crate) fn mark_synced(&self, part: usize) {

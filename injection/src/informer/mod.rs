@@ -18,12 +18,13 @@ use std::{
     collections::BTreeMap,
     pin::pin,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
 use reknit_apis::Key;
 use serde::Serialize;
-use tokio::task::AbortHandle;
+use tokio::{task::AbortHandle, time::sleep};
 
 pub use self::{
     cached::{Cached, Metadata},
@@ -45,10 +46,13 @@ pub(crate) use self::{
     registry::{ObjectSource, StateBefore},
 };
 use crate::{
-    cache::{Cache, DecodeError},
+    cache::{Cache, DecodeError, Stores},
     object::{Object, encode},
     recording::ListScope,
 };
+
+/// The interval at which a wait for a version looks at the cache.
+const POLL: Duration = Duration::from_millis(10);
 
 /// A watched and cached selection of a Kind: the objects as the API server last reported them or, if that is newer, as
 /// this process has written them.
@@ -300,6 +304,30 @@ impl<K: Cached> InformerHandle for SharedInformer<K> {
     fn unwatched(&self) -> Option<Unwatched> {
         self.cache.progress.unwatched()
     }
+
+    fn last_writes(&self) -> Vec<(usize, String)> {
+        let parts = 0..self.cache.selection.parts().len();
+        let written = |stores: &Stores, part| stores.part(part)?.written().map(str::to_owned);
+        self.cache.read(|stores| parts.filter_map(|part| Some((part, written(stores, part)?))).collect())
+    }
+
+    fn reached(&self, part: usize, version: &str) -> BoxFuture<'static, ()> {
+        let (cache, version) = (self.cache.clone(), version.to_owned());
+        let has_all = move || {
+            let is_synced = cache.progress.state(Some(part)).is_synced();
+            !is_synced || cache.read(|stores| stores.part(part).is_none_or(|store| store.has_all(&version)))
+        };
+        Box::pin(async move {
+            // Nothing else waits for a version, and this only once a handover.
+            while !has_all() {
+                sleep(POLL).await;
+            }
+        })
+    }
+
+    fn list_again(&self, part: usize) {
+        self.cache.progress.request_list(part);
+    }
 }
 
 /// An informer of objects that a controller can do without.
@@ -332,5 +360,17 @@ impl<K: Cached> InformerHandle for OptionalInformer<K> {
 
     fn unwatched(&self) -> Option<Unwatched> {
         self.0.0.unwatched()
+    }
+
+    fn last_writes(&self) -> Vec<(usize, String)> {
+        self.0.0.last_writes()
+    }
+
+    fn reached(&self, part: usize, version: &str) -> BoxFuture<'static, ()> {
+        self.0.0.reached(part, version)
+    }
+
+    fn list_again(&self, part: usize) {
+        self.0.0.list_again(part);
     }
 }

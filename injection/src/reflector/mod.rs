@@ -287,7 +287,14 @@ impl<K: Cached> Reflector<K> {
         loop {
             let until_overdue = duration.saturating_sub(opened.elapsed()) + MAX_SILENCE;
             let limit = if self.has_bookmarks { MAX_SILENCE } else { until_overdue };
-            let next = timeout(limit, lines.next()).await.unwrap_or(Err(Failure::Timeout(limit)));
+            let next = tokio::select! {
+                biased;
+                () = self.cache.progress.list_requested(self.part) => {
+                    self.version = None;
+                    return Ok(WatchEnd::Normal);
+                }
+                next = timeout(limit, lines.next()) => next.unwrap_or(Err(Failure::Timeout(limit))),
+            };
             let line = match next.and_then(|line| line.map(Line::read).transpose()) {
                 Ok(Some(line)) => line,
                 Ok(None) if has_events => return Ok(WatchEnd::Normal),

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::{
-    Change, Context, Informer, InformerState, Metadata, select,
+    Change, Context, Informer, InformerHandle, InformerState, Metadata, select,
     testing::{Log, Server, Stream, map, server},
 };
 
@@ -214,6 +214,17 @@ async fn an_error_in_a_watch_leads_to_a_new_list() {
     );
     server.list().await.items("50", &[]);
     let _watch = server.watch("50").await.stream();
+    assert_eq!(calls.take(), ["-a@5"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_lists_again_if_it_is_asked_to_although_its_watch_is_open() {
+    let (maps, calls, mut server, _watch) = start_synced("10", &[map("a", "5")]).await;
+    let reached = maps.0.reached(0, "50");
+    maps.0.list_again(0);
+    server.list().await.items("50", &[]);
+    reached.await;
+    let _next_watch = server.watch("50").await.stream();
     assert_eq!(calls.take(), ["-a@5"]);
 }
 

@@ -26,7 +26,7 @@ use super::{
     LeaseState, LeaseWatch,
     observed::{KnownLease, ObservedLease},
 };
-use crate::config::LeaderElectionConfig;
+use crate::{config::LeaderElectionConfig, last_writes::LastWrites};
 
 /// The part of a lock between its client and the API server.
 pub(crate) struct Guard {
@@ -38,6 +38,7 @@ pub(crate) struct Guard {
     watch: LeaseWatch,
     /// Metadata to add to the Lease with every write, or null.
     metadata: Value,
+    last_writes: Arc<LastWrites>,
     observed: Mutex<ObservedLease>,
 }
 
@@ -69,9 +70,18 @@ impl Guard {
         identity: &str,
         watch: LeaseWatch,
         metadata: Value,
+        last_writes: Arc<LastWrites>,
     ) -> Self {
         let observed = Mutex::new(ObservedLease::new(identity));
-        Self { client, identity: identity.into(), lease: lease.into(), watch, metadata, observed }
+        Self {
+            client,
+            identity: identity.into(),
+            lease: lease.into(),
+            watch,
+            metadata,
+            last_writes,
+            observed,
+        }
     }
 
     /// Creates a lock on the Lease in this namespace. Call this function within a tokio runtime.
@@ -151,14 +161,14 @@ impl Guard {
                 "the lease was deleted, and its holder's lease duration has not passed yet",
             ));
         }
-        self.write(request, None).await
+        self.write(request, None, &Value::Null).await
     }
 
     async fn update(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
         let Some((version, lease)) = self.observed.lock().take_update_permit() else {
             return Ok(conflict_response("the lease was not read since it was last written"));
         };
-        let answer = self.write(request, Some(version)).await?;
+        let answer = self.write(request, Some(version), &lease).await?;
         if answer.status() == StatusCode::TOO_MANY_REQUESTS || answer.status().is_server_error() {
             self.observed.lock().record_refusal(lease);
         }
@@ -166,13 +176,14 @@ impl Guard {
     }
 
     /// Sends a write with this resourceVersion as precondition, and records the answer if it was applied. Fails if the API
-    /// server stored another holder or a shorter duration.
+    /// server stored another holder or a shorter duration. `read` is the lease that the lock has read.
     async fn write(
         &self,
         request: Request<Body>,
         version: Option<String>,
+        read: &Value,
     ) -> Result<GuardResponse, BoxError> {
-        let (request, sent) = self.with_metadata(request, version.as_deref()).await?;
+        let (request, sent) = self.with_metadata(request, version.as_deref(), read).await?;
         let answer = self.send(request).await?;
         if answer.status().is_success()
             && let Ok(lease) = serde_json::from_slice::<Value>(answer.body())
@@ -182,6 +193,10 @@ impl Guard {
             }
             if !self.is_stored(&sent["spec"], &lease["spec"]) {
                 return Err(NotAsSent(lease["spec"].clone()).into());
+            }
+            let holder = |lease: &Value| lease["spec"]["holderIdentity"] == self.identity;
+            if holder(&lease) && !holder(read) {
+                self.last_writes.inherit(read);
             }
             self.observed.lock().record_own_write(lease, Instant::now());
         }
@@ -202,11 +217,16 @@ impl Guard {
         &self,
         request: Request<Body>,
         version: Option<&str>,
+        read: &Value,
     ) -> Result<(Request<Body>, Value), BoxError> {
         let (mut parts, body) = request.into_parts();
         let mut lease: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
+        let is_release = lease["spec"]["holderIdentity"] == "";
         let metadata = lease.pointer_mut("/metadata").and_then(Value::as_object_mut);
         let metadata = metadata.ok_or("the written lease has no metadata")?;
+        if let Some(annotations) = self.last_writes.annotations(is_release, read) {
+            metadata.insert("annotations".into(), annotations);
+        }
         metadata.extend(self.metadata.as_object().cloned().unwrap_or_default());
         if let Some(version) = version {
             metadata.insert("resourceVersion".into(), json!(version));
@@ -263,7 +283,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(3);
 
     fn guard(api: &FakeApi, identity: &str) -> Guard {
-        Guard::new(api.client(), "lease", identity, LeaseWatch::default(), Value::Null)
+        Guard::new(api.client(), "lease", identity, LeaseWatch::default(), Value::Null, Arc::default())
     }
 
     fn guarded_client(api: &FakeApi, identity: &str) -> Client {

@@ -260,7 +260,14 @@ mod tests {
             let mut observed = ObservedLease::new("me");
             observed.record_own_write(lease(json!({"holderIdentity": ""})), after(start, 1));
             let spec = serde_json::from_value(taken["spec"].clone()).unwrap();
-            let watched = LeaseState { uid: Some("u".into()), version: None, spec, since, freed: None };
+            let watched = LeaseState {
+                uid: Some("u".into()),
+                version: None,
+                spec,
+                last_writes: None,
+                since,
+                freed: None,
+            };
             // The first read returns the answer to the release, and the write that follows conflicts.
             let Some(KnownLease::Found(released)) = observed.start_read(None) else { panic!("unknown") };
             assert_eq!(renew_time(&mut observed, &released, after(start, 18)), EXPIRED);

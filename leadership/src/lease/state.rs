@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::config::MAX_LEASE_DURATION;
+use crate::{config::MAX_LEASE_DURATION, last_writes::LAST_WRITES};
 
 /// Added to the expiry of a lease by those who wait for it: a lease is held up to and including its expiry.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
@@ -21,6 +22,8 @@ pub(crate) struct LeaseState {
     /// The resourceVersion, which also changes with the metadata.
     pub(crate) version: Option<String>,
     pub(crate) spec: LeaseSpec,
+    /// The annotation with the last writes of the holder that released the lease.
+    pub(crate) last_writes: Option<String>,
     pub(crate) since: Instant,
     /// The time from which the lease is free although it has not expired: its holder was proven dead.
     pub(crate) freed: Option<Instant>,
@@ -29,11 +32,13 @@ pub(crate) struct LeaseState {
 impl LeaseState {
     /// The state of a lease that was observed at this time.
     pub(crate) fn new(lease: &Lease, since: Instant) -> Self {
+        let last_writes = lease.annotations().get(LAST_WRITES).cloned();
         let Lease { metadata, spec } = lease.clone();
         Self {
             uid: metadata.uid,
             version: metadata.resource_version,
             spec: spec.unwrap_or_default(),
+            last_writes,
             since,
             freed: None,
         }
@@ -41,7 +46,10 @@ impl LeaseState {
 
     /// The lease in this state, as far as a write of it needs it. `None` without a resourceVersion.
     pub(crate) fn to_json(&self) -> Option<Value> {
-        let metadata = json!({"uid": self.uid, "resourceVersion": self.version.as_ref()?});
+        let mut metadata = json!({"uid": self.uid, "resourceVersion": self.version.as_ref()?});
+        if let Some(last_writes) = &self.last_writes {
+            metadata["annotations"] = json!({ LAST_WRITES: last_writes });
+        }
         Some(json!({"metadata": metadata, "spec": self.spec}))
     }
 

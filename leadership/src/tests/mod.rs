@@ -1,5 +1,6 @@
 mod crashes;
 mod determinism;
+mod last_writes;
 mod logs;
 mod metrics;
 mod overload;

@@ -1,9 +1,10 @@
 //! A process that shares the buckets of its controllers with others.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use prometheus::Registry;
+use reknit_injection::InformerHandle;
 use tokio::{
     sync::oneshot,
     task::JoinHandle,
@@ -63,6 +64,13 @@ impl Replica {
     pub(super) fn start_selecting(api: &FakeApi, name: &str, selects: &str) -> Self {
         let config = LeaderElectionConfig::default();
         Self::start_each(api, name, &config, &["lamps"], false, |electors| electors.selecting(selects))
+    }
+
+    /// Starts a process with one bucket for one controller, whose passes read this informer.
+    pub(super) fn start_reading(api: &FakeApi, name: &str, informer: Arc<dyn InformerHandle>) -> Self {
+        let config = LeaderElectionConfig::default();
+        let reading = |electors: Electors| electors.reading(std::slice::from_ref(&informer));
+        Self::start_each(api, name, &config, &["lamps"], false, reading)
     }
 
     fn start_each(

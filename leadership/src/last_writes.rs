@@ -1,0 +1,118 @@
+//! The order of two leaders of a bucket: the next one begins once its caches have what the last one wrote.
+//!
+//! A released lease names the versions up to which the watches report the writes of its last holder. The caches of that
+//! process had each write with its response, but those of the next leader follow the watches. Without this order, its first
+//! passes might not see a child that has just been created, and create another one.
+//!
+//! A lease that expired, or whose holder was proven dead, names none: its next leader begins seconds after the last write.
+
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::join_all};
+use parking_lot::Mutex;
+use reknit_injection::InformerHandle;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use crate::selections::shorten;
+
+/// The annotation of a released lease, a JSON object of [`Versions`].
+pub(crate) const LAST_WRITES: &str = "leaderelection.reknit.dev/last-writes";
+/// The maximum number of versions in a lease, since the size of annotations is limited. A controller has more only if it
+/// has written in more selected namespaces.
+const MAX_VERSIONS: usize = 200;
+
+/// Versions by the name of an informer and the part of its selection.
+type Versions = BTreeMap<String, BTreeMap<usize, String>>;
+
+/// The last writes of the holders of one lease.
+#[derive(Default)]
+pub(crate) struct LastWrites {
+    /// The informers that the passes read.
+    informers: Mutex<Vec<Arc<dyn InformerHandle>>>,
+    /// What the holder before this process has written, until it is [awaited](Self::wait_until_seen).
+    inherited: Mutex<Versions>,
+}
+
+impl LastWrites {
+    pub(crate) fn set_informers(&self, informers: &[Arc<dyn InformerHandle>]) {
+        *self.informers.lock() = informers.to_vec();
+    }
+
+    /// The annotations to write into the lease, which was read in this state: the last writes if this process releases it,
+    /// and otherwise none.
+    pub(crate) fn annotations(&self, is_release: bool, read: &Value) -> Option<Value> {
+        let versions = if is_release { self.versions() } else { Versions::new() };
+        match versions.is_empty() {
+            false => Some(json!({LAST_WRITES: json!(versions).to_string()})),
+            true => annotation(read).map(|_| json!({LAST_WRITES: null})),
+        }
+    }
+
+    /// Records what the holder before this process has written, by the lease in the state before this process acquired it.
+    pub(crate) fn inherit(&self, read: &Value) {
+        let versions = annotation(read).and_then(|text| serde_json::from_str(text).ok());
+        *self.inherited.lock() = versions.unwrap_or_default();
+    }
+
+    /// Waits until the informers have what the holder before this process has written. Lists what is still missing after
+    /// half of the limit. At its end, logs a warning and returns: the lease has to be renewed.
+    pub(crate) async fn wait_until_seen(&self, lease: &str, limit: Duration) {
+        let inherited = mem::take(&mut *self.inherited.lock());
+        let informers = self.informers.lock().clone();
+        let awaited: Vec<_> =
+            informers.iter().flat_map(|informer| versions_of(informer, &inherited)).collect();
+        let seen =
+            || join_all(awaited.iter().map(|(informer, part, version)| informer.reached(*part, version)));
+        if timeout(limit / 2, seen()).await.is_ok() {
+            return;
+        }
+        for (informer, part, version) in &awaited {
+            if informer.reached(*part, version).now_or_never().is_none() {
+                info!(
+                    lease,
+                    informer = informer.name(),
+                    version,
+                    "the watch is behind the last leader, listing again"
+                );
+                informer.list_again(*part);
+            }
+        }
+        if timeout(limit / 2, seen()).await.is_err() {
+            warn!(
+                lease,
+                "the caches do not have the last writes of the last leader yet, and this process leads all the same: children \
+                 with generated names may be created twice; look for slow watches in reflector_last_response_age_seconds"
+            );
+        }
+    }
+
+    fn versions(&self) -> Versions {
+        let mut versions = Versions::new();
+        let informers = self.informers.lock();
+        let written = informers.iter().flat_map(|informer| {
+            informer
+                .last_writes()
+                .into_iter()
+                .map(|(part, version)| (shorten(informer.name()), part, version))
+        });
+        for (name, part, version) in written.take(MAX_VERSIONS) {
+            versions.entry(name).or_default().insert(part, version);
+        }
+        versions
+    }
+}
+
+/// The versions that the last holder has written of this informer's objects.
+fn versions_of<'a>(
+    informer: &'a Arc<dyn InformerHandle>,
+    written: &'a Versions,
+) -> impl Iterator<Item = (&'a Arc<dyn InformerHandle>, usize, &'a str)> {
+    let versions = written.get(&shorten(informer.name())).into_iter().flatten();
+    versions.map(move |(part, version)| (informer, *part, version.as_str()))
+}
+
+fn annotation(lease: &Value) -> Option<&str> {
+    lease["metadata"]["annotations"][LAST_WRITES].as_str()
+}
