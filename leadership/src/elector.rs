@@ -167,11 +167,32 @@ impl Elector {
     /// another holder or a shorter time, since someone has edited it. The leader then renews it or stops: another process
     /// may take it at once. A failed attempt has a pause of its own.
     fn is_edited(&self) -> bool {
+        self.bucket.is_in_term() && !self.is_retry && self.is_edited_since_attempt()
+    }
+
+    fn is_edited_since_attempt(&self) -> bool {
         let leases = self.candidate.watch.read();
         let (lease, identity) = (self.bucket.lease(), self.bucket.identity().as_str());
-        let duration = self.candidate.config.lease_duration;
-        let is_edited = || leases.is_edited_since(self.last_attempt, lease, identity, duration);
-        self.bucket.is_in_term() && !self.is_retry && is_edited()
+        leases.is_edited_since(self.last_attempt, lease, identity, self.candidate.config.lease_duration)
+    }
+
+    /// Waits until the caches have the last writes of the leader before, for as long as the term allows it: then the first
+    /// renewal is still in time. Returns false if somebody has edited the lease meanwhile.
+    async fn wait_for_last_writes(&self) -> bool {
+        let config = &self.candidate.config;
+        let left = config.renew_deadline.saturating_sub(self.last_attempt.elapsed());
+        let limit = left.saturating_sub(config.retry_period) / 2;
+        let edited = async {
+            let mut leases = self.candidate.watch.subscribe();
+            while !self.is_edited_since_attempt() {
+                leases.changed().await.ok(); // never fails: `self` holds the sender
+            }
+        };
+        tokio::select! {
+            biased;
+            () = edited => false,
+            () = self.last_writes.wait_until_seen(self.bucket.lease(), limit) => true,
+        }
     }
 
     async fn edited(&self) {
@@ -220,9 +241,8 @@ impl Elector {
             }
             Ok(LeaseLockResult::Acquired(_)) => {
                 let is_renewal = self.bucket.is_in_term();
-                if !is_renewal {
-                    let limit = self.candidate.config.renew_deadline / 2;
-                    self.last_writes.wait_until_seen(self.bucket.lease(), limit).await;
+                if !is_renewal && !self.wait_for_last_writes().await {
+                    return Duration::ZERO;
                 }
                 self.bucket.lead(start.after(self.candidate.config.renew_deadline), &reason);
                 self.reset_errors();

@@ -49,8 +49,8 @@ impl Electors {
     }
 
     /// Sets the informers that the passes read. A leader that releases a lease then names its last writes in it, and this
-    /// process begins to lead once these informers have those of the last leader, but at the latest half of the renew
-    /// deadline after it acquired the lease.
+    /// process begins to lead once these informers have those of the last leader, or once half of the renew deadline without
+    /// a retry period has passed.
     pub fn reading(self, informers: &[Arc<dyn InformerHandle>]) -> Self {
         self.electors.iter().for_each(|elector| elector.last_writes.set_informers(informers));
         self

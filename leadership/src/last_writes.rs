@@ -6,13 +6,13 @@
 //!
 //! A lease that expired, or whose holder was proven dead, names none: its next leader begins seconds after the last write.
 
-use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::join_all};
 use parking_lot::Mutex;
 use reknit_injection::InformerHandle;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use crate::selections::shorten;
@@ -23,6 +23,9 @@ pub(crate) const LAST_WRITES: &str = "leaderelection.reknit.dev/last-writes";
 /// has written in more selected namespaces.
 const MAX_VERSIONS: usize = 200;
 
+/// The time after which what the watches have not reported is listed.
+const MAX_LAG: Duration = Duration::from_secs(2);
+
 /// Versions by the name of an informer and the part of its selection.
 type Versions = BTreeMap<String, BTreeMap<usize, String>>;
 
@@ -31,7 +34,7 @@ type Versions = BTreeMap<String, BTreeMap<usize, String>>;
 pub(crate) struct LastWrites {
     /// The informers that the passes read.
     informers: Mutex<Vec<Arc<dyn InformerHandle>>>,
-    /// What the holder before this process has written, until it is [awaited](Self::wait_until_seen).
+    /// The last writes of the holders before this process.
     inherited: Mutex<Versions>,
 }
 
@@ -50,22 +53,22 @@ impl LastWrites {
         }
     }
 
-    /// Records what the holder before this process has written, by the lease in the state before this process acquired it.
+    /// Reads the last writes of the holders before this process, from the lease that this process is about to acquire.
     pub(crate) fn inherit(&self, read: &Value) {
         let versions = annotation(read).and_then(|text| serde_json::from_str(text).ok());
         *self.inherited.lock() = versions.unwrap_or_default();
     }
 
-    /// Waits until the informers have what the holder before this process has written. Lists what is still missing after
-    /// half of the limit. At its end, logs a warning and returns: the lease has to be renewed.
+    /// Waits until the informers have what the holders before this process have written. Lists what is missing after
+    /// [`MAX_LAG`]. At the limit, logs a warning and returns: the lease has to be renewed.
     pub(crate) async fn wait_until_seen(&self, lease: &str, limit: Duration) {
-        let inherited = mem::take(&mut *self.inherited.lock());
+        let (inherited, start) = (self.inherited.lock().clone(), Instant::now());
         let informers = self.informers.lock().clone();
         let awaited: Vec<_> =
             informers.iter().flat_map(|informer| versions_of(informer, &inherited)).collect();
         let seen =
             || join_all(awaited.iter().map(|(informer, part, version)| informer.reached(*part, version)));
-        if timeout(limit / 2, seen()).await.is_ok() {
+        if timeout(MAX_LAG.min(limit / 2), seen()).await.is_ok() {
             return;
         }
         for (informer, part, version) in &awaited {
@@ -79,29 +82,45 @@ impl LastWrites {
                 informer.list_again(*part);
             }
         }
-        if timeout(limit / 2, seen()).await.is_err() {
+        if timeout(limit.saturating_sub(start.elapsed()), seen()).await.is_err() {
+            self.inherited.lock().clear(); // which may be edited versions that do not exist
             warn!(
                 lease,
-                "the caches do not have the last writes of the last leader yet, and this process leads all the same: children \
-                 with generated names may be created twice; look for slow watches in reflector_last_response_age_seconds"
+                "the caches do not have the last writes of the last leader yet, and this process leads all the same: \
+                 children with generated names may be created twice; look at reflector_last_response_age_seconds"
             );
         }
     }
 
+    /// The versions that the next holder has to wait for: of the own writes, and of what this process may not have seen.
     fn versions(&self) -> Versions {
-        let mut versions = Versions::new();
-        let informers = self.informers.lock();
-        let written = informers.iter().flat_map(|informer| {
-            informer
-                .last_writes()
-                .into_iter()
-                .map(|(part, version)| (shorten(informer.name()), part, version))
-        });
-        for (name, part, version) in written.take(MAX_VERSIONS) {
-            versions.entry(name).or_default().insert(part, version);
+        let (inherited, mut versions) = (self.inherited.lock().clone(), Versions::new());
+        for informer in self.informers.lock().iter() {
+            let name = shorten(informer.name());
+            let inherited = inherited.get(&name).into_iter().flatten();
+            let inherited = inherited.map(|(part, version)| (*part, version.clone()));
+            for (part, version) in informer.last_writes().into_iter().chain(inherited) {
+                let last = versions.entry(name.clone()).or_default().entry(part).or_default();
+                if is_later(&version, last) {
+                    *last = version;
+                }
+            }
         }
+        let mut count = 0;
+        for parts in versions.values_mut() {
+            parts.retain(|_, _| {
+                count += 1;
+                count <= MAX_VERSIONS
+            });
+        }
+        versions.retain(|_, parts| !parts.is_empty());
         versions
     }
+}
+
+/// Compares versions that are numbers of any size.
+fn is_later(version: &str, other: &str) -> bool {
+    (version.len(), version) > (other.len(), other)
 }
 
 /// The versions that the last holder has written of this informer's objects.

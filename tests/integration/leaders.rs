@@ -67,7 +67,6 @@ async fn only_the_leader_writes_and_the_other_replica_takes_over_when_the_leader
 async fn the_next_leader_counts_the_pods_of_the_last_one_although_its_watch_has_not_reported_them() {
     let server = Server::shared().await;
     let objects = server.objects_in_new_namespace("late-leader").await;
-    shorten_lease_durations(&objects).await;
     let (first, _first_proxy) = start_replica(&server, &objects, "one").await;
     let (second, second_proxy) = start_replica(&server, &objects, "two").await;
     let gate = second_proxy.hold_lines(|line| line.resource == "pods");

@@ -46,8 +46,8 @@ pub(crate) struct Store {
     reached: String,
     /// The highest version seen since the last list.
     highest: String,
-    /// The highest version of an own write or read that the watch will report, or has reported. Empty before the first.
-    written: String,
+    /// The highest version of a response to an own write or read that the watch reports too. Empty before the first.
+    last_response: String,
     /// True if the version of the last list cannot be ordered.
     unordered: bool,
 }
@@ -107,8 +107,8 @@ impl Store {
         self.unordered = snapshot.is_none();
         self.tombstones.finish_list(snapshot);
         version.clone_into(&mut self.reached);
-        if is_older(ResourceVersion::parse(&highest), ResourceVersion::parse(&self.written)) {
-            self.written.clear(); // of a server that was restored since
+        if is_older(ResourceVersion::parse(&highest), ResourceVersion::parse(&self.last_response)) {
+            self.last_response.clear(); // of a server that was restored since
         }
         self.highest = highest;
         removed
@@ -164,7 +164,7 @@ impl Store {
     pub(crate) fn apply_own_write(&mut self, item: Object, is_selected: bool) -> Deltas {
         let state = item.state();
         if is_selected {
-            raise(&mut self.written, state.version());
+            raise(&mut self.last_response, state.version());
         }
         if !self.is_new_own_write(&state) {
             return NO_DELTAS;
@@ -177,7 +177,10 @@ impl Store {
         let key = state.key();
         let was_selected = self.entries.get(&key).is_some() || self.tombstones.contains(&key);
         match state.version() {
-            Some(version) if was_selected => self.delete_at(&key, version),
+            Some(version) if was_selected => {
+                raise(&mut self.last_response, Some(version));
+                self.delete_at(&key, version)
+            }
             _ => NO_DELTAS,
         }
     }
@@ -202,6 +205,7 @@ impl Store {
     /// is an earlier version, which the watch may have reached already. The object is then removed by its uid.
     pub(crate) fn apply_own_deletion(&mut self, last: &ObjectState<'_>) -> Deltas {
         let key = last.key();
+        raise(&mut self.last_response, last.version());
         let deltas = last.version().map_or(NO_DELTAS, |version| self.delete_at(&key, version));
         match last.uid {
             Some(uid) if matches!(deltas, [None, None]) => self.delete_uid(&key, uid),
@@ -216,7 +220,6 @@ impl Store {
         if self.unordered || self.has_reached(Some(version)) || self.entries.get(key).is_some_and(is_newer) {
             return NO_DELTAS;
         }
-        raise(&mut self.written, Some(version));
         self.tombstones.add_version(key, version);
         self.remove(key)
     }
@@ -262,9 +265,9 @@ impl Store {
         self.tombstones.len()
     }
 
-    /// The highest version of an own write that the watch will report, or has reported. `None` before the first.
-    pub(crate) fn written(&self) -> Option<&str> {
-        Some(self.written.as_str()).filter(|version| !version.is_empty())
+    /// The highest version of a response to an own write or read that the watch reports too. `None` before the first.
+    pub(crate) fn last_response(&self) -> Option<&str> {
+        Some(self.last_response.as_str()).filter(|version| !version.is_empty())
     }
 
     /// Returns true if the lists and watches have reported everything up to this version. A version that cannot be

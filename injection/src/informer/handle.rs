@@ -219,7 +219,7 @@ impl Progress {
         self.lists.get(part).into_iter().for_each(Notify::notify_one);
     }
 
-    /// Waits until somebody requests another list of the part.
+    /// Waits until another list of the part is requested.
     pub(crate) async fn list_requested(&self, part: usize) {
         match self.lists.get(part) {
             Some(requests) => requests.notified().await,

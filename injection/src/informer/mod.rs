@@ -307,8 +307,8 @@ impl<K: Cached> InformerHandle for SharedInformer<K> {
 
     fn last_writes(&self) -> Vec<(usize, String)> {
         let parts = 0..self.cache.selection.parts().len();
-        let written = |stores: &Stores, part| stores.part(part)?.written().map(str::to_owned);
-        self.cache.read(|stores| parts.filter_map(|part| Some((part, written(stores, part)?))).collect())
+        let last = |stores: &Stores, part| stores.part(part)?.last_response().map(str::to_owned);
+        self.cache.read(|stores| parts.filter_map(|part| Some((part, last(stores, part)?))).collect())
     }
 
     fn reached(&self, part: usize, version: &str) -> BoxFuture<'static, ()> {

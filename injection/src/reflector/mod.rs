@@ -30,7 +30,7 @@ mod tests;
 use std::{mem, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::future::join_all;
+use futures::{FutureExt, future::join_all};
 use reknit_apis::internal::random_range;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -150,6 +150,8 @@ struct Reflector<K> {
 enum WatchEnd {
     /// The watch sent events.
     Normal,
+    /// Another list is requested.
+    Unwanted,
     /// The watch sent nothing, and ended at the requested time.
     Quiet,
     /// The watch sent no event, not even a bookmark, and ended too early, did not end in time, or sent a malformed
@@ -186,10 +188,14 @@ impl<K: Cached> Reflector<K> {
             self.backoff.reset();
         }
         let end = end?;
+        if end == WatchEnd::Unwanted {
+            self.version = None;
+            return Ok(());
+        }
         self.empty_watches = match end {
             WatchEnd::Normal | WatchEnd::Quiet => 0,
             WatchEnd::Empty => self.empty_watches + 1,
-            WatchEnd::Broken => self.empty_watches,
+            WatchEnd::Broken | WatchEnd::Unwanted => self.empty_watches,
         };
         if self.empty_watches >= MAX_EMPTY_WATCHES {
             return Err(Failure::NoEvents(MAX_EMPTY_WATCHES));
@@ -197,13 +203,19 @@ impl<K: Cached> Reflector<K> {
         self.may_be_restored = end != WatchEnd::Normal;
         self.version.take_if(|version| version.is_empty());
         if (self.may_be_restored || self.version.is_none()) && opened.elapsed() < HEALTHY_AFTER {
-            sleep(self.backoff.next(Duration::MAX)).await;
+            let pause = sleep(self.backoff.next(Duration::MAX));
+            tokio::select! {
+                biased;
+                () = self.cache.progress.list_requested(self.part) => self.version = None,
+                () = pause => {}
+            }
         }
         Ok(())
     }
 
     async fn list(&mut self) -> Result<(), Failure> {
         self.cache.metrics.lists.inc();
+        let _is_requested = self.cache.progress.list_requested(self.part).now_or_never(); // and begins now
         self.cache.start_list(self.part);
         let is_whole = mem::take(&mut self.without_pages);
         let (version, mut next) = self.page(is_whole, None).await?;
@@ -289,10 +301,7 @@ impl<K: Cached> Reflector<K> {
             let limit = if self.has_bookmarks { MAX_SILENCE } else { until_overdue };
             let next = tokio::select! {
                 biased;
-                () = self.cache.progress.list_requested(self.part) => {
-                    self.version = None;
-                    return Ok(WatchEnd::Normal);
-                }
+                () = self.cache.progress.list_requested(self.part) => return Ok(WatchEnd::Unwanted),
                 next = timeout(limit, lines.next()) => next.unwrap_or(Err(Failure::Timeout(limit))),
             };
             let line = match next.and_then(|line| line.map(Line::read).transpose()) {

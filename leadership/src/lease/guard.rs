@@ -184,6 +184,10 @@ impl Guard {
         read: &Value,
     ) -> Result<GuardResponse, BoxError> {
         let (request, sent) = self.with_metadata(request, version.as_deref(), read).await?;
+        let is_own = |lease: &Value| lease["spec"]["holderIdentity"] == self.identity;
+        if is_own(&sent) && !is_own(read) {
+            self.last_writes.inherit(read); // before the answer, which may be lost
+        }
         let answer = self.send(request).await?;
         if answer.status().is_success()
             && let Ok(lease) = serde_json::from_slice::<Value>(answer.body())
@@ -193,10 +197,6 @@ impl Guard {
             }
             if !self.is_stored(&sent["spec"], &lease["spec"]) {
                 return Err(NotAsSent(lease["spec"].clone()).into());
-            }
-            let holder = |lease: &Value| lease["spec"]["holderIdentity"] == self.identity;
-            if holder(&lease) && !holder(read) {
-                self.last_writes.inherit(read);
             }
             self.observed.lock().record_own_write(lease, Instant::now());
         }

@@ -221,7 +221,7 @@ impl PassFamilies {
 
 /// Registers the gauge of the oldest failure, which grows between two passes.
 fn register_measured(registry: &Registry, controllers: Arc<Mutex<Vec<Weak<Series>>>>) {
-    let help = "How many seconds has the key that has failed longest failed in each reconcile; conflicts do not count";
+    let help = "Seconds since the first of the failures in a row of the key that has failed longest; conflicts do not count";
     let gauge = ("reknit_oldest_failing_seconds", help, &["controller"][..]);
     register_scraped(registry, [gauge], move |[oldest]| {
         controllers.lock().retain(|series| {

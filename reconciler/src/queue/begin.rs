@@ -53,8 +53,8 @@ impl Queue {
         in_a_row
     }
 
-    /// Counts a pass, which ends now, if it creates objects. If it belongs to a storm of such passes and to no other one, sets that
-    /// storm.
+    /// Counts a pass, which ends now, if it creates objects. If it belongs to a storm of such passes and to no other one, sets
+    /// that storm.
     pub(crate) fn count_creations(
         &self,
         pass: &CurrentPass,

@@ -147,7 +147,7 @@ impl Cause {
 
     /// The number of passes in a row up to the one that led to this cause, if only this process caused them. `None` for a
     /// cause from outside. `last` is the number of the last pass of the key. If `with_answers`, changes of other
-    /// clients to an object that this process has changed too are none from outside. A retry limits nothing.
+    /// clients to an object that this process has changed too are none from outside. A retry does not lower the number.
     fn in_a_row(&self, last: u32, with_answers: bool) -> Option<u32> {
         let pass = match self {
             Self::Object(change) | Self::Other { change, .. } if with_answers => change.last_writer(),

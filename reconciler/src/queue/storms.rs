@@ -44,7 +44,7 @@ const STORM: u32 = 20;
 const WITHIN: Duration = Duration::from_secs(60);
 /// Of the passes that are progress, one in this number counts.
 const PROGRESS: u32 = 15;
-/// The average time of passes that are progress from which on they are no storm. It is that of 20 passes within a minute.
+/// Passes that are progress are a storm only if they take less than this on average. It is the pace of 20 in a minute.
 const PACE: Duration = Duration::from_secs(3);
 /// Another client counts as the reason of a storm if it answered more than one in this number of passes. Fewer answers may be
 /// own writes whose responses came late.

@@ -216,22 +216,28 @@ async fn a_configuration_and_a_definition_are_not_created_and_keep_what_others_h
 
     let name = release.configuration("config");
     let all: Api<ValidatingWebhookConfiguration> = Api::all(plane.client()?);
-    let (params, finalizers) = (PatchParams::default(), json!({"finalizers": ["example.com/keep"]}));
-    all.patch(&name, &params, &Patch::Merge(json!({"metadata": finalizers}))).await?;
+    let params = PatchParams::default();
+    let expressions = "/webhooks/0/namespaceSelector/matchExpressions";
+    let of_others = Patch::Json::<()>(serde_json::from_value(json!([
+        {"op": "add", "path": "/metadata/finalizers", "value": ["example.com/keep"]},
+        {"op": "add", "path": format!("{expressions}/0"), "value": {"key": "team", "operator": "Exists"}},
+    ]))?);
+    all.patch(&name, &params, &of_others).await?;
+    let remove = |path: &str| serde_json::from_value(json!([{"op": "remove", "path": path}]));
     let owned = |kind: &str, name: &str, version: &str| {
         let owner = json!({"apiVersion": version, "kind": kind, "name": name, "uid": "gone"});
         Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}))
     };
     let blocking = json!({"apiVersion": "v1", "kind": "Namespace", "name": SYSTEM_NAMESPACE, "uid": "gone",
         "blockOwnerDeletion": true});
-    let path = "/webhooks/0/namespaceSelector/matchLabels";
     for (what, patch) in [
         ("no finalizer", Patch::Merge(json!({"metadata": {"finalizers": null}}))),
         ("another namespace as the owner", owned("Namespace", "default", "v1")),
         ("an owner of another Kind", owned("ConfigMap", SYSTEM_NAMESPACE, "v1")),
         ("an owner of another version", owned("Namespace", SYSTEM_NAMESPACE, "v2")),
         ("an owner that blocks", Patch::Merge(json!({"metadata": {"ownerReferences": [blocking]}}))),
-        ("no label", Patch::Json(serde_json::from_value(json!([{"op": "remove", "path": path}]))?)),
+        ("no label", Patch::Json(remove("/webhooks/0/namespaceSelector/matchLabels")?)),
+        ("no expression of others", Patch::Json(remove(&format!("{expressions}/0"))?)),
     ] {
         let message = refusal(configurations.patch(&name, &params, &patch).await);
         assert!(message.contains(POLICY), "{what}: {message}");

@@ -92,7 +92,7 @@ impl Answer {
     }
 }
 
-/// What the last answer about a client means for its next request.
+/// The meaning of the last answer about a client for its next request.
 enum Remembered {
     Status(StatusCode),
     /// The API server accepted the client, and is to be asked again.
@@ -266,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    /// How the API server answers reviews of the token `reader`.
+    /// The answers of the API server to reviews of the token `reader`.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Answers {
         Accept,

@@ -47,7 +47,7 @@ impl ReviewOutcome {
     pub(crate) fn unhandled(response: AdmissionResponse, failed: &str, kind: &GroupVersionKind) -> Self {
         let reason = format!(
             "{failed}unhandled kind: {kind}: this replica of the webhook is of another release than the controllers that \
-             have registered the Kind: repeat the request once the webhook is rolled out"
+             have registered the Kind: repeat the request once the webhook is rolled out, or roll the controllers back"
         );
         Self { is_unhandled: true, ..deny(response, reason).into() }
     }

@@ -276,25 +276,31 @@ fn the_store_follows_a_server_that_was_restored_from_a_backup() {
     store.start_list();
     assert_eq!(words(store.apply_listed(map("a", "u", "5"))), "~50>5");
     assert_eq!(store.finish_list("10").len(), 1, "the restored server has no b");
-    assert_eq!((store.highest(), store.written()), ("10", None));
+    assert_eq!((store.highest(), store.last_response()), ("10", None));
     assert_eq!(words(store.apply_watched(map("a", "u", "11"))), "~5>11");
 }
 
-/// What the next leader's watch has to report.
 #[test]
 fn the_last_writes_are_those_that_the_watch_reports() {
     let mut store = store_after_list();
-    assert_eq!(store.written(), None);
+    assert_eq!(store.last_response(), None);
     store.apply_own_write(map("a", "u", "12"), SELECTED);
     store.apply_own_write(map("other", "o", "13"), NOT_SELECTED);
-    assert_eq!((store.written(), store.has_all("10"), store.has_all("12")), (Some("12"), true, false));
+    assert_eq!((store.last_response(), store.has_all("10"), store.has_all("12")), (Some("12"), true, false));
     store.apply_watched(map("a", "u", "12"));
     assert!(store.has_all("12") && store.has_all("not a number"));
     store.apply_watched(map("b", "w", "20"));
     store.apply_own_write(map("b", "w", "20"), SELECTED);
-    assert_eq!(store.written(), Some("20"), "the response came after its echo");
-    store.delete_at(&key_a(), version("25"));
-    assert_eq!((store.written(), store.has_all("25")), (Some("25"), false));
+    assert_eq!(store.last_response(), Some("20"), "the response came after its echo");
+    store.delete_at(&key_a(), version("1000"));
+    assert_eq!(store.last_response(), Some("20"), "the version of a list, which no event has");
+    store.apply_own_deletion(&ObjectState {
+        namespace: Some("n"),
+        name: "b",
+        uid: Some("w"),
+        resource_version: "25",
+    });
+    assert_eq!((store.last_response(), store.has_all("25")), (Some("25"), false));
     store.apply_bookmark("30");
     assert!(store.has_all("25"));
 }

@@ -31,7 +31,8 @@ struct Row {
     since: Instant,
     /// The end of the last pass.
     ended: Instant,
-    /// True if the last pass has failed before it created as many objects. Whatever leads to the next one, that follows it.
+    /// True if the last pass has failed before it created as many objects. The next one follows it, whatever its
+    /// cause.
     has_failed: bool,
 }
 

@@ -196,7 +196,11 @@ async fn reviews_of_a_kind_of_another_release_are_denied_with_advice_and_logged_
         );
         let message = message.unwrap();
         assert!(message.starts_with(&format!("{failed}: {kind}")), "{message}");
-        assert!(message.ends_with("repeat the request once the webhook is rolled out"), "{message}");
+        assert!(
+            message
+                .ends_with("repeat the request once the webhook is rolled out, or roll the controllers back"),
+            "{message}"
+        );
     }
     let log = log.text();
     assert_eq!(
