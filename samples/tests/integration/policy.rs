@@ -242,6 +242,19 @@ async fn a_configuration_and_a_definition_are_not_created_and_keep_what_others_h
         let message = refusal(configurations.patch(&name, &params, &patch).await);
         assert!(message.contains(POLICY), "{what}: {message}");
     }
+
+    let (name, url) = (release.configuration("validation"), "https://hooks.example.com/resource-validation");
+    let at = |url: &str| {
+        let client = json!([{"op": "replace", "path": "/webhooks/0/clientConfig", "value": {"url": url}}]);
+        serde_json::from_value(client).map(Patch::Json::<()>)
+    };
+    all.patch(&name, &params, &at(url)?).await?;
+    for other in
+        ["https://evil.example.com/resource-validation", &format!("{url}/evil"), "https://hooks.example.com/"]
+    {
+        let message = refusal(configurations.patch(&name, &params, &at(other)?).await);
+        assert!(message.contains(POLICY), "{other}: {message}");
+    }
     Ok(())
 }
 

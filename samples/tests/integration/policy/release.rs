@@ -126,6 +126,7 @@ impl Release<'_> {
                 add(&format!("{client}/service/namespace"), json!("default")),
             ),
             ("another path", add(&format!("{client}/service/path"), json!("/evil"))),
+            ("no path", json!([{"op": "remove", "path": format!("{client}/service/path")}])),
             ("rules for everything", add("/webhooks/0/rules", everything)),
             ("no rules", add("/webhooks/0/rules", json!([]))),
             ("another entry", add("/webhooks/-", entry)),
