@@ -49,7 +49,7 @@ stage() {
 failed_tests() {
   awk '
     /^test .* \.\.\. FAILED/ { sub(/^test /, ""); sub(/ +\.\.\. FAILED.*/, ""); failed[++count] = $0; next }
-    /^---- .* stdout ----$/ { sub(/^---- /, ""); sub(/ stdout ----$/, ""); name = $0; lines = 0; failure = 0; next }
+    /^---- .* ----$/ { sub(/^---- /, ""); sub(/( stdout)? ----$/, ""); name = $0; lines = 0; failure = 0; next }
     /^(failures|successes):$/ { name = "" }
     /^ *([0-9]+: |at )|^stack backtrace:|^note: |^$/ { next }
     /^thread .* panicked at|^Error: / && !failure { failure = 1; lines = 0; message[name] = "" }

@@ -118,7 +118,11 @@ impl Actions {
                 apply_bulb(cluster, "wrong", json!({"spec": {"task": "", "watts": "many"}})).await;
             }
             "that object is deleted" => self.delete_bulb("wrong").await,
-            "the certificate is replaced by another text" => self.break_certificate().await,
+            "the certificate is replaced by another text" => self.break_certificate(false).await,
+            "the certificate is replaced by a text that cannot be changed" => {
+                self.break_certificate(true).await
+            }
+            "that certificate is deleted" => self.delete_certificate().await,
             "a shadow starts, and the passes of some keys wait" => {
                 self.gate.set_open(false);
                 self.shadow = Some(command(cluster, "green").arg("--shadow").spawn());
@@ -197,15 +201,27 @@ impl Actions {
         eventually("the restored color", TIMEOUT, async || color().await == ours).await;
     }
 
-    async fn break_certificate(&self) {
-        let secrets: Api<Secret> = Api::namespaced(self.cluster.client(), &self.cluster.namespace);
-        let [secret] = &secrets.list(&ListParams::default()).await.unwrap().items[..] else {
-            panic!("the Secret of the webhook is not the only one");
-        };
+    async fn break_certificate(&self, immutable: bool) {
+        let (secrets, secret) = self.certificate().await;
         let keys = secret.data.iter().flatten().map(|(key, _)| (key.clone(), json!("none")));
-        let patch = Patch::Merge(json!({"stringData": keys.collect::<serde_json::Map<_, _>>()}));
+        let keys = keys.collect::<serde_json::Map<_, _>>();
+        let patch = Patch::Merge(json!({"stringData": keys, "immutable": immutable}));
         let name = secret.metadata.name.as_ref().unwrap();
         secrets.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    async fn delete_certificate(&self) {
+        let (secrets, secret) = self.certificate().await;
+        let _ =
+            secrets.delete(secret.metadata.name.as_ref().unwrap(), &DeleteParams::default()).await.unwrap();
+    }
+
+    /// The Secret of the webhook, which is the only one.
+    async fn certificate(&self) -> (Api<Secret>, Secret) {
+        let secrets: Api<Secret> = Api::namespaced(self.cluster.client(), &self.cluster.namespace);
+        let mut list = secrets.list(&ListParams::default()).await.unwrap().items;
+        assert_eq!(list.len(), 1);
+        (secrets, list.remove(0))
     }
 }
 
