@@ -176,8 +176,8 @@ impl Elector {
         leases.is_edited_since(self.last_attempt, lease, identity, self.candidate.config.lease_duration)
     }
 
-    /// Waits until the caches have the last writes of the leader before, for as long as the term allows it: then the first
-    /// renewal is still in time. Returns false if somebody has edited the lease meanwhile.
+    /// Waits until the caches have the last writes of the previous leader, but only so long that the first renewal is still in
+    /// time. Returns false if somebody has edited the lease meanwhile.
     async fn wait_for_last_writes(&self) -> bool {
         let config = &self.candidate.config;
         let left = config.renew_deadline.saturating_sub(self.last_attempt.elapsed());

@@ -43,8 +43,8 @@ impl LastWrites {
         *self.informers.lock() = informers.to_vec();
     }
 
-    /// The annotations to write into the lease, which was read in this state: the last writes if this process releases it,
-    /// and otherwise none.
+    /// The annotations for a write of the lease, which was read in this state: the last writes if this write releases it.
+    /// Any other write removes those of an earlier release.
     pub(crate) fn annotations(&self, is_release: bool, read: &Value) -> Option<Value> {
         let versions = if is_release { self.versions() } else { Versions::new() };
         match versions.is_empty() {
@@ -83,7 +83,7 @@ impl LastWrites {
             }
         }
         if timeout(limit.saturating_sub(start.elapsed()), seen()).await.is_err() {
-            self.inherited.lock().clear(); // which may be edited versions that do not exist
+            self.inherited.lock().clear(); // these may be edited versions, which do not exist
             warn!(
                 lease,
                 "the caches do not have the last writes of the last leader yet, and this process leads all the same: \
@@ -92,7 +92,8 @@ impl LastWrites {
         }
     }
 
-    /// The versions that the next holder has to wait for: of the own writes, and of what this process may not have seen.
+    /// The versions that the next holder has to wait for: those of own writes, and of the writes of earlier holders, which its
+    /// watches may not have reported either.
     fn versions(&self) -> Versions {
         let (inherited, mut versions) = (self.inherited.lock().clone(), Versions::new());
         for informer in self.informers.lock().iter() {

@@ -318,7 +318,7 @@ impl<K: Cached> InformerHandle for SharedInformer<K> {
             !is_synced || cache.read(|stores| stores.part(part).is_none_or(|store| store.has_all(&version)))
         };
         Box::pin(async move {
-            // Nothing else waits for a version, and this only once a handover.
+            // Only a handover waits for a version, so polling costs little.
             while !has_all() {
                 sleep(POLL).await;
             }

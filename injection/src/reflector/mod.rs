@@ -215,7 +215,7 @@ impl<K: Cached> Reflector<K> {
 
     async fn list(&mut self) -> Result<(), Failure> {
         self.cache.metrics.lists.inc();
-        let _is_requested = self.cache.progress.list_requested(self.part).now_or_never(); // and begins now
+        let _is_requested = self.cache.progress.list_requested(self.part).now_or_never(); // this list serves a waiting request
         self.cache.start_list(self.part);
         let is_whole = mem::take(&mut self.without_pages);
         let (version, mut next) = self.page(is_whole, None).await?;

@@ -16,8 +16,8 @@
 //! count. If the pass restores the same field each time, the other client is the reason: that is a fight, and no
 //! storm.
 //!
-//! Passes that are no progress are a storm only within a minute. Those that are progress are one also later, if there is one
-//! in three seconds on average.
+//! Passes that are no progress are a storm only if they are counted within a minute. Passes that are progress have no such
+//! limit, as long as there is one in three seconds on average.
 //!
 //! Passes that [create objects](creations) which other clients then write are counted on their own. Such a storm is reported and
 //! not slowed.
@@ -82,7 +82,7 @@ struct Row {
     slowed: u32,
     /// True if the next pass is, or was, held.
     is_held: bool,
-    /// True if the last pass was a retry, which is none of the row.
+    /// True if the last pass was a retry, which the row does not count.
     is_retry: bool,
 }
 

@@ -31,8 +31,7 @@ struct Row {
     since: Instant,
     /// The end of the last pass.
     ended: Instant,
-    /// True if the last pass has failed before it created as many objects. The next one follows it, whatever its
-    /// cause.
+    /// True if the last pass has failed before it created as many objects. The next one follows it, whatever its cause.
     has_failed: bool,
 }
 
